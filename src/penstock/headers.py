@@ -1,0 +1,45 @@
+"""
+The NATS/1.0 header block ⇄ its status line and pairs.
+
+Keys keep their case and their order, and a key may come more than once (ADR-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+VERSION = b"NATS/1.0"
+EMPTY = VERSION + b"\r\n\r\n"
+
+
+def encode(pairs: Iterable[tuple[str, str]], *, status: str = "") -> bytes:
+    """Return the block for `pairs`, with an optional status such as `503 No Responders`."""
+    lines = [f"NATS/1.0 {status}" if status else "NATS/1.0"]
+    lines.extend(f"{key}: {value}" for key, value in pairs)
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def decode(block: bytes) -> list[tuple[str, str]]:
+    """Return the pairs of a block; lines that are no header are left out."""
+    pairs = []
+    for line in block.split(b"\r\n")[1:]:
+        key, colon, value = line.partition(b":")
+        if colon:
+            pairs.append((key.decode(errors="replace"), value.strip().decode(errors="replace")))
+    return pairs
+
+
+def status(block: bytes) -> tuple[int, str]:
+    """Return the status code and description; `(0, "")` for a block without status."""
+    first = block.partition(b"\r\n")[0][len(VERSION) :].strip()
+    code, _, description = first.partition(b" ")
+    return (int(code), description.strip().decode(errors="replace")) if code.isdigit() else (0, "")
+
+
+def get(block: bytes, key: bytes) -> bytes | None:
+    """Return the first value of `key` without decoding the rest: what a hot path asks for."""
+    start = block.find(b"\r\n" + key + b":")
+    if start < 0:
+        return None
+    start += len(key) + 3
+    return block[start : block.index(b"\r\n", start)].strip()

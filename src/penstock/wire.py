@@ -1,0 +1,308 @@
+"""
+The NATS wire protocol: bytes ⇄ operations. The reference implementation.
+
+An operation is a tuple whose first field says what it is. Tuples, because a
+server makes millions of them and nothing else is as cheap.
+
+What a server reads (`parse_commands`):
+
+    (PUB, subject, reply, header_bytes, size, data)   PUB and HPUB
+    (SUB, subject, queue, sid)                         queue is b"" for a plain subscription
+    (UNSUB, sid, max_messages)                         0: at once
+    (CONNECT, json)
+    (PING,) (PONG,) (OK,)
+    (FAIL, text)                                       the peer broke the protocol
+
+What a client reads (`parse_messages`):
+
+    (MSG, subject, sid, reply, header_bytes, payload)  MSG and HMSG
+    (INFO, json) (ERR, text) (PING,) (PONG,) (OK,) (FAIL, text)
+
+A publish stands for a *run*: consecutive messages with the same control line,
+which is what a busy publisher sends. `data` holds each payload with its CRLF,
+one after another, so a run has `len(data) // (size + 2)` messages; most often
+one. A run is parsed once, matched once and encoded once.
+
+A FAIL is the last operation of its buffer: what came before it was well formed
+and counts. Its text goes to the peer as `-ERR`, unless it is empty: nats-server
+closes without a word on malformed arguments, and so do we.
+
+Both parsers are free functions over a buffer, and return `(operations, consumed,
+needed)`: how much of the buffer they used up, and how many bytes from there on
+the next operation takes, where that is known (0 where it is not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+Op: TypeAlias = tuple[Any, ...]
+Parsed: TypeAlias = tuple[list[Op], int, int]
+
+PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR = range(11)
+
+CRLF = b"\r\n"
+SIZE_DIGITS_MAX = 9
+"""nats-server takes no number longer than this, so neither can overflow anything."""
+
+UNKNOWN_OPERATION = b"Unknown Protocol Operation"
+PAYLOAD_VIOLATION = b"Maximum Payload Violation"
+CONTROL_LINE_EXCEEDED = b"maximum control line exceeded"
+MALFORMED = b""
+
+COMMANDS = (b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"PING", b"PONG", b"+OK")
+MESSAGES = (b"MSG", b"HMSG", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK")
+BARE = {b"PING": (PING,), b"PONG": (PONG,), b"+OK": (OK,)}
+
+
+class Malformed(Exception):
+    """Carries the text of a FAIL out of the function that saw it."""
+
+
+def parse_commands(
+    buffer: bytes, payload_bytes_max: int, control_line_bytes_max: int, /
+) -> Parsed:
+    """Parse what a client sent to a server."""
+    return _parse(buffer, COMMANDS, _command, payload_bytes_max, control_line_bytes_max)
+
+
+def parse_messages(
+    buffer: bytes, payload_bytes_max: int, control_line_bytes_max: int, /
+) -> Parsed:
+    """Parse what a server sent to a client."""
+    return _parse(buffer, MESSAGES, _message, payload_bytes_max, control_line_bytes_max)
+
+
+def _parse(
+    buffer: bytes, verbs: Sequence[bytes], read: Any, payload_max: int, line_max: int
+) -> Parsed:
+    operations: list[Op] = []
+    position, needed = 0, 0
+    try:
+        while position < len(buffer):
+            line_end = buffer.find(b"\n", position)
+            if line_end < 0:
+                _check_incomplete(buffer[position:], verbs, line_max)
+                break
+            verb, arguments = _split_line(buffer[position:line_end], verbs, line_max)
+            operation, end = read(verb, arguments, buffer, position, line_end + 1, payload_max)
+            if operation is None:
+                needed = end - position
+                break
+            operations.append(operation)
+            position = end
+    except Malformed as malformed:
+        operations.append((FAIL, malformed.args[0]))
+    return operations, position, needed
+
+
+def _check_incomplete(start: bytes, verbs: Sequence[bytes], line_max: int) -> None:
+    """Refuse a line that can no longer become valid, so that garbage is not waited on."""
+    letters = start[:7].upper()
+    if not any(verb.startswith(letters[: len(verb)]) for verb in verbs):
+        raise Malformed(UNKNOWN_OPERATION)
+    if len(start) > line_max + 8:
+        raise Malformed(CONTROL_LINE_EXCEEDED)
+
+
+def _split_line(line: bytes, verbs: Sequence[bytes], line_max: int) -> tuple[bytes, bytes]:
+    """Return the verb in capitals and the rest of the line."""
+    line = line.removesuffix(b"\r")
+    fields = line.split(None, 1)
+    verb = fields[0].upper() if fields else b""
+    if verb not in verbs or not line.startswith(fields[0]):
+        raise Malformed(UNKNOWN_OPERATION)
+    arguments = fields[1] if len(fields) == 2 else b""
+    if len(arguments) > line_max:
+        raise Malformed(CONTROL_LINE_EXCEEDED)
+    return verb, arguments
+
+
+def _command(
+    verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
+) -> tuple[Op | None, int]:
+    """Read one command whose line is `buffer[position:start]`; None: its payload is not here."""
+    if verb == b"PUB" or verb == b"HPUB":
+        return _publish(verb, arguments, buffer, position, start, payload_max)
+    if verb == b"SUB":
+        return _subscribe(arguments), start
+    if verb == b"UNSUB":
+        return _unsubscribe(arguments), start
+    if verb == b"CONNECT":
+        return (CONNECT, arguments), start
+    return BARE[verb], start
+
+
+def _publish(
+    verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
+) -> tuple[Op | None, int]:
+    fields = arguments.split()
+    numbers = 1 if verb == b"PUB" else 2
+    if len(fields) not in (1 + numbers, 2 + numbers):
+        raise Malformed(MALFORMED)
+    header_bytes, size = _sizes(fields[-numbers:], payload_max)
+    end = start + size + 2
+    if end > len(buffer):
+        return None, end
+    if buffer[end - 2 : end] != CRLF:
+        raise Malformed(UNKNOWN_OPERATION)
+    reply = fields[1] if len(fields) == 2 + numbers else b""
+    stride = end - position
+    end = _run_end(buffer, buffer[position:start], end, stride)
+    payloads = range(start, end, stride)
+    data = b"".join([buffer[offset : offset + size + 2] for offset in payloads])
+    return (PUB, fields[0], reply, header_bytes, size, data), end
+
+
+def _run_end(buffer: bytes, control_line: bytes, end: int, stride: int) -> int:
+    """Return where the run of whole messages with this same control line ends."""
+    last = len(buffer) - stride
+    while (
+        end <= last
+        and buffer.startswith(control_line, end)
+        and buffer.startswith(CRLF, end + stride - 2)
+    ):
+        end += stride
+    return end
+
+
+def _sizes(fields: list[bytes], payload_max: int) -> tuple[int, int]:
+    """Return `(header_bytes, size)` from one number or two."""
+    for number in fields:
+        # isdigit() alone would be wrong for str, but on bytes it means ASCII digits.
+        if len(number) > SIZE_DIGITS_MAX or not number.isdigit():
+            raise Malformed(MALFORMED)
+    size = int(fields[-1])
+    header_bytes = int(fields[0]) if len(fields) == 2 else 0
+    if header_bytes > size:
+        raise Malformed(MALFORMED)
+    if size > payload_max:
+        raise Malformed(PAYLOAD_VIOLATION)
+    return header_bytes, size
+
+
+def _subscribe(arguments: bytes) -> Op:
+    fields = arguments.split()
+    if len(fields) == 2:
+        return SUB, fields[0], b"", fields[1]
+    if len(fields) == 3:
+        return SUB, fields[0], fields[1], fields[2]
+    raise Malformed(MALFORMED)
+
+
+def _unsubscribe(arguments: bytes) -> Op:
+    fields = arguments.split()
+    if not fields:
+        raise Malformed(UNKNOWN_OPERATION)
+    if len(fields) == 1:
+        return UNSUB, fields[0], 0
+    if len(fields) > 2 or len(fields[1]) > SIZE_DIGITS_MAX or not fields[1].isdigit():
+        raise Malformed(MALFORMED)
+    return UNSUB, fields[0], int(fields[1])
+
+
+def _message(
+    verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
+) -> tuple[Op | None, int]:
+    """Read one server operation whose line is `buffer[position:start]`."""
+    if verb == b"INFO":
+        return (INFO, arguments), start
+    if verb == b"-ERR":
+        return (ERR, arguments.strip(b"'")), start
+    if verb in BARE:
+        return BARE[verb], start
+    fields = arguments.split()
+    numbers = 1 if verb == b"MSG" else 2
+    if len(fields) not in (2 + numbers, 3 + numbers):
+        raise Malformed(MALFORMED)
+    header_bytes, size = _sizes(fields[-numbers:], payload_max)
+    end = start + size + 2
+    if end > len(buffer):
+        return None, end
+    if buffer[end - 2 : end] != CRLF:
+        raise Malformed(UNKNOWN_OPERATION)
+    reply = fields[2] if len(fields) == 3 + numbers else b""
+    return (MSG, fields[0], fields[1], reply, header_bytes, buffer[start : end - 2]), end
+
+
+def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
+    """
+    Encode publishes as deliveries with the sid left out: `sid.join(pieces)`.
+
+    What differs between the subscribers of a message is only the sid, in the
+    middle of each control line. So everything between two sids is encoded once,
+    and one join, at C speed, makes what a subscriber is sent.
+    """
+    pieces: list[bytes] = []
+    behind = b""
+    for _, subject, reply, header_bytes, size, data in publishes:
+        before, after = delivery_line(subject, reply, header_bytes, size)
+        stride = size + 2
+        last = len(data) - stride
+        pieces.append(behind + before)
+        for offset in range(0, last, stride):
+            pieces.append(after + data[offset : offset + stride] + before)
+        behind = after + data[last:]
+    pieces.append(behind)
+    return pieces
+
+
+def delivery_line(
+    subject: bytes, reply: bytes, header_bytes: int, size: int
+) -> tuple[bytes, bytes]:
+    """Return what stands before and after the sid in the control line of a delivery."""
+    middle = b" " + reply + b" " if reply else b" "
+    if header_bytes:
+        return b"HMSG %b " % subject, b"%b%d %d\r\n" % (middle, header_bytes, size)
+    return b"MSG %b " % subject, b"%b%d\r\n" % (middle, size)
+
+
+class Parser:
+    """
+    Incremental parser for one connection.
+
+    Feed it whatever the socket gave; it returns the operations that are now
+    complete and keeps the rest. It never blocks, and never calls back.
+    """
+
+    __slots__ = ("_needed", "_parse", "_tail", "control_line_bytes_max", "payload_bytes_max")
+
+    def __init__(self, parse: Any, payload_bytes_max: int, control_line_bytes_max: int) -> None:
+        self._parse = parse
+        self.payload_bytes_max = payload_bytes_max
+        self.control_line_bytes_max = control_line_bytes_max
+        self._tail: bytes | bytearray = b""
+        self._needed = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an incomplete operation is held."""
+        return len(self._tail)
+
+    def feed(self, data: bytes | memoryview) -> list[Op]:
+        """Return the operations completed by `data`."""
+        if self._tail:
+            return self._feed_tail(data)
+        operations, consumed, self._needed = self._parse(
+            data, self.payload_bytes_max, self.control_line_bytes_max
+        )
+        if consumed != len(data):
+            self._keep(data[consumed:])
+        return operations  # type: ignore[no-any-return]
+
+    def _feed_tail(self, data: bytes | memoryview) -> list[Op]:
+        """Collect a payload that comes in many reads in place, then parse it once."""
+        if self._needed:
+            assert isinstance(self._tail, bytearray)
+            self._tail += data
+            if len(self._tail) < self._needed:
+                return []
+            whole = bytes(self._tail)
+        else:
+            whole = bytes(self._tail) + data
+        self._tail = b""
+        return self.feed(whole)
+
+    def _keep(self, rest: bytes | memoryview) -> None:
+        self._tail = bytearray(rest) if self._needed else bytes(rest)

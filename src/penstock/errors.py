@@ -8,9 +8,21 @@ PenstockError
 ├── StoreError         the disk failed us, or what is on it cannot be trusted
 ├── JetStreamError     a JetStream API request failed: carries the wire codes
 └── ClientError        our own client could not do what it was asked
+    ├── ConnectFailed     no server could be reached, or none would have us
+    ├── ConnectionClosed  the client is closed, for good
+    ├── ConnectionLost    the connection broke before the answer: the outcome is unknown
+    ├── RequestTimeout    no answer in time: the outcome is unknown
+    ├── NoResponders      nobody listens on that subject
+    ├── ServerError       the server said `-ERR`
+    ├── SlowConsumer      a subscription's queue was full, messages were dropped
+    ├── OutboxFull        the bound on unsent bytes is reached
+    └── BatchFailed       some messages of a batch were not stored: carries each failure
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 
 class PenstockError(Exception):
@@ -33,5 +45,70 @@ class StoreError(PenstockError):
     """Stored data could not be written, or could not be trusted when read."""
 
 
+class ApiError(NamedTuple):
+    """One row of the table of JetStream API errors; the description may have `{fields}`."""
+
+    code: int
+    err_code: int
+    description: str
+
+
+class JetStreamError(PenstockError):
+    """A JetStream API request failed."""
+
+    def __init__(self, error: ApiError, **values: object) -> None:
+        self.code = error.code
+        self.err_code = error.err_code
+        self.description = error.description.format(**values) if values else error.description
+        super().__init__(f"{self.description} ({self.code}/{self.err_code})")
+
+
 class ClientError(PenstockError):
     """The client could not do what it was asked."""
+
+
+class ConnectFailed(ClientError):
+    """No server could be reached, or none would have us; the text says why, server by server."""
+
+
+class ConnectionClosed(ClientError):
+    """The client is closed and stays so."""
+
+
+class ConnectionLost(ClientError):
+    """The connection broke before the answer came: it may have been done or not."""
+
+
+class RequestTimeout(ClientError):
+    """No answer came in time: it may have been done or not."""
+
+
+class NoResponders(ClientError):
+    """Nobody listens on the subject."""
+
+
+class ServerError(ClientError):
+    """The server said `-ERR`."""
+
+
+class SlowConsumer(ClientError):
+    """A subscription's queue was full, so messages were dropped."""
+
+
+class OutboxFull(ClientError):
+    """The bound on unsent bytes is reached; `await publish` would have waited."""
+
+
+class BatchFailed(ClientError):
+    """Some messages of a batch were not stored."""
+
+    def __init__(self, failures: Mapping[int, Exception], acks: Sequence[Any]) -> None:
+        self.failures = failures
+        """Index in the batch → what went wrong."""
+        self.acks = acks
+        """One ack per message, None where it failed."""
+        first = next(iter(failures))
+        super().__init__(
+            f"{len(failures)} of {len(acks)} messages failed, the first at {first}: "
+            f"{failures[first]}"
+        )

@@ -1,0 +1,364 @@
+"""
+Every setting and every limit, once.
+
+The dataclasses below are the only place where a setting is defined. Its name in
+a nats-server configuration file, its command-line flags and its line in the
+reference are metadata of the field, so the file reader, the command line and
+the documentation all derive from here. The type of a field says how its value is
+written: a `float` is a duration in seconds, an `int` may be a size such as `64MB`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal
+
+from penstock.errors import ConfigError
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    directive: str | None = None,
+    aliases: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
+    positive: bool = False,
+    secret: bool = False,
+    default_factory: Any = MISSING,
+) -> Any:
+    """Declare a field that the file reader, the command line and the docs derive from."""
+    metadata = {
+        "doc": doc,
+        "directive": directive,
+        "aliases": aliases,
+        "flags": flags,
+        "positive": positive,
+    }
+    return field(
+        default=default, default_factory=default_factory, repr=not secret, metadata=metadata
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Every queue and buffer has a bound, and they are all here."""
+
+    payload_bytes_max: int = setting(
+        1024 * 1024,
+        "Largest payload, headers included.",
+        directive="max_payload",
+        positive=True,
+    )
+    pending_bytes_max: int = setting(
+        64 * 1024 * 1024,
+        "Output waiting for one client before it is cut off as a slow consumer.",
+        directive="max_pending",
+        positive=True,
+    )
+    control_line_bytes_max: int = setting(
+        4096, "Longest protocol line.", directive="max_control_line", positive=True
+    )
+    connections_max: int = setting(
+        64 * 1024,
+        "Client connections open at once; 0 is no limit.",
+        directive="max_connections",
+        aliases=("max_conn",),
+    )
+    subscriptions_max: int = setting(
+        0,
+        "Subscriptions of one connection; 0 is no limit.",
+        directive="max_subscriptions",
+        aliases=("max_subs",),
+    )
+    write_deadline_s: float = setting(
+        10.0,
+        "How long a write may stay stuck before the client is cut off.",
+        directive="write_deadline",
+        positive=True,
+    )
+    ping_interval_s: float = setting(
+        120.0, "Time between server pings.", directive="ping_interval", positive=True
+    )
+    ping_max: int = setting(
+        2,
+        "Unanswered pings before a connection counts as stale.",
+        directive="ping_max",
+        positive=True,
+    )
+    auth_timeout_s: float = setting(
+        2.0,
+        "Time a client has to authenticate.",
+        directive="authorization.timeout",
+        positive=True,
+    )
+    lame_duck_duration_s: float = setting(
+        120.0,
+        "Time over which lame duck mode closes the clients.",
+        directive="lame_duck_duration",
+    )
+    lame_duck_grace_period_s: float = setting(
+        10.0,
+        "Time lame duck mode waits before it closes the first client.",
+        directive="lame_duck_grace_period",
+    )
+    read_bytes_max: int = setting(
+        64 * 1024, "Most bytes taken from one socket at a time.", positive=True
+    )
+    congested_bytes: int = setting(
+        4 * 1024 * 1024,
+        "Output waiting for one client at which those who publish to it are slowed.",
+    )
+    stuck_s: float = setting(
+        0.1, "A client that takes nothing for this long no longer slows its publishers."
+    )
+    route_cache_size: int = setting(8192, "Subjects whose subscribers are remembered.")
+    closed_connections_max: int = setting(
+        10_000, "Closed connections remembered for /connz.", directive="max_closed_clients"
+    )
+
+    def __post_init__(self) -> None:
+        _check_bounds(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectRules:
+    """Subjects allowed and denied. `allow=None` allows everything; deny wins."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseRules:
+    """
+    What a responder may publish to reply subjects it was sent (`allow_responses`).
+
+    A negative value is no limit, as in nats-server.
+    """
+
+    messages_max: int = 1
+    expires_s: float = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permissions:
+    """What a user may publish and subscribe to. Subscribe rules may say `subject queue`."""
+
+    publish: SubjectRules = SubjectRules()
+    subscribe: SubjectRules = SubjectRules()
+    allow_responses: ResponseRules | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """One entry of `authorization.users`. The password is plain or a bcrypt hash."""
+
+    name: str
+    password: str = field(repr=False)
+    permissions: Permissions | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authorization:
+    """Who may connect. Empty: everybody."""
+
+    token: str | None = setting(
+        None,
+        "Token clients must present.",
+        directive="authorization.token",
+        flags=("auth",),
+        secret=True,
+    )
+    users: tuple[User, ...] = setting(
+        (),
+        "Users: each has `user`, `password` (plain or bcrypt) and perhaps `permissions`.",
+        directive="authorization.users",
+    )
+    default_permissions: Permissions | None = setting(  # noqa: RUF009
+        None,
+        "Permissions of users that have none of their own.",
+        directive="authorization.default_permissions",
+        aliases=("authorization.default_permission", "authorization.permissions"),
+    )
+    no_auth_user: str | None = setting(
+        None, "User that clients without credentials become.", directive="no_auth_user"
+    )
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.users:
+            raise ConfigError("`authorization` has both a `token` and users: choose one")
+        names = set()
+        for user in self.users:
+            if user.name in names:
+                raise ConfigError(f'`authorization` has more than one user "{user.name}"')
+            names.add(user.name)
+        if self.no_auth_user is not None and self.no_auth_user not in names:
+            raise ConfigError(f'`no_auth_user` "{self.no_auth_user}" is not one of the users')
+
+    @property
+    def required(self) -> bool:
+        """Whether a client has to authenticate at all."""
+        return self.token is not None or bool(self.users)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JetStreamConfig:
+    """Where streams are kept, and how safely."""
+
+    store_dir: str = setting(
+        MISSING,
+        "Directory of the streams; `$XDG_DATA_HOME/penstock/jetstream` if unset.",
+        directive="jetstream.store_dir",
+        aliases=("jetstream.storedir", "jetstream.store", "store_dir", "storedir"),
+        flags=("sd", "store_dir"),
+    )
+    max_memory_bytes: int | None = setting(
+        None,
+        "What memory streams may hold together; no limit if unset.",
+        directive="jetstream.max_mem",
+        aliases=("jetstream.max_memory_store", "jetstream.max_mem_store"),
+    )
+    max_storage_bytes: int | None = setting(
+        None,
+        "What file streams may hold together; no limit if unset.",
+        directive="jetstream.max_file",
+        aliases=("jetstream.max_file_store",),
+    )
+    sync: float | Literal["always"] = setting(
+        "always",
+        "`always` acknowledges a message once it would survive a power cut; a duration syncs "
+        "that often instead, as nats-server does.",
+        directive="jetstream.sync_interval",
+        aliases=("jetstream.sync",),
+    )
+    domain: str | None = setting(None, "JetStream domain.", directive="jetstream.domain")
+
+    def __post_init__(self) -> None:
+        if not self.store_dir:
+            raise ConfigError("`jetstream.store_dir` is empty: name a directory")
+        if self.sync != "always" and self.sync <= 0:
+            raise ConfigError("`jetstream.sync_interval` must be `always` or more than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Everything a server is told before it starts."""
+
+    host: str = setting(
+        "0.0.0.0",
+        "Address to listen on.",
+        directive="host",
+        aliases=("net",),
+        flags=("a", "addr", "net"),
+    )
+    port: int = setting(
+        4222, "Port for clients; -1 picks a free one.", directive="port", flags=("p", "port")
+    )
+    server_name: str | None = setting(
+        None, "Name of the server.", directive="server_name", flags=("n", "name", "server_name")
+    )
+    http_host: str | None = setting(
+        None, "Address of the monitoring endpoints; `host` if unset.", directive="http_host"
+    )
+    http_port: int | None = setting(
+        None,
+        "Port of the monitoring endpoints; -1 picks a free one.",
+        directive="http_port",
+        aliases=("monitor_port",),
+        flags=("m", "http_port"),
+    )
+    client_advertise: str | None = setting(
+        None,
+        "Address clients are told to reach this server at.",
+        directive="client_advertise",
+        flags=("client_advertise",),
+    )
+    no_advertise: bool = setting(
+        False, "Tell clients no addresses.", directive="no_advertise", flags=("no_advertise",)
+    )
+    tags: tuple[str, ...] = setting((), "Labels shown in /varz.", directive="server_tags")
+    metadata: Mapping[str, str] = setting(
+        MISSING,
+        "Names and values shown in /varz.",
+        directive="server_metadata",
+        default_factory=dict,
+    )
+    authorization: Authorization = Authorization()
+    limits: Limits = Limits()
+    jetstream: JetStreamConfig | None = None
+
+    def __post_init__(self) -> None:
+        for name, port in (("port", self.port), ("http_port", self.http_port)):
+            if port is not None and not -1 <= port <= 65535:
+                raise ConfigError(f"`{name}` must be between -1 and 65535: {port}")
+        if self.server_name is not None and " " in self.server_name:
+            raise ConfigError(f'`server_name` must not contain spaces: "{self.server_name}"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig:
+    """What the process around a server does: its log and the files that tell where it is."""
+
+    debug: bool = setting(False, "Log debug lines.", directive="debug", flags=("D", "debug"))
+    trace: bool = setting(
+        False, "Log the protocol of every client.", directive="trace", flags=("V", "trace")
+    )
+    trace_verbose: bool = setting(False, "Trace the system account too.", directive="trace_verbose")
+    logtime: bool = setting(
+        True, "Put the time on every log line.", directive="logtime", flags=("T", "logtime")
+    )
+    logtime_utc: bool = setting(
+        False,
+        "Log the time in UTC, not in local time.",
+        directive="logtime_utc",
+        flags=("logtime_utc",),
+    )
+    log_file: str | None = setting(
+        None,
+        "File to log to, not standard error.",
+        directive="log_file",
+        aliases=("logfile",),
+        flags=("l", "log"),
+    )
+    log_file_bytes_max: int = setting(
+        0,
+        "Size at which the log file is set aside and a new one begun; 0 is no limit.",
+        directive="log_size_limit",
+        aliases=("logfile_size_limit",),
+        flags=("log_size_limit",),
+    )
+    log_files_max: int = setting(
+        0,
+        "Log files kept, the current one included; 0 keeps all.",
+        directive="log_max_num",
+        aliases=("logfile_max_num",),
+    )
+    pid_file: str | None = setting(
+        None,
+        "File to write the process id to.",
+        directive="pid_file",
+        aliases=("pidfile",),
+        flags=("P", "pid"),
+    )
+    ports_file_dir: str | None = setting(
+        None,
+        "Directory in which to write the addresses in use, as `<executable>_<pid>.ports`.",
+        directive="ports_file_dir",
+        flags=("ports_file_dir",),
+    )
+
+    def __post_init__(self) -> None:
+        _check_bounds(self)
+
+
+def _check_bounds(config: Limits | ProcessConfig) -> None:
+    """Refuse numbers that are negative, or zero where that means nothing."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        name = item.metadata["directive"] or item.name
+        if isinstance(value, int | float) and value < 0:
+            raise ConfigError(f"`{name}` must not be negative: {value}")
+        if item.metadata["positive"] and value == 0:
+            raise ConfigError(f"`{name}` must be more than 0")

@@ -1,0 +1,135 @@
+"""
+The shapes of traffic that are measured, and the goals for each.
+
+Message counts are chosen so that one run takes nats-server one or two seconds.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+QUICK_DIVISOR = 5
+
+Unit = Literal["msgs/s", "µs", "MB"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure of a shape, and the bound it should keep."""
+
+    figure: str
+    unit: Unit
+    bound: float
+    """Of our figure divided by nats-server's, or of our figure itself if `absolute`."""
+
+    label: str = ""
+    absolute: bool = False
+
+    @property
+    def more_is_better(self) -> bool:
+        """Rates should be high; times and memory low."""
+        return self.unit == "msgs/s"
+
+    def __str__(self) -> str:
+        sign = "≥" if self.more_is_better else "≤"
+        return f"{sign} {self.bound:g}" + (f" {self.unit}" if self.absolute else "x")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A load, how many messages it sends, and what is expected of its figures."""
+
+    name: str
+    goals: tuple[Goal, ...]
+    program: str = ""
+    """The load generator; none means that the server is left idle."""
+
+    before_count: tuple[int, ...] = ()
+    messages: int = 0
+    after_count: tuple[int, ...] = ()
+
+    def arguments(self, *, quick: bool) -> list[str]:
+        """Return the load generator's arguments after HOST and PORT."""
+        messages = self.messages // QUICK_DIVISOR if quick else self.messages
+        return [str(value) for value in (*self.before_count, messages, *self.after_count)]
+
+
+def _rate(bound: float) -> Goal:
+    return Goal("total/s", "msgs/s", bound)
+
+
+def _sids(distinct: bool) -> str:
+    return "distinct sids" if distinct else "sid 1"
+
+
+def _fan_out(
+    publishers: int,
+    subscribers: int,
+    size: int,
+    *goals: Goal,
+    messages: int,
+    subjects: int = 1,
+    distinct: bool = False,
+) -> Shape:
+    many = f" over {subjects} subjects, wildcard" if subjects > 1 else ""
+    sids = f", {_sids(distinct)}" if subscribers > 1 else ""
+    queue, hold = 0, 1
+    return Shape(
+        name=f"{publishers} x {subscribers} x {size} B{many}{sids}",
+        goals=goals,
+        program="natsload",
+        before_count=(publishers, subscribers),
+        messages=messages,
+        after_count=(size, subjects, queue, int(distinct), hold),
+    )
+
+
+def _mixed(goal: Goal, *, distinct: bool) -> Shape:
+    return Shape(
+        name=f"mixed, {_sids(distinct)}",
+        goals=(goal,),
+        program="mixload",
+        before_count=(4, 16),
+        messages=40_000,
+        after_count=(int(distinct),),
+    )
+
+
+_FEWER_BYTES_RESIDENT = Goal("resident_mb", "MB", 1.0, label="memory")
+
+SHAPES: tuple[Shape, ...] = (
+    _fan_out(1, 10, 128, _rate(3.5), messages=400_000),
+    _fan_out(1, 10, 128, _rate(2.2), messages=400_000, distinct=True),
+    _fan_out(10, 10, 128, _rate(2.2), messages=500_000),
+    _fan_out(10, 10, 128, _rate(2.0), messages=500_000, distinct=True),
+    _fan_out(10, 100, 1000, _rate(1.3), messages=25_000),
+    _fan_out(10, 100, 1000, _rate(1.2), messages=25_000, distinct=True),
+    _fan_out(10, 1000, 1000, _rate(3.0), _FEWER_BYTES_RESIDENT, messages=1_500),
+    _fan_out(10, 1000, 1000, _rate(1.5), _FEWER_BYTES_RESIDENT, messages=1_500, distinct=True),
+    _fan_out(1, 1, 128, _rate(1.8), messages=2_000_000),
+    _fan_out(1, 10, 128, _rate(1.8), messages=400_000, subjects=100),
+    _fan_out(1, 10, 128, _rate(1.5), messages=400_000, subjects=100, distinct=True),
+    _mixed(_rate(1.2), distinct=False),
+    _mixed(_rate(1.2), distinct=True),
+    Shape(
+        name="publish only, nobody subscribed, 128 B",
+        goals=(_rate(1.0),),
+        program="natsload",
+        before_count=(1, 0),
+        messages=4_000_000,
+        after_count=(128,),
+    ),
+    Shape(
+        name="request/reply, 128 B",
+        goals=(
+            Goal("p50us", "µs", 1.0, label="p50"),
+            Goal("p99us", "µs", 1.0, label="p99"),
+        ),
+        program="reqload",
+        messages=8_000,
+        after_count=(128,),
+    ),
+    Shape(
+        name="idle",
+        goals=(Goal("resident_mb", "MB", 45, label="memory", absolute=True),),
+    ),
+)

@@ -7,7 +7,7 @@ Message counts are chosen so that one run takes nats-server one or two seconds.
 from dataclasses import dataclass
 from typing import Literal
 
-QUICK_DIVISOR = 5
+QUICK_DIVISOR = 3
 
 Unit = Literal["msgs/s", "µs", "MB"]
 

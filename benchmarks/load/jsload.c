@@ -46,18 +46,17 @@ static bool read_more(bool wait) {
     in.end -= in.start;
     in.start = 0;
     ssize_t got = recv(fd, in.bytes + in.end, READ_BYTES - in.end, wait ? 0 : MSG_DONTWAIT);
-    if (got < 0 && errno == EAGAIN) return false;
-    if (got <= 0) die("closed by the server");
+    if (got < 0 && errno == EAGAIN && !wait) return false;
+    if (got <= 0) die("nothing more from the server");
     in.end += got;
     return true;
 }
 
 /* Parse `MSG subject sid [reply] total` or `HMSG subject sid [reply] headers total`. */
 static void parse_line(char *line, Message *message) {
-    char *field[6], *rest = NULL;
+    char *field[6], *rest = line, *word;
     int count = 0;
-    for (char *word = strtok_r(line, " ", &rest); word && count < 6; word = strtok_r(NULL, " ", &rest))
-        field[count++] = word;
+    while (count < 6 && (word = strtok_r(NULL, " ", &rest))) field[count++] = word;
     int without_reply = line[0] == 'H' ? 5 : 4;
     if (count < without_reply) {
         fprintf(stderr, "not a message: %s\n", line);
@@ -146,8 +145,8 @@ static int run_publish(void) {
         }
     }
     double seconds = now_seconds() - start;
-    printf("mode=pub storage=%s msgs=%ld size=%d window=%d secs=%.3f msgs/s=%.0f bad=%ld\n", storage,
-           messages, size, window, seconds, messages / seconds, refused);
+    printf("mode=pub storage=%s msgs=%ld size=%d window=%d secs=%.3f msgs/s=%.0f bad=%ld\n",
+           storage, messages, size, window, seconds, messages / seconds, refused);
     return refused != 0;
 }
 

@@ -27,8 +27,10 @@
 enum { STREAM_MESSAGES = 1000, TENS = 10, HUNDREDS = 100, TAG_BYTES = 16 };
 enum { PAYLOAD_BYTES_MIN = 16, PAYLOAD_BYTES_MAX = 64 << 10, HEAD_BYTES_MAX = 1024 };
 enum { READ_BYTES = 1 << 20, RECEIVE_BUFFER_BYTES = 4 << 20 };
-enum { STALL_SECONDS = 20, STRAY_WAIT_MS = 20 };
+enum { STRAY_WAIT_MS = 20 };
 enum { EVERYTHING, A_TENTH, BLUE, GREEN, ROLES };
+
+static const char *queue_name[ROLES] = {"", "", "blue ", "green "};
 
 static const char *host;
 static int port, publishers, subscribers, replays;
@@ -113,7 +115,8 @@ static char *append_message(char *at, int who, int number) {
 }
 
 static void build_stream(int who) {
-    char *stream = malloc(STREAM_MESSAGES * (PAYLOAD_BYTES_MAX + (size_t)HEAD_BYTES_MAX)), *at = stream;
+    char *stream = malloc(STREAM_MESSAGES * (size_t)(HEAD_BYTES_MAX + PAYLOAD_BYTES_MAX));
+    char *at = stream;
     for (int number = 0; number < STREAM_MESSAGES; number++) at = append_message(at, who, number);
     publisher[who].stream = stream;
     publisher[who].stream_bytes = at - stream;
@@ -145,8 +148,7 @@ static void subscribe(Subscriber *subscriber, int number, int epoll, Receiver **
     subscriber->receiver = grouped ? group[role] : new_receiver(ten);
     subscriber->in_order = !grouped;
     sprintf(pattern, role == A_TENTH ? "mix.%d.*" : role == BLUE ? "mix.*.*" : "mix.>", ten);
-    sprintf(line, "SUB %s %s%d\r\n", pattern, role == BLUE ? "blue " : role == GREEN ? "green " : "",
-            distinct ? number + 1 : 1);
+    sprintf(line, "SUB %s %s%d\r\n", pattern, queue_name[role], distinct ? number + 1 : 1);
     subscriber->fd = dial(host, port);
     write_text(subscriber->fd, line);
     ping(subscriber->fd);
@@ -266,7 +268,7 @@ static void receive_all(int epoll, long long due) {
     double last = now_seconds();
     while (delivered_messages < due) {
         if (receive_ready(epoll, 1000)) last = now_seconds();
-        if (now_seconds() - last > STALL_SECONDS) {
+        if (now_seconds() - last > SILENCE_SECONDS_MAX) {
             fprintf(stderr, "stalled: got %lld of %lld messages\n", delivered_messages, due);
             exit(1);
         }
@@ -276,7 +278,8 @@ static void receive_all(int epoll, long long due) {
 static void print_figures(double seconds, size_t published_bytes) {
     long published = (long)publishers * replays * STREAM_MESSAGES;
     double bytes = (double)published_bytes * replays + delivered_bytes;
-    printf("pubs=%d subs=%d msgs=%ld secs=%.3f pub/s=%.0f delivered/s=%.0f total/s=%.0f MB/s=%.1f\n",
+    printf("pubs=%d subs=%d msgs=%ld secs=%.3f pub/s=%.0f delivered/s=%.0f total/s=%.0f "
+           "MB/s=%.1f\n",
            publishers, subscribers, published, seconds, published / seconds,
            delivered_messages / seconds, (published + delivered_messages) / seconds,
            bytes / seconds / 1e6);

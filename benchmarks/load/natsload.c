@@ -21,7 +21,7 @@
 #include "wire.h"
 
 enum { BATCH_BYTES = 64 << 10, READ_BYTES = 1 << 20, RECEIVE_BUFFER_BYTES = 4 << 20 };
-enum { STALL_SECONDS = 20, STRAY_WAIT_MS = 20, PING_BYTES = 6 };
+enum { STRAY_WAIT_MS = 20, PING_BYTES = 6 };
 
 static const char *host;
 static int port, publishers, subscribers, size, subjects;
@@ -148,7 +148,7 @@ static void receive_all(int epoll, long long due) {
         long long bytes = receive_ready(epoll, 1000);
         if (bytes) last = now_seconds();
         total += bytes;
-        if (now_seconds() - last > STALL_SECONDS) {
+        if (now_seconds() - last > SILENCE_SECONDS_MAX) {
             fprintf(stderr, "stalled: got %lld of %lld bytes\n", total, due);
             exit(1);
         }

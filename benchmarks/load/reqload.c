@@ -62,7 +62,7 @@ static int read_message(Reader *reader) {
     while ((payload_bytes = take_message(reader)) < 0) {
         ssize_t got = read(reader->fd, reader->bytes + reader->length,
                            sizeof reader->bytes - reader->length);
-        if (got <= 0) die("closed by the server");
+        if (got <= 0) die("no reply");
         reader->length += got;
     }
     return payload_bytes;
@@ -100,7 +100,8 @@ static double round_trip_seconds(Reader *reader, char *buffer, long number) {
     double seconds = now_seconds() - start;
     reply[length] = 0;
     if (strcmp(reply, reader->subject) || payload_bytes != size) {
-        fprintf(stderr, "reply to %s came on %s, %d bytes\n", reply, reader->subject, payload_bytes);
+        fprintf(stderr, "reply to %s came on %s, %d bytes\n", reply, reader->subject,
+                payload_bytes);
         exit(1);
     }
     return seconds;

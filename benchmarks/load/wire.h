@@ -2,6 +2,8 @@
 #ifndef WIRE_H
 #define WIRE_H
 
+enum { SILENCE_SECONDS_MAX = 20 };
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -68,6 +70,8 @@ static inline int dial(const char *host, int port) {
     if (inet_pton(AF_INET, host, &address.sin_addr) != 1) die("host: an IPv4 address is needed");
     if (connect(fd, (struct sockaddr *)&address, sizeof address)) die("connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct timeval silence = {.tv_sec = SILENCE_SECONDS_MAX}; /* what was lost never comes */
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence);
     read_until(fd, "\r\n");
     write_text(fd, CONNECT);
     ping(fd);

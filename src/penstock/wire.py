@@ -137,16 +137,12 @@ def _command(
 def _publish(
     verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
 ) -> tuple[Op | None, int]:
-    fields = arguments.split()
     numbers = 1 if verb == b"PUB" else 2
-    if len(fields) not in (1 + numbers, 2 + numbers):
-        raise Malformed(MALFORMED)
+    fields = _fields(arguments, 1 + numbers)
     header_bytes, size = _sizes(fields[-numbers:], payload_max)
     end = start + size + 2
-    if end > len(buffer):
+    if not _is_complete(buffer, end):
         return None, end
-    if buffer[end - 2 : end] != CRLF:
-        raise Malformed(UNKNOWN_OPERATION)
     reply = fields[1] if len(fields) == 2 + numbers else b""
     stride = end - position
     end = _run_end(buffer, buffer[position:start], end, stride)
@@ -167,39 +163,16 @@ def _run_end(buffer: bytes, control_line: bytes, end: int, stride: int) -> int:
     return end
 
 
-def _sizes(fields: list[bytes], payload_max: int) -> tuple[int, int]:
-    """Return `(header_bytes, size)` from one number or two."""
-    for number in fields:
-        # isdigit() alone would be wrong for str, but on bytes it means ASCII digits.
-        if len(number) > SIZE_DIGITS_MAX or not number.isdigit():
-            raise Malformed(MALFORMED)
-    size = int(fields[-1])
-    header_bytes = int(fields[0]) if len(fields) == 2 else 0
-    if header_bytes > size:
-        raise Malformed(MALFORMED)
-    if size > payload_max:
-        raise Malformed(PAYLOAD_VIOLATION)
-    return header_bytes, size
-
-
 def _subscribe(arguments: bytes) -> Op:
-    fields = arguments.split()
-    if len(fields) == 2:
-        return SUB, fields[0], b"", fields[1]
-    if len(fields) == 3:
-        return SUB, fields[0], fields[1], fields[2]
-    raise Malformed(MALFORMED)
+    fields = _fields(arguments, 2)
+    queue = fields[1] if len(fields) == 3 else b""
+    return SUB, fields[0], queue, fields[-1]
 
 
 def _unsubscribe(arguments: bytes) -> Op:
-    fields = arguments.split()
-    if not fields:
-        raise Malformed(UNKNOWN_OPERATION)
-    if len(fields) == 1:
-        return UNSUB, fields[0], 0
-    if len(fields) > 2 or len(fields[1]) > SIZE_DIGITS_MAX or not fields[1].isdigit():
-        raise Malformed(MALFORMED)
-    return UNSUB, fields[0], int(fields[1])
+    """A number that is none means at once, as it does to nats-server."""
+    fields = _fields(arguments, 1)
+    return UNSUB, fields[0], max(_number(fields[1]), 0) if len(fields) == 2 else 0
 
 
 def _message(
@@ -212,18 +185,50 @@ def _message(
         return (ERR, arguments.strip(b"'")), start
     if verb in BARE:
         return BARE[verb], start
-    fields = arguments.split()
     numbers = 1 if verb == b"MSG" else 2
-    if len(fields) not in (2 + numbers, 3 + numbers):
-        raise Malformed(MALFORMED)
+    fields = _fields(arguments, 2 + numbers)
     header_bytes, size = _sizes(fields[-numbers:], payload_max)
     end = start + size + 2
-    if end > len(buffer):
+    if not _is_complete(buffer, end):
         return None, end
-    if buffer[end - 2 : end] != CRLF:
-        raise Malformed(UNKNOWN_OPERATION)
     reply = fields[2] if len(fields) == 3 + numbers else b""
     return (MSG, fields[0], fields[1], reply, header_bytes, buffer[start : end - 2]), end
+
+
+def _fields(arguments: bytes, fewest: int) -> list[bytes]:
+    """Split the arguments of a line, which are so many or, with the optional one, one more."""
+    fields = arguments.split()
+    if not fields:
+        raise Malformed(UNKNOWN_OPERATION)
+    if len(fields) - fewest not in (0, 1):
+        raise Malformed(MALFORMED)
+    return fields
+
+
+def _sizes(fields: list[bytes], payload_max: int) -> tuple[int, int]:
+    """Return `(header_bytes, size)` from one number or two."""
+    size = _number(fields[-1])
+    header_bytes = _number(fields[0]) if len(fields) == 2 else 0
+    if not 0 <= header_bytes <= size:
+        raise Malformed(MALFORMED)
+    if size > payload_max:
+        raise Malformed(PAYLOAD_VIOLATION)
+    return header_bytes, size
+
+
+def _number(field: bytes) -> int:
+    """Return the number, or -1 for what is none."""
+    # On bytes, isdigit() means ASCII digits only.
+    return int(field) if len(field) <= SIZE_DIGITS_MAX and field.isdigit() else -1
+
+
+def _is_complete(buffer: bytes, end: int) -> bool:
+    """Tell whether the payload that ends here has arrived, and see that it ends with CRLF."""
+    if end > len(buffer):
+        return False
+    if not buffer.startswith(CRLF, end - 2):
+        raise Malformed(UNKNOWN_OPERATION)
+    return True
 
 
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
@@ -240,6 +245,8 @@ def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
         before, after = delivery_line(subject, reply, header_bytes, size)
         stride = size + 2
         last = len(data) - stride
+        if header_bytes < 0 or size < 0 or last < 0:
+            raise ValueError("a publish has sizes and at least one payload")
         pieces.append(behind + before)
         for offset in range(0, last, stride):
             pieces.append(after + data[offset : offset + stride] + before)

@@ -1,0 +1,17 @@
+from collections.abc import Sequence
+
+from penstock.wire import Op, Parsed
+
+def parse_commands(
+    buffer: bytes | bytearray | memoryview,
+    payload_bytes_max: int,
+    control_line_bytes_max: int,
+    /,
+) -> Parsed: ...
+def parse_messages(
+    buffer: bytes | bytearray | memoryview,
+    payload_bytes_max: int,
+    control_line_bytes_max: int,
+    /,
+) -> Parsed: ...
+def message_pieces(publishes: Sequence[Op], /) -> list[bytes]: ...

@@ -1,0 +1,185 @@
+"""
+One account: a space of subjects of its own, and the way of a message through it.
+
+Everything here runs for every message, so it works on batches: consecutive
+messages with the same receivers are encoded together, once, and what a
+subscriber is sent differs from its neighbour's only in the sid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from penstock import _hot, headers
+from penstock.core.route import Handler, Route, RouteTable, Subscription
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+
+GLOBAL = "$G"
+
+
+class Account:
+    """Subscriptions, and delivery to them."""
+
+    def __init__(self, name: str, *, route_cache_size: int, random: Callable[[], float]) -> None:
+        self.name = name
+        self.routes = RouteTable(route_cache_size)
+        self._random = random
+
+    def listen(self, subject: bytes, handler: Handler) -> Subscription:
+        """Call `handler` with each batch published to `subject`: how the server itself listens."""
+        subscription = Subscription(subject, None, handler=handler)
+        self.routes.insert(subscription)
+        return subscription
+
+    def send(
+        self, subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b""
+    ) -> None:
+        """Publish one message from inside the server."""
+        size = len(header) + len(payload)
+        self.publish([(PUB, subject, reply, len(header), size, header + payload + CRLF)], None)
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Tell whether anybody would get a message on `subject`."""
+        route = self.routes.cache.get(subject) or self.routes.find(subject)
+        return not route.is_empty
+
+    def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
+        """Route publishes in order, those with the same receivers together."""
+        cache, find = self.routes.cache, self.routes.find
+        batch: list[Op] = []
+        batch_route: Route | None = None
+        for publish in publishes:
+            subject = publish[1]
+            route = cache.get(subject) or find(subject)
+            if route is not batch_route:
+                if batch_route is not None:
+                    self._deliver(batch_route, batch, publisher)
+                batch_route = route
+                batch = []
+            batch.append(publish)
+        if batch_route is not None:
+            self._deliver(batch_route, batch, publisher)
+
+    def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        if route.is_empty:
+            self._answer_no_responders(batch, publisher)
+            return
+        if route.shared or route.single:
+            self._deliver_encoded(route, batch)
+        for subscription in route.careful:
+            for publish in batch:
+                self.offer(subscription, publish, publisher)
+        for members in route.queues:
+            for publish in batch:
+                self._deliver_queue(members, publish, publisher)
+        for subscription in route.handlers:
+            assert subscription.handler is not None
+            subscription.handler(batch, publisher)
+
+    def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
+        pieces = _hot.message_pieces(batch)
+        count = len(pieces) - 1
+        payload_bytes = sum([len(publish[5]) for publish in batch]) - 2 * count
+        encoded_bytes = sum(map(len, pieces))
+        for sid, subscriptions in route.shared:
+            encoded = sid.join(pieces)
+            for subscription in subscriptions:
+                subscription.delivered += count
+                subscription.session.enqueue(encoded, len(encoded), count, payload_bytes)  # type: ignore[union-attr]
+        for subscription in route.single:
+            subscription.delivered += count
+            sid = subscription.sid
+            size = encoded_bytes + count * len(sid)
+            subscription.session.enqueue((sid, pieces), size, count, payload_bytes)  # type: ignore[union-attr]
+
+    def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
+        """Give a run to one subscription as far as its rules allow; return how many it took."""
+        session = subscription.session
+        if session is None:
+            assert subscription.handler is not None
+            subscription.handler([publish], publisher)
+            return message_count(publish)
+        if not session.may_receive(publish, publisher):
+            return 0
+        count = message_count(publish)
+        if subscription.messages_max:
+            left = subscription.messages_max - subscription.delivered
+            if count > left:
+                publish, count = first_messages(publish, left), left
+        if publish[3] and not session.headers:
+            publish = without_headers(publish)
+        subscription.delivered += count
+        encoded = subscription.sid.join(_hot.message_pieces([publish]))
+        session.enqueue(encoded, len(encoded), count, count * publish[4])
+        if subscription.messages_max and subscription.delivered >= subscription.messages_max:
+            session.remove_subscription(subscription)
+        return count
+
+    def _deliver_queue(
+        self, members: tuple[Subscription, ...], publish: Op, publisher: Session | None
+    ) -> None:
+        """Share a run out among the members of a queue group, each message to one of them."""
+        start = int(self._random() * len(members))
+        count = message_count(publish)
+        shares = [publish] if count == 1 else share_out(publish, min(len(members), count))
+        for index, share in enumerate(shares):
+            self._deliver_share(members, start + index, share, publisher)
+
+    def _deliver_share(
+        self, members: tuple[Subscription, ...], start: int, share: Op, publisher: Session | None
+    ) -> None:
+        """Offer messages to one member after another, from `start` on, until all are taken."""
+        left = message_count(share)
+        for index in range(start, start + len(members)):
+            taken = self.offer(members[index % len(members)], share, publisher)
+            left -= taken
+            if not left:
+                return
+            if taken:
+                share = last_messages(share, left)
+
+    def _answer_no_responders(self, batch: list[Op], publisher: Session | None) -> None:
+        if publisher is None or not publisher.no_responders:
+            return
+        for publish in batch:
+            if publish[2]:
+                pairs = [("Nats-Subject", publish[1].decode(errors="replace"))]
+                self.send(publish[2], b"", header=headers.encode(pairs, status="503"))
+
+
+def message_count(publish: Op) -> int:
+    """Return how many messages a run holds."""
+    return len(publish[5]) // (publish[4] + 2)  # type: ignore[no-any-return]
+
+
+def payloads(publish: Op) -> list[bytes]:
+    """Return the payloads of a run, each with its header block and CRLF."""
+    stride, data = publish[4] + 2, publish[5]
+    return [data[offset : offset + stride] for offset in range(0, len(data), stride)]
+
+
+def first_messages(publish: Op, count: int) -> Op:
+    """Return the run cut down to its first messages."""
+    return (*publish[:5], publish[5][: count * (publish[4] + 2)])
+
+
+def last_messages(publish: Op, count: int) -> Op:
+    """Return the run cut down to its last messages."""
+    return (*publish[:5], publish[5][-count * (publish[4] + 2) :])
+
+
+def share_out(publish: Op, shares: int) -> list[Op]:
+    """Deal the messages of a run into as many runs, one after another like cards."""
+    messages = payloads(publish)
+    return [(*publish[:5], b"".join(messages[index::shares])) for index in range(shares)]
+
+
+def without_headers(publish: Op) -> Op:
+    """Return the run with its header blocks taken out, for a client that knows none."""
+    kind, subject, reply, header_bytes, size, _ = publish
+    data = b"".join([message[header_bytes:] for message in payloads(publish)])
+    return (kind, subject, reply, 0, size - header_bytes, data)

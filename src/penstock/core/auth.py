@@ -1,0 +1,125 @@
+"""
+Who a connection is.
+
+Checking a bcrypt hash takes a tenth of a second by design. It is never done
+here: the verdict on such a password is a `Check`, which the caller runs where
+it blocks nobody, and whose success is remembered under a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.config import Authorization, Permissions, User
+from penstock.errors import ConfigError
+
+VERIFIED_MAX = 1024
+BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2x$", "$2y$")
+
+
+class Identity:
+    """The user behind a connection, as far as it has one."""
+
+    __slots__ = ("permissions", "user")
+
+    def __init__(self, user: str = "", permissions: Permissions | None = None) -> None:
+        self.user = user
+        self.permissions = permissions
+
+
+class Check:
+    """A slow comparison still to be made: run it off the event loop."""
+
+    __slots__ = ("hashed", "identity", "password")
+
+    def __init__(self, identity: Identity, hashed: str, password: str) -> None:
+        self.identity = identity
+        self.hashed = hashed
+        self.password = password
+
+    def run(self) -> bool:
+        """Compare; takes a tenth of a second."""
+        import bcrypt
+
+        try:
+            return bcrypt.checkpw(self.password.encode(), self.hashed.encode())
+        except ValueError:
+            # A malformed hash, or a password bcrypt cannot take: neither lets anyone in.
+            return False
+
+
+class Authenticator:
+    """Decide who a CONNECT comes from."""
+
+    def __init__(self, authorization: Authorization) -> None:
+        self._authorization = authorization
+        self._users = {user.name: user for user in authorization.users}
+        self._verified: set[bytes] = set()
+        passwords = [user.password for user in authorization.users]
+        if any(map(is_bcrypt, [*passwords, authorization.token or ""])):
+            _require_bcrypt()
+
+    @property
+    def required(self) -> bool:
+        """Whether a connection has to say who it is."""
+        return self._authorization.required
+
+    def identify(self, options: Mapping[str, Any]) -> Identity | Check | None:
+        """Return who it is, a check to run first, or None to refuse."""
+        rules = self._authorization
+        if not rules.required:
+            return Identity(_text(options.get("user")))
+        if rules.token is not None:
+            return self._compare(Identity(), rules.token, options.get("auth_token"))
+        name = _text(options.get("user"))
+        user = self._users.get(name)
+        if not name and rules.no_auth_user is not None and "auth_token" not in options:
+            return self._identity(self._users[rules.no_auth_user])
+        if user is None:
+            return None
+        return self._compare(self._identity(user), user.password, options.get("pass"))
+
+    def remember(self, check: Check) -> None:
+        """Note a check that succeeded, so that the next connection need not wait for it."""
+        if len(self._verified) >= VERIFIED_MAX:
+            self._verified.clear()
+        self._verified.add(_digest(check.hashed, check.password))
+
+    def _identity(self, user: User) -> Identity:
+        return Identity(user.name, user.permissions or self._authorization.default_permissions)
+
+    def _compare(self, identity: Identity, expected: str, given: object) -> Identity | Check | None:
+        if not isinstance(given, str):
+            return None
+        if not is_bcrypt(expected):
+            same = hmac.compare_digest(expected.encode(), given.encode())
+            return identity if same else None
+        if _digest(expected, given) in self._verified:
+            return identity
+        return Check(identity, expected, given)
+
+
+def is_bcrypt(password: str) -> bool:
+    """Tell whether a configured password is a bcrypt hash."""
+    return password.startswith(BCRYPT_PREFIXES)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _digest(hashed: str, password: str) -> bytes:
+    return hashlib.sha256(f"{hashed}\0{password}".encode()).digest()
+
+
+def _require_bcrypt() -> None:
+    try:
+        import bcrypt  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "a bcrypt password needs the bcrypt package; "
+            "hint: pip install 'penstock[security]', or use a plain password"
+        ) from error

@@ -1,0 +1,138 @@
+"""
+The server without its sockets: accounts, sessions, and what is told about them.
+
+Time, randomness and the server's identity are handed in, so that everything
+that happens here can be made to happen again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.config import ServerConfig
+from penstock.core.account import GLOBAL, Account
+from penstock.core.auth import Authenticator
+from penstock.core.session import Session
+from penstock.version import NATS_VERSION
+
+log = logging.getLogger("penstock")
+
+
+class Broker:
+    """Accounts and sessions."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        server_id: str,
+        clock_ns: Callable[[], int],
+        random: Callable[[], float],
+    ) -> None:
+        self.config = config
+        self.server_id = server_id
+        self.server_name = config.server_name or server_id
+        self.clock_ns = clock_ns
+        self.start_ns = clock_ns()
+        self.authenticator = Authenticator(config.authorization)
+        self.default_account = Account(
+            GLOBAL, route_cache_size=config.limits.route_cache_size, random=random
+        )
+        self.accounts = {GLOBAL: self.default_account}
+
+        self.sessions: dict[int, Session] = {}
+        self.closed: deque[ClosedSession] = deque(maxlen=config.limits.closed_connections_max)
+        self.total_connections = 0
+        self.slow_consumers = self.stale_connections = 0
+        self._closed_totals = [0, 0, 0, 0]
+
+        self.dirty: list[Session] = []
+        """Sessions with something new in their outbox since they were last written."""
+        self.congested: list[Session] = []
+        """Sessions that got a message while they already had too many waiting."""
+
+        self.info: dict[str, Any] = {
+            "server_id": server_id,
+            "server_name": self.server_name,
+            "version": NATS_VERSION,
+            "proto": 1,
+            "go": f"python{platform.python_version()}",
+            "host": config.host,
+            "port": config.port,
+            "headers": True,
+            "max_payload": config.limits.payload_bytes_max,
+        }
+        if self.authenticator.required:
+            self.info["auth_required"] = True
+
+    def open(self, ip: str, port: int) -> Session:
+        """Begin a session and greet it."""
+        self.total_connections += 1
+        session = Session(self, self.total_connections, ip=ip, port=port)
+        session.write(self.info_line(session))
+        if len(self.sessions) >= self.config.limits.connections_max > 0:
+            session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
+        self.sessions[session.client_id] = session
+        return session
+
+    def close(self, session: Session, reason: str) -> None:
+        """End a session: its subscriptions go, its figures stay."""
+        if self.sessions.pop(session.client_id, None) is None:
+            return
+        for subscription in session.subscriptions.values():
+            session.account.routes.remove(subscription)
+        for index, value in enumerate(_figures(session)):
+            self._closed_totals[index] += value
+        self.closed.append(ClosedSession(session, reason, self.clock_ns()))
+        session.outbox.clear()
+        session.closing = session.closing or reason
+        log.debug("x %s closed: %s", describe(session), reason)
+
+    def info_line(self, session: Session, **extra: Any) -> bytes:
+        """Return the INFO for one session; nats-server too writes a space before the CRLF."""
+        info = self.info | {"client_id": session.client_id, "client_ip": session.ip} | extra
+        return b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n"
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return messages and bytes in, messages and bytes out, since the start."""
+        totals = list(self._closed_totals)
+        for session in self.sessions.values():
+            for index, value in enumerate(_figures(session)):
+                totals[index] += value
+        return totals[0], totals[1], totals[2], totals[3]
+
+    def refused(self, session: Session) -> None:
+        """Note a connection that did not say the right words."""
+        log.error("! %s authentication error", describe(session))
+
+    def violation(self, session: Session, what: str) -> None:
+        """Note an attempt at something not permitted."""
+        log.error("! %s permissions violation for %s", describe(session), what)
+
+
+class ClosedSession:
+    """What /connz remembers of a connection that is gone; not its routes or its buffers."""
+
+    __slots__ = ("reason", "session", "stop_ns", "subjects")
+
+    def __init__(self, session: Session, reason: str, stop_ns: int) -> None:
+        self.reason = reason
+        self.stop_ns = stop_ns
+        self.subjects = [each.subject for each in session.subscriptions.values()]
+        self.session = session
+        session.subscriptions = {}
+        session.transport = None
+
+
+def describe(session: Session) -> str:
+    """Return how log lines name a session."""
+    return f"{session.ip}:{session.port} - cid:{session.client_id}"
+
+
+def _figures(session: Session) -> tuple[int, int, int, int]:
+    return session.in_messages, session.in_bytes, session.out_messages, session.out_bytes

@@ -1,0 +1,123 @@
+"""
+What a connection may publish and subscribe to.
+
+Deny wins over allow. A wildcard subscription that overlaps a denied subject is
+accepted, and the denied messages are held back when they come (as nats-server
+does). With `allow_responses` a connection may also publish to the reply
+subjects it was sent, a bounded number of times and for a bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock import config, subjects
+
+DECISIONS_MAX = 4096
+RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")
+"""Reply subjects only the server itself makes."""
+
+
+class Permissions:
+    """The rules of one user, with a bounded memory of decisions on published subjects."""
+
+    def __init__(self, rules: config.Permissions, clock_ns: Callable[[], int]) -> None:
+        self._publish_allow = _patterns(rules.publish.allow)
+        self._publish_deny = _patterns(rules.publish.deny) or []
+        self._subscribe_allow = _patterns(rules.subscribe.allow)
+        self._subscribe_deny = _patterns(rules.subscribe.deny) or []
+        self._responses = rules.allow_responses
+        # A responder that may only respond needs no publish rules of its own.
+        if self._responses is not None and self._publish_allow is None:
+            self._publish_allow = []
+        self._decisions: dict[bytes, bool] = {}
+        self._replies: dict[bytes, tuple[int, int]] = {}
+        self._clock_ns = clock_ns
+
+    @property
+    def watches_delivery(self) -> bool:
+        """Whether deliveries matter to these rules, so that they cannot take the fast way."""
+        return bool(self._subscribe_deny) or self._responses is not None
+
+    def may_publish(self, subject: bytes) -> bool:
+        """Tell whether a message may be published to `subject`."""
+        decision = self._decisions.get(subject)
+        if decision is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            decision = self._decisions[subject] = self._decide(subject)
+        return decision or self._is_expected_reply(subject)
+
+    def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
+        """Tell whether `subject` may be subscribed to, with `queue` or b"" for none."""
+        allow = self._subscribe_allow
+        if allow is not None and not _grants(allow, subject, queue):
+            return False
+        return not _grants(self._subscribe_deny, subject, queue)
+
+    def may_receive(self, subject: bytes, reply: bytes) -> bool:
+        """Tell whether a message on `subject` may be delivered; note its reply if it is."""
+        for pattern, queue in self._subscribe_deny:
+            if not queue and subjects.matches(pattern, subject):
+                return False
+        if reply and self._responses is not None:
+            self._expect_reply(reply)
+        return True
+
+    def _decide(self, subject: bytes) -> bool:
+        if any(subjects.matches(pattern, subject) for pattern, _ in self._publish_deny):
+            return False
+        allow = self._publish_allow
+        return allow is None or any(subjects.matches(pattern, subject) for pattern, _ in allow)
+
+    def _expect_reply(self, reply: bytes) -> None:
+        assert self._responses is not None
+        if len(self._replies) >= DECISIONS_MAX:
+            self._drop_stale_replies()
+        expires_ns = self._clock_ns() + int(self._responses.expires_s * 1e9)
+        self._replies[reply] = (self._responses.messages_max, expires_ns)
+
+    def _drop_stale_replies(self) -> None:
+        """Keep the memory of replies bounded: the expired ones first, else the oldest."""
+        now_ns = self._clock_ns()
+        fresh = {reply: kept for reply, kept in self._replies.items() if kept[1] > now_ns}
+        while len(fresh) >= DECISIONS_MAX:
+            del fresh[next(iter(fresh))]
+        self._replies = fresh
+
+    def _is_expected_reply(self, subject: bytes) -> bool:
+        expected = self._replies.pop(subject, None)
+        if expected is None or expected[1] <= self._clock_ns():
+            return False
+        messages_left, expires_ns = expected
+        # A limit that is not positive means as many as come before the time is over.
+        if messages_left <= 0:
+            self._replies[subject] = expected
+        elif messages_left > 1:
+            self._replies[subject] = (messages_left - 1, expires_ns)
+        return True
+
+
+def _patterns(rules: tuple[str, ...] | None) -> list[tuple[bytes, bytes]] | None:
+    """Split `subject` or `subject queue` rules into pairs."""
+    if rules is None:
+        return None
+    pairs = []
+    for rule in rules:
+        subject, _, queue = rule.partition(" ")
+        pairs.append((subject.encode(), queue.strip().encode()))
+    return pairs
+
+
+def _grants(rules: list[tuple[bytes, bytes]], subject: bytes, queue: bytes) -> bool:
+    """
+    Tell whether rules name this subscription.
+
+    A rule without a queue names every subscription to its subjects; but where
+    rules with a queue match too, a queue subscription goes by those alone.
+    """
+    matching = [rule for rule in rules if subjects.contains(rule[0], subject)]
+    queues = [rule_queue for _, rule_queue in matching if rule_queue]
+    if queue and queues:
+        return any(subjects.matches(pattern, queue) for pattern in queues)
+    return len(queues) < len(matching)

@@ -1,0 +1,151 @@
+"""
+Where the messages of a subject go.
+
+A route is worked out once per subject and remembered. It sorts subscriptions by
+how much care they need: those with the same sid share one encoded buffer, those
+with a sid of their own are encoded when their turn to be written comes, and
+only those with a rule of their own (a message count, no echo, no headers, a
+denied subject) are looked at message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Optional
+
+from penstock import subjects
+from penstock.core.trie import Trie
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+
+Handler = Callable[[list[Op], Optional["Session"]], None]
+
+
+class Subscription:
+    """One SUB of one session, or a handler inside the server."""
+
+    __slots__ = ("delivered", "handler", "messages_max", "queue", "session", "sid", "subject")
+
+    def __init__(
+        self,
+        subject: bytes,
+        session: Session | None,
+        *,
+        sid: bytes = b"",
+        queue: bytes = b"",
+        handler: Handler | None = None,
+    ) -> None:
+        self.subject = subject
+        self.session = session
+        self.sid = sid
+        self.queue = queue
+        self.handler = handler
+        self.messages_max = 0
+        self.delivered = 0
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether each message has to be looked at before this subscription gets it."""
+        return bool(self.messages_max) or self.session is None or self.session.needs_care
+
+
+class Route:
+    """The receivers of one subject, sorted by how they are served. Immutable."""
+
+    __slots__ = ("careful", "handlers", "is_empty", "queues", "shared", "single")
+
+    def __init__(self, subscriptions: Iterable[Subscription]) -> None:
+        by_sid: dict[bytes, list[Subscription]] = {}
+        queues: dict[bytes, list[Subscription]] = {}
+        careful: list[Subscription] = []
+        handlers: list[Subscription] = []
+        for subscription in subscriptions:
+            if subscription.queue:
+                queues.setdefault(subscription.queue, []).append(subscription)
+            elif subscription.handler is not None:
+                handlers.append(subscription)
+            elif subscription.needs_care:
+                careful.append(subscription)
+            else:
+                by_sid.setdefault(subscription.sid, []).append(subscription)
+        groups = by_sid.items()
+        self.shared = tuple((sid, tuple(group)) for sid, group in groups if len(group) > 1)
+        self.single = tuple(group[0] for _, group in groups if len(group) == 1)
+        self.careful = tuple(careful)
+        self.queues = tuple(tuple(members) for members in queues.values())
+        self.handlers = tuple(handlers)
+        self.is_empty = not (by_sid or careful or queues or handlers)
+
+
+class RouteTable:
+    """
+    The subscriptions of an account, and a bounded memory of the routes they give.
+
+    The memory stays correct: a literal subscription that comes or goes forgets
+    its own subject, a wildcard one the remembered subjects that start as it does.
+    """
+
+    def __init__(self, cache_size: int) -> None:
+        self.trie: Trie[Subscription] = Trie()
+        self.cache: dict[bytes, Route] = {}
+        self.inserts = self.removes = self.matches = 0
+        self._cache_size = cache_size
+        # First token → remembered subjects, so that one inbox does not touch the others.
+        self._by_token: dict[bytes, set[bytes]] = {}
+        # Subjects with the same receivers share a route, so that their messages batch.
+        self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
+
+    def insert(self, subscription: Subscription) -> None:
+        """Add a subscription."""
+        self.inserts += 1
+        self.trie.insert(subscription.subject, subscription)
+        self.forget(subscription.subject)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Take a subscription away."""
+        self.removes += 1
+        self.trie.remove(subscription.subject, subscription)
+        self.forget(subscription.subject)
+
+    def find(self, subject: bytes) -> Route:
+        """Work out the route of a subject that is not in `cache`, and remember it."""
+        self.matches += 1
+        receivers = tuple(self.trie.match(subject))
+        route = self._by_receivers.get(receivers)
+        if route is None:
+            route = self._by_receivers[receivers] = Route(receivers)
+        if len(self.cache) >= self._cache_size:
+            self._forget_all()
+        self.cache[subject] = route
+        self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
+        return route
+
+    def forget(self, pattern: bytes) -> None:
+        """Forget every route that a change to `pattern` may have changed."""
+        self._by_receivers.clear()
+        if not self.cache:
+            return
+        if subjects.is_literal(pattern):
+            self._drop(pattern)
+            return
+        prefix = subjects.literal_prefix(pattern)
+        if not prefix:
+            self._forget_all()
+            return
+        remembered = self._by_token.get(prefix.partition(b".")[0], ())
+        for subject in [each for each in remembered if each.startswith(prefix)]:
+            self._drop(subject)
+
+    def _drop(self, subject: bytes) -> None:
+        if self.cache.pop(subject, None) is not None:
+            token = subject.partition(b".")[0]
+            self._by_token[token].discard(subject)
+            if not self._by_token[token]:
+                del self._by_token[token]
+
+    def _forget_all(self) -> None:
+        self.cache.clear()
+        self._by_token.clear()
+        self._by_receivers.clear()

@@ -1,0 +1,377 @@
+"""
+One connection's state machine: bytes in, operations done, bytes out.
+
+A session knows nothing of sockets. `receive` takes what the peer sent; what the
+peer is owed waits in `outbox` until somebody with a socket takes it from there.
+An entry of the outbox is encoded bytes, or `(sid, pieces)`: encoded only when it
+is written, so that a message on its way to a thousand subscribers is held once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from penstock import _hot, subjects
+from penstock.core.account import Account, message_count
+from penstock.core.auth import Check, Identity
+from penstock.core.permissions import RESERVED_REPLIES, Permissions
+from penstock.core.route import Subscription
+from penstock.wire import CONNECT, FAIL, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+AUTHORIZATION_VIOLATION = "Authorization Violation"
+FLAGS = ("verbose", "pedantic", "echo", "headers", "no_responders")
+
+CLOSE_REASONS = {
+    b"Unknown Protocol Operation": "Protocol Violation",
+    b"Maximum Payload Violation": "Maximum Message Payload Exceeded",
+    b"maximum control line exceeded": "Maximum Control Line Exceeded",
+    b"": "Parse Error",
+}
+
+
+class Session:
+    """The protocol state of one connection."""
+
+    __slots__ = (
+        "_deferred",
+        "_owes_connect_info",
+        "account",
+        "broker",
+        "check",
+        "client_id",
+        "closing",
+        "congested_bytes",
+        "connect_options",
+        "echo",
+        "headers",
+        "identity",
+        "in_bytes",
+        "in_messages",
+        "ip",
+        "is_dirty",
+        "is_stuck",
+        "kind",
+        "last_activity_ns",
+        "needs_care",
+        "no_responders",
+        "out_bytes",
+        "out_messages",
+        "outbox",
+        "outbox_bytes",
+        "parser",
+        "pedantic",
+        "permissions",
+        "ping_sent_ns",
+        "pings_unanswered",
+        "port",
+        "publishes_plainly",
+        "round_trip_ns",
+        "start_ns",
+        "subscriptions",
+        "transport",
+        "verbose",
+    )
+
+    def __init__(self, broker: Broker, client_id: int, *, ip: str, port: int) -> None:
+        limits = broker.config.limits
+        self.broker = broker
+        self.client_id = client_id
+        self.ip = ip
+        self.port = port
+        self.kind = "nats"
+        self.transport: Any = None
+        """Whoever writes the outbox; the server finds a session's connection through it."""
+        self.account: Account = broker.default_account
+        self.parser = Parser(
+            _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
+        )
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.identity: Identity | None = None if broker.authenticator.required else Identity()
+        self.permissions: Permissions | None = None
+        self.connect_options: dict[str, Any] = {}
+        self.check: Check | None = None
+        self.closing: str | None = None
+        """Why the connection is to be closed once the outbox is written."""
+
+        # What nats-server assumes of a client that has not said CONNECT.
+        self.verbose = self.pedantic = self.echo = True
+        self.headers = self.no_responders = False
+        self._set_ways()
+
+        self.outbox: list[Any] = []
+        self.outbox_bytes = 0
+        self.congested_bytes = limits.congested_bytes
+        self.is_dirty = self.is_stuck = False
+
+        self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
+        self.start_ns = self.last_activity_ns = broker.clock_ns()
+        self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
+        self._deferred: list[Op] = []
+        self._owes_connect_info = False
+
+    def receive(self, data: bytes | memoryview) -> None:
+        """Do what the peer asks for in `data`."""
+        self.last_activity_ns = self.broker.clock_ns()
+        operations = self.parser.feed(data)
+        if self.check is not None:
+            self._deferred += operations
+        else:
+            self._process(operations)
+
+    def enqueue(self, entry: Any, size: int, messages: int = 0, payload_bytes: int = 0) -> None:
+        """Owe the peer `size` more bytes."""
+        self.outbox.append(entry)
+        self.outbox_bytes += size
+        self.out_messages += messages
+        self.out_bytes += payload_bytes
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.broker.dirty.append(self)
+        if self.outbox_bytes > self.congested_bytes and not self.is_stuck:
+            self.broker.congested.append(self)
+
+    def write(self, data: bytes) -> None:
+        """Owe the peer a protocol line."""
+        self.enqueue(data, len(data))
+
+    def report(self, text: str) -> None:
+        """Tell the peer of an error that leaves the connection open."""
+        self.write(b"-ERR '%b'\r\n" % text.encode())
+
+    def fail(self, text: str, reason: str) -> None:
+        """Tell the peer of an error and close; say nothing if the text is empty."""
+        if text:
+            self.report(text)
+        self.closing = reason
+
+    def ping(self) -> None:
+        """Ask the peer whether it is still there; too many unanswered pings end it."""
+        if self.pings_unanswered >= self.broker.config.limits.ping_max:
+            self.broker.stale_connections += 1
+            self.fail("Stale Connection", "Stale Connection")
+            return
+        self.pings_unanswered += 1
+        self.ping_sent_ns = self.broker.clock_ns()
+        self.write(b"PING\r\n")
+
+    def may_receive(self, publish: Op, publisher: Session | None) -> bool:
+        """Tell whether a message may go to this session: echo, and what it is denied."""
+        if publisher is self and not self.echo:
+            return False
+        return self.permissions is None or self.permissions.may_receive(publish[1], publish[2])
+
+    def remove_subscription(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        if self.subscriptions.pop(subscription.sid, None) is not None:
+            self.account.routes.remove(subscription)
+
+    def finish_check(self, succeeded: bool) -> None:
+        """Go on after a slow password check was made elsewhere."""
+        check, self.check = self.check, None
+        assert check is not None
+        if succeeded:
+            self.broker.authenticator.remember(check)
+        self._identified(check.identity if succeeded else None)
+        deferred, self._deferred = self._deferred, []
+        if self.closing is None:
+            self._process(deferred)
+
+    def _process(self, operations: list[Op]) -> None:
+        publishes: list[Op] = []
+        for index, operation in enumerate(operations):
+            if operation[0] == PUB:
+                publishes.append(operation)
+                continue
+            if publishes:
+                self._publish(publishes)
+                publishes = []
+            self._dispatch(operation)
+            if self.closing is not None:
+                return
+            if self.check is not None:
+                self._deferred = operations[index + 1 :]
+                return
+        if publishes:
+            self._publish(publishes)
+
+    def _dispatch(self, operation: Op) -> None:
+        kind = operation[0]
+        if self.identity is None and kind != CONNECT:
+            self._refuse()
+        else:
+            HANDLERS[kind](self, operation)
+
+    def _refuse(self) -> None:
+        self.broker.refused(self)
+        self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
+
+    def _publish(self, publishes: list[Op]) -> None:
+        for publish in publishes:
+            count = message_count(publish)
+            self.in_messages += count
+            self.in_bytes += len(publish[5]) - 2 * count
+        if self.publishes_plainly:
+            self.account.publish(publishes, self)
+        elif self.identity is None:
+            self._refuse()
+        else:
+            self._publish_carefully(publishes)
+
+    def _publish_carefully(self, publishes: list[Op]) -> None:
+        for publish in publishes:
+            _, subject, reply, header_bytes, _, _ = publish
+            if header_bytes and not self.headers:
+                self.fail("", "Protocol Violation")
+                return
+            if self.pedantic and not subjects.is_valid_literal(subject):
+                self.report("Invalid Publish Subject")
+                continue
+            if self._is_violation(subject, reply):
+                continue
+            if self.verbose:
+                self.write(b"+OK\r\n" * message_count(publish))
+            self.account.publish([publish], self)
+
+    def _is_violation(self, subject: bytes, reply: bytes) -> bool:
+        if self.permissions is None:
+            return False
+        if not self.permissions.may_publish(subject):
+            self._violation(f'Publish to "{subject.decode(errors="replace")}"')
+            return True
+        if reply.startswith(RESERVED_REPLIES):
+            self._violation(f'Publish with Reply of "{reply.decode(errors="replace")}"')
+            return True
+        return False
+
+    def _violation(self, what: str) -> None:
+        self.broker.violation(self, what)
+        self.report(f"Permissions Violation for {what}")
+
+    def _on_connect(self, operation: Op) -> None:
+        options = _connect_options(operation[1])
+        if options is None:
+            self.fail("", "Protocol Violation")
+            return
+        self.connect_options = options
+        self.verbose, self.pedantic, self.echo = (
+            options.get(flag, default)
+            for flag, default in (("verbose", False), ("pedantic", False), ("echo", True))
+        )
+        self.headers = options.get("headers", False)
+        self.no_responders = options.get("no_responders", False)
+        if options.get("protocol", 0) not in (0, 1):
+            self.fail("invalid client protocol", "Protocol Violation")
+        elif self.no_responders and not self.headers:
+            self.fail("no responders requires headers support", "No Responders Requires Headers")
+        else:
+            verdict = self.broker.authenticator.identify(options)
+            if isinstance(verdict, Check):
+                self.check = verdict
+            else:
+                self._identified(verdict)
+
+    def _identified(self, identity: Identity | None) -> None:
+        if identity is None:
+            self._refuse()
+            return
+        self.identity = identity
+        if identity.permissions is not None:
+            self.permissions = Permissions(identity.permissions, self.broker.clock_ns)
+        self._set_ways()
+        # Routes were worked out for what the session was before it introduced itself.
+        for subscription in self.subscriptions.values():
+            self.account.routes.forget(subscription.subject)
+        self._owes_connect_info = self.connect_options.get("protocol", 0) == 1
+        if self.verbose:
+            self.write(b"+OK\r\n")
+
+    def _set_ways(self) -> None:
+        """Work out once which messages can take the fast way in and out."""
+        permissions = self.permissions
+        self.publishes_plainly = (
+            self.identity is not None
+            and self.headers
+            and not (self.verbose or self.pedantic or permissions)
+        )
+        watched = permissions is not None and permissions.watches_delivery
+        self.needs_care = watched or not self.echo or not self.headers
+
+    def _on_subscribe(self, operation: Op) -> None:
+        _, subject, queue, sid = operation
+        if not subjects.is_valid(subject):
+            self.report("Invalid Subject")
+        elif self.permissions is not None and not self.permissions.may_subscribe(subject, queue):
+            what = f'Subscription to "{subject.decode(errors="replace")}"'
+            self._violation(what + (f' using queue "{queue.decode()}"' if queue else ""))
+        elif 0 < self.broker.config.limits.subscriptions_max <= len(self.subscriptions):
+            self.report("maximum subscriptions exceeded")
+        else:
+            self._subscribe(subject, queue, sid)
+
+    def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
+        # nats-server ignores a sid that is already in use.
+        if sid not in self.subscriptions:
+            subscription = Subscription(subject, self, sid=sid, queue=queue)
+            self.subscriptions[sid] = subscription
+            self.account.routes.insert(subscription)
+        if self.verbose:
+            self.write(b"+OK\r\n")
+
+    def _on_unsubscribe(self, operation: Op) -> None:
+        _, sid, messages_max = operation
+        subscription = self.subscriptions.get(sid)
+        if subscription is not None:
+            if messages_max > subscription.delivered:
+                subscription.messages_max = messages_max
+                self.account.routes.forget(subscription.subject)
+            else:
+                self.remove_subscription(subscription)
+        if self.verbose:
+            self.write(b"+OK\r\n")
+
+    def _on_ping(self, operation: Op) -> None:
+        self.write(b"PONG\r\n")
+        if self._owes_connect_info:
+            self._owes_connect_info = False
+            self.write(
+                self.broker.info_line(self, connect_info=True, remote_account=self.account.name)
+            )
+
+    def _on_pong(self, operation: Op) -> None:
+        self.pings_unanswered = 0
+        self.round_trip_ns = self.broker.clock_ns() - self.ping_sent_ns
+
+    def _on_ok(self, operation: Op) -> None:
+        """Take a `+OK` as nats-server does: without a word."""
+
+    def _on_fail(self, operation: Op) -> None:
+        text = operation[1]
+        self.fail(text.decode(), CLOSE_REASONS[text])
+
+
+HANDLERS = {
+    CONNECT: Session._on_connect,
+    SUB: Session._on_subscribe,
+    UNSUB: Session._on_unsubscribe,
+    PING: Session._on_ping,
+    PONG: Session._on_pong,
+    OK: Session._on_ok,
+    FAIL: Session._on_fail,
+}
+
+
+def _connect_options(text: bytes) -> dict[str, Any] | None:
+    """Return the options of a CONNECT, or None if they are not what they must be."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(options, dict):
+        return None
+    if any(not isinstance(options.get(flag, False), bool) for flag in FLAGS):
+        return None
+    return options

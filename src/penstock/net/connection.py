@@ -1,0 +1,278 @@
+"""
+Move bytes between a plain TCP socket and a session. No protocol rules here.
+
+The socket is ours: reading goes into one buffer that all connections share, and
+writing goes straight to `send`, with no transport between that would copy. What
+the kernel does not take at once stays in the session's outbox, as it was put
+there, so that a message waiting for a thousand slow readers is held once.
+
+A reader that is slow but moves slows down those who publish to it: they are not
+read from until it has caught up. One that does not move at all is left to fill
+up, and is cut off as a slow consumer at a bound of bytes or of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.broker import describe
+from penstock.core.session import Session
+
+if TYPE_CHECKING:
+    from penstock.net.reactor import Reactor
+
+log = logging.getLogger("penstock")
+
+WRITE_BYTES = 1024 * 1024
+"""About how much is encoded for one system call."""
+WRITE_BUFFERS = 1024
+"""How many buffers one system call takes (IOV_MAX)."""
+
+
+class Connection:
+    """One client's socket."""
+
+    __slots__ = (
+        "_congested_since_s",
+        "_deadline",
+        "_ping_timer",
+        "_seen_bytes",
+        "_stuck_timer",
+        "_waiting_for",
+        "fd",
+        "is_blocked",
+        "is_closed",
+        "reactor",
+        "sent_bytes",
+        "session",
+        "sock",
+        "waiters",
+    )
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, session: Session) -> None:
+        self.reactor = reactor
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.session = session
+        session.transport = self
+        self.is_blocked = self.is_closed = False
+        self.sent_bytes = 0
+        self.waiters: list[Connection] = []
+        """Publishers that are not read from until this one has caught up."""
+        self._waiting_for = 0
+        self._seen_bytes = 0
+        self._congested_since_s = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stuck_timer: asyncio.TimerHandle | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether the peer may send us more at the moment."""
+        return not self._waiting_for and self.session.check is None and not self.session.closing
+
+    def on_readable(self) -> None:
+        """Take what the socket has and do what it says."""
+        reactor = self.reactor
+        try:
+            size = self.sock.recv_into(reactor.read_buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close("Read Error")
+            return
+        if not size:
+            self.close("Client Closed")
+            return
+        session = self.session
+        try:
+            session.receive(reactor.read_view[:size])
+        except Exception:
+            # A mistake of ours costs this one connection, never the server.
+            log.exception("! %s internal error", describe(session))
+            self.close("Internal Error")
+            return
+        if reactor.broker.congested:
+            reactor.slow_down(self)
+        if session.check is not None or session.closing:
+            self._stop_reading()
+
+    def on_writable(self) -> None:
+        """Go on writing where the kernel had no room."""
+        self.is_blocked = False
+        self.flush()
+        if not self.is_blocked and not self.is_closed:
+            self.reactor.watch(self)
+
+    def flush(self) -> None:
+        """Write the outbox as far as the kernel takes it."""
+        session = self.session
+        if self.is_closed:
+            session.outbox.clear()
+        elif self.is_blocked:
+            self._check_pending()
+        elif self._write() and session.closing:
+            self.close(session.closing)
+
+    def _write(self) -> bool:
+        """Return whether everything was written."""
+        session = self.session
+        outbox = session.outbox
+        while outbox:
+            buffers, size = _encode(outbox)
+            try:
+                sent = self.sock.send(buffers[0]) if len(buffers) == 1 else self.sock.sendmsg(buffers)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.close("Write Error")
+                return False
+            session.outbox_bytes -= sent
+            if sent:
+                self._moved(sent)
+            if sent < size:
+                outbox[: len(buffers)] = _rest(outbox, buffers, sent)
+                self._block()
+                return False
+            del outbox[: len(buffers)]
+        return True
+
+    def _moved(self, sent: int) -> None:
+        self.sent_bytes += sent
+        self.session.is_stuck = False
+        if self.waiters and self.session.outbox_bytes < self.session.congested_bytes // 2:
+            self._release_waiters()
+
+    def _block(self) -> None:
+        """Wait for room in the kernel, but not for ever."""
+        self.is_blocked = True
+        self.reactor.watch(self)
+        if self._deadline is None:
+            self._watch_progress()
+        self._check_pending()
+
+    def _watch_progress(self) -> None:
+        deadline_s = self.reactor.limits.write_deadline_s
+        loop = self.reactor.loop
+        self._deadline = loop.call_later(deadline_s, self._check_deadline, self.sent_bytes)
+
+    def _check_deadline(self, sent_bytes: int) -> None:
+        self._deadline = None
+        if self.is_closed or not self.is_blocked:
+            return
+        if self.sent_bytes == sent_bytes:
+            self._cut_off("Slow Consumer (Write Deadline)")
+        else:
+            self._watch_progress()
+
+    def _check_pending(self) -> None:
+        if self.session.outbox_bytes > self.reactor.limits.pending_bytes_max:
+            self._cut_off("Slow Consumer (Pending Bytes)")
+
+    def _cut_off(self, reason: str) -> None:
+        self.reactor.broker.slow_consumers += 1
+        pending = self.session.outbox_bytes
+        log.info("! %s %s, %d bytes pending", describe(self.session), reason, pending)
+        self.close(reason)
+
+    def hold_back(self, publisher: Connection) -> None:
+        """Do not read from `publisher` until this connection has caught up."""
+        if publisher in self.waiters:
+            return
+        if not self.waiters:
+            self._congested_since_s = self.reactor.loop.time()
+            self._seen_bytes = self.sent_bytes
+            self._watch_stuck()
+        self.waiters.append(publisher)
+        publisher._waiting_for += 1
+        self.reactor.stalled_clients += 1
+        self.reactor.watch(publisher)
+
+    def _watch_stuck(self) -> None:
+        limits = self.reactor.limits
+        self._stuck_timer = self.reactor.loop.call_later(limits.stuck_s, self._check_stuck)
+
+    def _check_stuck(self) -> None:
+        self._stuck_timer = None
+        if self.is_closed or not self.waiters:
+            return
+        congested_s = self.reactor.loop.time() - self._congested_since_s
+        if self.sent_bytes == self._seen_bytes:
+            self.session.is_stuck = True
+            self._release_waiters()
+        elif congested_s > self.reactor.limits.write_deadline_s:
+            self._cut_off("Slow Consumer (Write Deadline)")
+        else:
+            self._seen_bytes = self.sent_bytes
+            self._watch_stuck()
+
+    def _release_waiters(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        if self._stuck_timer is not None:
+            self._stuck_timer.cancel()
+            self._stuck_timer = None
+        for publisher in waiters:
+            publisher._waiting_for -= 1
+            if not publisher.is_closed:
+                self.reactor.watch(publisher)
+
+    def _stop_reading(self) -> None:
+        self.reactor.watch(self)
+        if self.session.check is not None:
+            self.reactor.run_check(self)
+
+    def start_pings(self, delay_s: float) -> None:
+        """Ping after `delay_s`, and from then on at the configured interval."""
+        self._ping_timer = self.reactor.loop.call_later(delay_s, self._ping)
+
+    def _ping(self) -> None:
+        self.session.ping()
+        self.start_pings(self.reactor.limits.ping_interval_s)
+        self.reactor.flush()
+
+    def close(self, reason: str) -> None:
+        """Close the socket and end the session; twice is once."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        for timer in (self._deadline, self._stuck_timer, self._ping_timer):
+            if timer is not None:
+                timer.cancel()
+        self._stuck_timer = None
+        self._release_waiters()
+        self.reactor.forget(self)
+        self.sock.close()
+        self.reactor.broker.close(self.session, reason)
+
+
+def _encode(outbox: list[Any]) -> tuple[list[Any], int]:
+    """Return the first entries as buffers, as many as are worth one system call."""
+    if len(outbox) == 1:
+        entry = outbox[0]
+        if type(entry) is tuple:
+            entry = entry[0].join(entry[1])
+        return [entry], len(entry)
+    buffers: list[Any] = []
+    size = 0
+    for entry in outbox:
+        if type(entry) is tuple:
+            entry = entry[0].join(entry[1])
+        buffers.append(entry)
+        size += len(entry)
+        if size >= WRITE_BYTES or len(buffers) == WRITE_BUFFERS:
+            break
+    return buffers, size
+
+
+def _rest(outbox: list[Any], buffers: list[Any], sent: int) -> list[Any]:
+    """Return the entries behind `buffers` that are still to be sent."""
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            # Entries not begun go back unencoded; of the one begun only the rest is kept.
+            begun = [buffer[sent:]] if sent else [outbox[index]]
+            return begun + outbox[index + 1 : len(buffers)]
+        sent -= len(buffer)
+    raise AssertionError("called only when less than everything was sent")

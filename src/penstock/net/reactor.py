@@ -1,0 +1,216 @@
+"""
+The one tick: read everything that is ready, route it, write each dirty session once.
+
+Sockets live in an epoll set of our own, and that set is one file descriptor to
+asyncio: a tick serves every ready connection in one callback, which costs less
+than a callback each, and makes batches as large as the traffic is dense. On
+systems without epoll, `selectors` stands in for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import selectors
+import socket
+from collections.abc import Callable
+
+from penstock.config import Limits
+from penstock.core.broker import Broker
+from penstock.core.session import Session
+from penstock.net.connection import Connection
+
+log = logging.getLogger("penstock")
+
+ROUNDS_MAX = 16
+"""Rounds of a tick before asyncio gets its turn: timers and monitoring must not starve."""
+ACCEPTS_MAX = 256
+READ, WRITE = 1, 4
+"""The values of EPOLLIN and EPOLLOUT, and what `Selector` is translated to."""
+
+
+class SelectorPoller:
+    """What we need of `select.epoll`, on any other selector."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def fileno(self) -> int:
+        """Return the descriptor that turns readable when any socket is ready."""
+        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]
+
+    def register(self, fd: int, mask: int) -> None:
+        """Start to watch."""
+        if mask:
+            self._selector.register(fd, _events(mask))
+
+    def modify(self, fd: int, mask: int) -> None:
+        """Watch for something else. A selector cannot watch for nothing, so it forgets."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+        self.register(fd, mask)
+
+    def unregister(self, fd: int) -> None:
+        """Stop to watch."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        """Return what is ready as (fd, mask)."""
+        return [
+            (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & 2 else 0))
+            for key, events in self._selector.select(timeout)
+        ]
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._selector.close()
+
+
+def _events(mask: int) -> int:
+    return (selectors.EVENT_READ if mask & READ else 0) | (
+        selectors.EVENT_WRITE if mask & WRITE else 0
+    )
+
+
+class Reactor:
+    """All plain connections of one server, on one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.limits: Limits = broker.config.limits
+        self.read_buffer = bytearray(self.limits.read_bytes_max)
+        self.read_view = memoryview(self.read_buffer)
+        self.stalled_clients = 0
+        self._poller = select.epoll() if hasattr(select, "epoll") else SelectorPoller()
+        self._connections: dict[int, Connection] = {}
+        self._masks: dict[int, int] = {}
+        self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
+        loop.add_reader(self._poller.fileno(), self.tick)
+
+    def listen(self, sock: socket.socket, accept: Callable[[socket.socket], None]) -> None:
+        """Call `accept` with every new connection of a listening socket."""
+        sock.setblocking(False)
+        self._listeners[sock.fileno()] = (sock, accept)
+        self._poller.register(sock.fileno(), READ)
+
+    def stop_listening(self) -> None:
+        """Accept no more connections."""
+        for fd, (sock, _) in self._listeners.items():
+            self._poller.unregister(fd)
+            sock.close()
+        self._listeners.clear()
+
+    def add(self, sock: socket.socket, session: Session) -> Connection:
+        """Take over a connected socket."""
+        sock.setblocking(False)
+        connection = Connection(self, sock, session)
+        self._connections[connection.fd] = connection
+        self._masks[connection.fd] = READ
+        self._poller.register(connection.fd, READ)
+        return connection
+
+    def watch(self, connection: Connection) -> None:
+        """Watch a connection for what it now waits for."""
+        mask = (READ if connection.wants_read else 0) | (WRITE if connection.is_blocked else 0)
+        if mask != self._masks[connection.fd]:
+            self._masks[connection.fd] = mask
+            self._poller.modify(connection.fd, mask)
+
+    def forget(self, connection: Connection) -> None:
+        """Stop to watch a connection."""
+        self._poller.unregister(connection.fd)
+        del self._connections[connection.fd]
+        del self._masks[connection.fd]
+
+    def tick(self) -> None:
+        """Serve whatever is ready, for a bounded number of rounds."""
+        for _ in range(ROUNDS_MAX):
+            events = self._poller.poll(0)
+            if not events:
+                return
+            for fd, mask in events:
+                connection = self._connections.get(fd)
+                if connection is None:
+                    self._accept(fd)
+                    continue
+                if mask & WRITE:
+                    connection.on_writable()
+                if mask & ~WRITE and not connection.is_closed:
+                    connection.on_readable()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write every session that is owed something. Whoever acts outside a tick calls this."""
+        broker = self.broker
+        while broker.dirty:
+            dirty, broker.dirty = broker.dirty, []
+            for session in dirty:
+                session.is_dirty = False
+                session.transport.flush()
+
+    def slow_down(self, publisher: Connection) -> None:
+        """Hold a publisher back while those it publishes to have too much waiting."""
+        congested, self.broker.congested = self.broker.congested, []
+        for session in dict.fromkeys(congested):
+            connection = session.transport
+            if connection is None:
+                continue
+            connection.flush()
+            waiting = session.outbox_bytes > session.congested_bytes
+            if waiting and not session.is_stuck and not connection.is_closed:
+                connection.hold_back(publisher)
+
+    def run_check(self, connection: Connection) -> None:
+        """Run a slow password check on a thread, then let the session go on."""
+        check = connection.session.check
+        assert check is not None
+        future = self.loop.run_in_executor(None, check.run)
+        future.add_done_callback(lambda done: self._checked(connection, done))
+
+    def _checked(self, connection: Connection, done: asyncio.Future[bool]) -> None:
+        if connection.is_closed or done.cancelled():
+            return
+        connection.session.finish_check(done.exception() is None and done.result())
+        self.watch(connection)
+        self.flush()
+
+    def _accept(self, fd: int) -> None:
+        if fd not in self._listeners:
+            return
+        listener, accept = self._listeners[fd]
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, _address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._pause_accepting(fd, error)
+                return
+            accept(sock)
+
+    def _pause_accepting(self, fd: int, error: OSError) -> None:
+        """Wait a while when the system has no descriptors left, instead of spinning."""
+        log.error("Error accepting a connection: %s", error)
+        self._poller.modify(fd, 0)
+        self.loop.call_later(1.0, self._resume_accepting, fd)
+
+    def _resume_accepting(self, fd: int) -> None:
+        if fd in self._listeners:
+            self._poller.modify(fd, READ)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Every open connection."""
+        return list(self._connections.values())
+
+    def close(self) -> None:
+        """Close every connection and leave the event loop as it was."""
+        self.flush()
+        for connection in self.connections:
+            connection.close("Server Shutdown")
+        self.stop_listening()
+        self.loop.remove_reader(self._poller.fileno())
+        self._poller.close()

@@ -1,0 +1,156 @@
+"""
+The server: a broker, a reactor, and the ports they answer on.
+
+`start`, `stop` and `lame_duck` are the whole life of it. Everything lives on the
+event loop that `start` was called on, so several servers fit in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import random
+import socket
+import time
+from typing import Any
+
+from penstock import _hot, nkeys
+from penstock.config import ServerConfig
+from penstock.core.broker import Broker
+from penstock.errors import ConfigError
+from penstock.net.connection import Connection
+from penstock.net.reactor import Reactor
+from penstock.version import NATS_VERSION, VERSION
+
+log = logging.getLogger("penstock")
+
+BACKLOG = 4096
+FIRST_PING_S = (1.0, 2.0)
+"""The first ping comes early, at a random moment, to learn the round trip time."""
+
+
+class Server:
+    """
+    A NATS server.
+
+    Embedded, it listens on a free port of the loopback address unless told
+    otherwise; given a whole configuration it does as that says.
+    """
+
+    def __init__(self, config: ServerConfig | None = None, **settings: Any) -> None:
+        if config is None:
+            config = ServerConfig(**({"host": "127.0.0.1", "port": 0} | settings))
+        elif settings:
+            config = dataclasses.replace(config, **settings)
+        self.config = config
+        self.port = 0
+        self.http_port: int | None = None
+        self._stopped: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine reach the server."""
+        host = self.config.host
+        if host in ("0.0.0.0", "::"):
+            host = "127.0.0.1"
+        return f"nats://[{host}]:{self.port}" if ":" in host else f"nats://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; return when clients can connect."""
+        loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        server_id = nkeys.encode(nkeys.SERVER_PREFIX, os.urandom(32))
+        self.broker = Broker(
+            self.config, server_id=server_id, clock_ns=time.time_ns, random=random.random
+        )
+        self._log_start()
+        listener = _listening_socket(self.config.host, self.config.port)
+        self.port = listener.getsockname()[1]
+        self.broker.info["port"] = self.port
+        self.reactor = Reactor(loop, self.broker)
+        self.reactor.listen(listener, self._accept)
+        log.info("Listening for client connections on %s", _address(self.config.host, self.port))
+        log.info("Server is ready")
+
+    async def stop(self) -> None:
+        """Close everything; twice is once."""
+        if self._stopped is None or self._stopped.is_set():
+            return
+        self._stopped.set()
+        self.reactor.close()
+        log.info("Server Exiting..")
+
+    async def wait_stopped(self) -> None:
+        """Return once the server has stopped, for whatever reason."""
+        assert self._stopped is not None, "start() comes first"
+        await self._stopped.wait()
+
+    async def lame_duck(self) -> None:
+        """Send the clients elsewhere, one after another, then stop."""
+        limits = self.config.limits
+        log.info("Entering lame duck mode, stop accepting new clients")
+        self.reactor.stop_listening()
+        for connection in self.reactor.connections:
+            session = connection.session
+            if session.connect_options.get("protocol") == 1:
+                session.write(self.broker.info_line(session, ldm=True))
+        self.reactor.flush()
+        await asyncio.sleep(limits.lame_duck_grace_period_s)
+        await self._close_slowly(self.reactor.connections, limits.lame_duck_duration_s)
+        await self.stop()
+
+    async def _close_slowly(self, connections: list[Connection], duration_s: float) -> None:
+        """Spread the reconnects of the clients over the duration."""
+        pause_s = duration_s / max(len(connections), 1)
+        for connection in connections:
+            connection.close("Server Shutdown")
+            await asyncio.sleep(pause_s)
+
+    def _accept(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            ip, port = sock.getpeername()[:2]
+        except OSError:
+            # Gone before we got to it.
+            sock.close()
+            return
+        session = self.broker.open(ip, port)
+        connection = self.reactor.add(sock, session)
+        limits = self.config.limits
+        connection.start_pings(min(random.uniform(*FIRST_PING_S), limits.ping_interval_s))
+        if self.broker.authenticator.required:
+            self.reactor.loop.call_later(limits.auth_timeout_s, self._check_identified, connection)
+
+    def _check_identified(self, connection: Connection) -> None:
+        if connection.session.identity is None and not connection.is_closed:
+            connection.session.fail("Authentication Timeout", "Authentication Timeout")
+            self.reactor.flush()
+
+    def _log_start(self) -> None:
+        log.info("Starting penstock")
+        log.info("  Version:  %s (speaks NATS %s)", VERSION, NATS_VERSION)
+        log.info("  Hot path: %s", "compiled" if _hot.COMPILED else "pure Python")
+        log.info("  Name:     %s", self.broker.server_name)
+        log.info("  ID:       %s", self.broker.server_id)
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    """Listen on `host`; a port of 0 or -1 picks a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, max(port, 0)), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"Error listening on port: {_address(host, port)}, {error}") from error
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

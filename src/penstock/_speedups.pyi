@@ -1,15 +1,15 @@
 from collections.abc import Sequence
 
-from penstock.wire import Op, Parsed
+from penstock.wire import Buffer, Op, Parsed
 
 def parse_commands(
-    buffer: bytes | bytearray | memoryview,
+    buffer: Buffer,
     payload_bytes_max: int,
     control_line_bytes_max: int,
     /,
 ) -> Parsed: ...
 def parse_messages(
-    buffer: bytes | bytearray | memoryview,
+    buffer: Buffer,
     payload_bytes_max: int,
     control_line_bytes_max: int,
     /,

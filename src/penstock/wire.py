@@ -34,11 +34,12 @@ the next operation takes, where that is known (0 where it is not).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 Op: TypeAlias = tuple[Any, ...]
 Parsed: TypeAlias = tuple[list[Op], int, int]
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR = range(11)
 
@@ -53,6 +54,7 @@ MALFORMED = b""
 
 COMMANDS = (b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"PING", b"PONG", b"+OK")
 MESSAGES = (b"MSG", b"HMSG", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK")
+VERB_BYTES_MAX = len(b"CONNECT")
 BARE = {b"PING": (PING,), b"PONG": (PONG,), b"+OK": (OK,)}
 
 
@@ -61,17 +63,17 @@ class Malformed(Exception):
 
 
 def parse_commands(
-    buffer: bytes, payload_bytes_max: int, control_line_bytes_max: int, /
+    buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
     """Parse what a client sent to a server."""
-    return _parse(buffer, COMMANDS, _command, payload_bytes_max, control_line_bytes_max)
+    return _parse(bytes(buffer), COMMANDS, _command, payload_bytes_max, control_line_bytes_max)
 
 
 def parse_messages(
-    buffer: bytes, payload_bytes_max: int, control_line_bytes_max: int, /
+    buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
     """Parse what a server sent to a client."""
-    return _parse(buffer, MESSAGES, _message, payload_bytes_max, control_line_bytes_max)
+    return _parse(bytes(buffer), MESSAGES, _message, payload_bytes_max, control_line_bytes_max)
 
 
 def _parse(
@@ -99,10 +101,10 @@ def _parse(
 
 def _check_incomplete(start: bytes, verbs: Sequence[bytes], line_max: int) -> None:
     """Refuse a line that can no longer become valid, so that garbage is not waited on."""
-    letters = start[:7].upper()
+    letters = start[:VERB_BYTES_MAX].upper()
     if not any(verb.startswith(letters[: len(verb)]) for verb in verbs):
         raise Malformed(UNKNOWN_OPERATION)
-    if len(start) > line_max + 8:
+    if len(start) > VERB_BYTES_MAX + 1 + line_max:
         raise Malformed(CONTROL_LINE_EXCEEDED)
 
 
@@ -275,11 +277,16 @@ class Parser:
 
     __slots__ = ("_needed", "_parse", "_tail", "control_line_bytes_max", "payload_bytes_max")
 
-    def __init__(self, parse: Any, payload_bytes_max: int, control_line_bytes_max: int) -> None:
+    def __init__(
+        self,
+        parse: Callable[[Buffer, int, int], Parsed],
+        payload_bytes_max: int,
+        control_line_bytes_max: int,
+    ) -> None:
         self._parse = parse
         self.payload_bytes_max = payload_bytes_max
         self.control_line_bytes_max = control_line_bytes_max
-        self._tail: bytes | bytearray = b""
+        self._tail = bytearray()
         self._needed = 0
 
     @property
@@ -287,29 +294,32 @@ class Parser:
         """How much of an incomplete operation is held."""
         return len(self._tail)
 
-    def feed(self, data: bytes | memoryview) -> list[Op]:
+    def feed(self, data: Buffer) -> list[Op]:
         """Return the operations completed by `data`."""
         if self._tail:
-            return self._feed_tail(data)
+            return self._feed_tail(memoryview(data))
         operations, consumed, self._needed = self._parse(
             data, self.payload_bytes_max, self.control_line_bytes_max
         )
         if consumed != len(data):
-            self._keep(data[consumed:])
-        return operations  # type: ignore[no-any-return]
+            self._tail = bytearray(data[consumed:])
+        return operations
 
-    def _feed_tail(self, data: bytes | memoryview) -> list[Op]:
-        """Collect a payload that comes in many reads in place, then parse it once."""
-        if self._needed:
-            assert isinstance(self._tail, bytearray)
-            self._tail += data
-            if len(self._tail) < self._needed:
-                return []
-            whole = bytes(self._tail)
-        else:
-            whole = bytes(self._tail) + data
-        self._tail = b""
-        return self.feed(whole)
+    def _feed_tail(self, data: memoryview) -> list[Op]:
+        """Complete the operation that was cut, then parse the rest where it lies."""
+        missing = self._needed - len(self._tail) if self._needed else self._line_end(data)
+        self._tail += data[:missing]
+        if len(data) < missing:
+            return []
+        whole, self._tail = self._tail, bytearray()
+        operations = self.feed(whole)
+        failed = operations and operations[-1][0] == FAIL
+        if missing < len(data) and not failed:
+            operations += self.feed(data[missing:])
+        return operations
 
-    def _keep(self, rest: bytes | memoryview) -> None:
-        self._tail = bytearray(rest) if self._needed else bytes(rest)
+    def _line_end(self, data: memoryview) -> int:
+        """Return how much of `data` belongs to the line that was cut."""
+        # A longer line is refused anyway, so there is no need to search all of a large read.
+        head = bytes(data[: VERB_BYTES_MAX + 1 + self.control_line_bytes_max])
+        return head.find(b"\n") + 1 or len(data)

@@ -1,0 +1,33 @@
+"""Fixtures that tests of several folders share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.servers import PROGRAMS, Program, ServerProcess
+
+Servers = Callable[..., ServerProcess]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Return a function that starts a server the first time it is asked for, and shares it."""
+    with ExitStack() as stack:
+        running: dict[tuple[Program, str], ServerProcess] = {}
+
+        def server(program: Program, config: str = "") -> ServerProcess:
+            key = (program, config)
+            if key not in running:
+                running[key] = stack.enter_context(ServerProcess(program, config))
+            return running[key]
+
+        yield server
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Program:
+    """Each of the programs in turn: what holds of the real server must hold of ours."""
+    return request.param

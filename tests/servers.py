@@ -1,0 +1,205 @@
+"""
+Servers under test, and the plainest of clients.
+
+`PROGRAMS` are Penstock and the real nats-server. Both take the same flags, the same
+configuration and the same tests, so whatever a test says is said of both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+HOST = "127.0.0.1"
+DEADLINE_S = 10.0
+"""How long a test waits for what must happen before it says that it did not."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A server that can be started."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def _beside_python(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+PENSTOCK = Program("penstock", (_beside_python("penstock"), "serve"))
+NATS_SERVER = Program("nats-server", (_beside_python("nats-server"),))
+PROGRAMS = (PENSTOCK, NATS_SERVER)
+
+
+class ServerProcess:
+    """A server on a free loopback port, alive inside a `with` block."""
+
+    def __init__(self, program: Program, config: str = "", *flags: str) -> None:
+        self.program = program
+        self.port = 0
+        self._config = config
+        self._flags = flags
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory()
+        home = Path(self._directory.name)
+        (home / "server.conf").write_text(self._config)
+        self._log = home / "server.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *self.program.command,
+                    *("-a", HOST, "-p", "-1", "-c", str(home / "server.conf")),
+                    *self._flags,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+            )
+        try:
+            self.port = self._wait_until_ready()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def resident_bytes(self) -> int:
+        """How much memory it has resident."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def _wait_until_ready(self) -> int:
+        wait_until(lambda: "Server is ready" in self.log or self.process.poll() is not None)
+        listening = re.search(r"Listening for client connections on \S+:(\d+)", self.log)
+        assert listening is not None, f"{self.program.name} did not start:\n{self.log}"
+        return int(listening[1])
+
+    def _stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._directory.cleanup()
+
+
+class RawClient:
+    """A socket to a server, with lines instead of bytes. It answers no PING by itself."""
+
+    def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_buffer:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.sock.settimeout(DEADLINE_S)
+        self.sock.connect((HOST, port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self.info: dict[str, Any] = json.loads(self.line().removeprefix(b"INFO "))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.sock.close()
+
+    def connect(self, **options: Any) -> Self:
+        """Say CONNECT, and return once the server has taken note of it."""
+        options = {"verbose": False, "headers": True, "no_responders": True} | options
+        self.send(b"CONNECT %b\r\n" % json.dumps(options).encode())
+        self.settle()
+        return self
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.sock.sendall(data)
+
+    def settle(self) -> list[bytes]:
+        """Return the lines that the server sent before it answered a PING of ours."""
+        self.send(b"PING\r\n")
+        lines = []
+        while (line := self.line()) != b"PONG":
+            lines.append(line)
+        return lines
+
+    def line(self) -> bytes:
+        """Return the next line without its CRLF."""
+        while b"\r\n" not in self._received:
+            data = self.sock.recv(65536)
+            if not data:
+                raise EOFError(self._received)
+            self._received += data
+        line, _, self._received = self._received.partition(b"\r\n")
+        return line
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes."""
+        pieces, missing = [self._received], size - len(self._received)
+        while missing > 0:
+            data = self.sock.recv(min(missing, 1 << 20))
+            if not data:
+                raise EOFError(b"".join(pieces))
+            pieces.append(data)
+            missing -= len(data)
+        received = b"".join(pieces)
+        self._received = received[size:]
+        return received[:size]
+
+    def rest(self) -> list[bytes]:
+        """Return the lines up to the moment the server closes the connection."""
+        lines = []
+        while True:
+            try:
+                lines.append(self.line())
+            except (EOFError, ConnectionResetError):
+                return lines
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = DEADLINE_S) -> None:
+    """Return once the condition is true; fail when it does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not so within {timeout_s:g} s"
+        time.sleep(0.005)
+
+
+def open_files_limit() -> int:
+    """Raise this process's limit of open files as far as it goes, and return it."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return os.sysconf("SC_OPEN_MAX")

@@ -41,6 +41,17 @@ def setting(
     )
 
 
+def _check_bounds(config: Limits | ProcessConfig) -> None:
+    """Refuse numbers that are negative, or zero where that means nothing."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        name = item.metadata["directive"] or item.name
+        if isinstance(value, int | float) and value < 0:
+            raise ConfigError(f"`{name}` must not be negative: {value}")
+        if item.metadata["positive"] and value == 0:
+            raise ConfigError(f"`{name}` must be more than 0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Every queue and buffer has a bound, and they are all here."""
@@ -303,9 +314,12 @@ class ProcessConfig:
 
     debug: bool = setting(False, "Log debug lines.", directive="debug", flags=("D", "debug"))
     trace: bool = setting(
-        False, "Log the protocol of every client.", directive="trace", flags=("V", "trace")
+        False,
+        "Log the protocol of every client.",
+        directive="trace",
+        aliases=("trace_verbose",),
+        flags=("V", "VV", "trace"),
     )
-    trace_verbose: bool = setting(False, "Trace the system account too.", directive="trace_verbose")
     logtime: bool = setting(
         True, "Put the time on every log line.", directive="logtime", flags=("T", "logtime")
     )
@@ -351,14 +365,3 @@ class ProcessConfig:
 
     def __post_init__(self) -> None:
         _check_bounds(self)
-
-
-def _check_bounds(config: Limits | ProcessConfig) -> None:
-    """Refuse numbers that are negative, or zero where that means nothing."""
-    for item in fields(config):
-        value = getattr(config, item.name)
-        name = item.metadata["directive"] or item.name
-        if isinstance(value, int | float) and value < 0:
-            raise ConfigError(f"`{name}` must not be negative: {value}")
-        if item.metadata["positive"] and value == 0:
-            raise ConfigError(f"`{name}` must be more than 0")

@@ -1,0 +1,7 @@
+"""Let `python -m penstock` be the `penstock` command."""
+
+import sys
+
+from penstock.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,197 @@
+"""
+The directives of a configuration file, as tables.
+
+Nearly all of them are fields of the dataclasses in `config`. The few that are not
+one field each (an address in one piece, a single user, the switch of JetStream) are
+listed here, and so is what nats-server knows and Penstock does not offer: naming a
+thing that is left out is an error with a reason, never silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from penstock.config import (
+    Authorization,
+    JetStreamConfig,
+    Limits,
+    ProcessConfig,
+    ServerConfig,
+)
+from penstock.flags import Flag
+
+SECTIONS: dict[type, str] = {
+    ServerConfig: "Server",
+    Authorization: "Authorization",
+    JetStreamConfig: "JetStream",
+    Limits: "Limits",
+    ProcessConfig: "Log and files",
+}
+"""The dataclasses whose fields are directives, under the headings of help and reference."""
+
+BLOCKS = ("authorization", "jetstream")
+"""Directives that are blocks. Those inside are written `block.directive` here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directive:
+    """One directive: its name, how its value is written, and what it means."""
+
+    name: str
+    kind: str
+    """The annotation of the field; `readers` has one reader for each."""
+    doc: str
+    section: str
+    default: Any = None
+    aliases: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    field_name: str = ""
+
+
+EXTRA = (
+    Directive(
+        name="listen",
+        kind="address",
+        doc="`host` and `port` in one, `host:port`.",
+        section="Server",
+    ),
+    Directive(
+        name="http",
+        kind="address",
+        doc="`http_host` and `http_port` in one, `host:port`.",
+        section="Server",
+    ),
+    Directive(
+        name="authorization.user",
+        kind="str | None",
+        doc="The only user, when there are no `users`.",
+        section="Authorization",
+        aliases=("authorization.username",),
+        flags=("user",),
+    ),
+    Directive(
+        name="authorization.password",
+        kind="str | None",
+        doc="Password of the only user, plain or bcrypt.",
+        section="Authorization",
+        aliases=("authorization.pass",),
+        flags=("pass",),
+    ),
+    Directive(
+        name="jetstream.enabled",
+        kind="bool",
+        doc="Offer JetStream. A `jetstream` block, or `jetstream: true`, switches it on.",
+        section="JetStream",
+        default=False,
+        aliases=("jetstream.enable",),
+        flags=("js", "jetstream"),
+    ),
+)
+
+CLUSTER = "Penstock serves one machine; run a nats-server cluster where one is not enough"
+TLS = "let a proxy in front of Penstock terminate TLS"
+ACCOUNTS = "list the users under `authorization.users`, with permissions to keep them apart"
+TUNING = "it tunes an inner part of nats-server that Penstock does not have; remove it"
+CONNECTIONS = "clients connect over plain TCP; remove it"
+SYSLOG = "use `log_file`, or let the service manager collect standard error"
+ENCRYPTION = "keep `store_dir` on an encrypted disk"
+
+_REASONS: dict[str, tuple[str, ...]] = {
+    CLUSTER: (
+        *("cluster", "gateway", "leaf", "leafnodes", "default_js_domain"),
+        *("connect_error_reports", "reconnect_error_reports"),
+    ),
+    TLS: ("tls", "ocsp", "ocsp_cache", "allow_non_tls", "https", "https_port"),
+    ACCOUNTS: (
+        *("accounts", "mappings", "maps", "system_account", "system"),
+        *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
+        *("operator", "operators", "roots", "root", "root_operator", "root_operators"),
+        *("resolver", "account_resolver", "accounts_resolver", "resolver_tls"),
+        *("resolver_preload", "resolver_pinned_accounts", "trusted", "trusted_keys"),
+        *("authorization.auth_callout", "authorization.auth_hook"),
+    ),
+    CONNECTIONS: (
+        *("websocket", "ws", "mqtt", "proxies", "proxy_protocol"),
+        "authorization.proxy_required",
+    ),
+    SYSLOG: ("syslog", "remote_syslog"),
+    ENCRYPTION: (
+        *("jetstream.key", "jetstream.ek", "jetstream.encryption_key", "jetstream.cipher"),
+        *("jetstream.prev_key", "jetstream.prev_ek", "jetstream.prev_encryption_key"),
+        "jetstream.tpm",
+    ),
+    TUNING: (
+        *("disable_sublist_cache", "no_sublist_cache", "no_fast_producer_stall"),
+        *("prof_port", "prof_block_rate", "write_timeout", "feature_flags"),
+        *("trace_headers", "max_traced_msg_len", "max_sub_tokens", "max_subscription_tokens"),
+        *("no_header_support", "http_base_path"),
+        *("jetstream.strict", "jetstream.extension_hint", "jetstream.limits"),
+        *("jetstream.unique_tag", "jetstream.max_outstanding_catchup"),
+        *("jetstream.max_buffered_size", "jetstream.max_buffered_msgs"),
+        *("jetstream.request_queue_limit", "jetstream.info_queue_limit"),
+        *("jetstream.meta_compact", "jetstream.meta_compact_size"),
+        *("jetstream.meta_compact_sync", "jetstream.max_concurrent_io"),
+    ),
+}
+
+UNSUPPORTED: dict[str, str] = {name: why for why, names in _REASONS.items() for name in names}
+"""Directives of nats-server that Penstock leaves out, and what to do instead."""
+
+REFUSED_FLAGS: dict[str, str] = {
+    **dict.fromkeys(("cluster", "cluster_listen", "cluster_name", "routes"), CLUSTER),
+    **dict.fromkeys(("cluster_advertise", "connect_retries"), CLUSTER),
+    **dict.fromkeys(("tls", "tlscert", "tlskey", "tlsverify", "tlscacert"), TLS),
+    **dict.fromkeys(("ms", "https_port", "help_tls"), TLS),
+    **dict.fromkeys(("s", "syslog", "r", "remote_syslog"), SYSLOG),
+    **dict.fromkeys(("profile", "max_traced_msg_len"), TUNING),
+}
+"""Flags of nats-server that Penstock leaves out, and what to do instead."""
+
+
+def field_directives(config: type) -> Iterator[Directive]:
+    """Yield a directive for each field of `config` that can be set from outside."""
+    for item in fields(config):
+        if name := item.metadata.get("directive"):
+            yield Directive(
+                name=name,
+                kind=str(item.type),
+                doc=item.metadata["doc"],
+                section=SECTIONS[config],
+                default=None if item.default is MISSING else item.default,
+                aliases=item.metadata["aliases"],
+                flags=item.metadata["flags"],
+                field_name=item.name,
+            )
+
+
+DIRECTIVES: dict[str, Directive] = {
+    directive.name: directive
+    for directive in (*(d for config in SECTIONS for d in field_directives(config)), *EXTRA)
+}
+
+ALIASES: dict[str, str] = {
+    alias: directive.name for directive in DIRECTIVES.values() for alias in directive.aliases
+}
+
+_FLAG_KINDS: dict[str, type[bool] | type[int]] = {"bool": bool, "int": int, "int | None": int}
+
+DEBUG_AND_TRACE = Flag(
+    names=("DV", "DVV"), kind=bool, doc="`-D` and `-V`.", directives=("debug", "trace")
+)
+
+FLAGS: tuple[Flag, ...] = (
+    *(
+        Flag(
+            names=directive.flags,
+            kind=_FLAG_KINDS.get(directive.kind, str),
+            doc=directive.doc,
+            directives=(directive.name,),
+        )
+        for directive in DIRECTIVES.values()
+        if directive.flags
+    ),
+    DEBUG_AND_TRACE,
+)
+"""Every flag that sets a directive."""

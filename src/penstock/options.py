@@ -1,0 +1,257 @@
+"""
+From configuration file, environment and command line to the configuration of a server.
+
+Each source becomes directives, a flat mapping of names such as `port` or
+`jetstream.store_dir` to values that know where they were written. Later sources win:
+file, then environment, then flags. What is left is read into the dataclasses of
+`config`, and everything that is wrong with it is reported at once.
+
+A directive's environment variable is `PENSTOCK__` and its name, with `__` for the dot:
+`PENSTOCK__JETSTREAM__STORE_DIR`. Two underscores, because container platforms set names
+like `PENSTOCK_PORT` for reasons of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock import conf
+from penstock.conf import Block, Node
+from penstock.config import (
+    Authorization,
+    JetStreamConfig,
+    Limits,
+    ProcessConfig,
+    ServerConfig,
+    User,
+)
+from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, UNSUPPORTED, field_directives
+from penstock.errors import ConfigError
+from penstock.flags import Given, nearest
+from penstock.readers import READERS, fail, read_address
+
+ENVIRONMENT_PREFIX = "PENSTOCK__"
+ADDRESSES = {"listen": ("host", "port"), "http": ("http_host", "http_port")}
+JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
+
+MEANINGS: dict[tuple[str, Any], Any] = {
+    ("port", 0): 4222,
+    ("http_port", 0): None,
+    ("max_connections", -1): 0,
+    ("max_subscriptions", -1): 0,
+    ("jetstream.max_mem", -1): None,
+    ("jetstream.max_file", -1): None,
+}
+"""Numbers that nats-server gives a meaning of their own, and how Penstock says it."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a server process was told, all sources taken together."""
+
+    server: ServerConfig
+    process: ProcessConfig
+
+
+def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> Options:
+    """Return the options of a configuration file, the environment and the flags given."""
+    errors: list[str] = []
+    directives: Block = {}
+    for source in (
+        conf.parse_file(path, environ) if path is not None else {},
+        _environment_block(environ),
+    ):
+        _override(directives, dict(_flatten(source, "", errors)))
+    _override(directives, _flag_directives(given))
+    options = _Builder(directives, errors, environ).options()
+    if errors or options is None:
+        raise ConfigError("\n".join(errors))
+    return options
+
+
+def _flatten(block: Block, prefix: str, errors: list[str]) -> Iterator[tuple[str, Node]]:
+    """Yield the directives of a block under their usual names."""
+    for key, node in block.items():
+        written = prefix + key.lower()
+        name = ALIASES.get(written, written)
+        try:
+            if name in BLOCKS:
+                yield from _flatten_block(name, node, errors)
+            elif name in ADDRESSES:
+                yield from _split_address(name, node)
+            elif name in DIRECTIVES:
+                yield name, node
+            elif not node.used:
+                fail(node, _unknown(written, key))
+        except ConfigError as error:
+            errors.append(str(error))
+
+
+def _flatten_block(name: str, node: Node, errors: list[str]) -> Iterator[tuple[str, Node]]:
+    """Yield the directives inside a block. That of JetStream is a switch as well."""
+    if name == "jetstream":
+        yield "jetstream.enabled", _jetstream_switch(node)
+    elif not isinstance(node.value, dict):
+        fail(node, f"`{name}` expects a block")
+    if isinstance(node.value, dict):
+        yield from _flatten(node.value, f"{name}.", errors)
+
+
+def _jetstream_switch(node: Node) -> Node:
+    """Return whether `jetstream` is on: a boolean, `enabled`, or a block."""
+    if isinstance(node.value, bool):
+        return node
+    if isinstance(node.value, dict):
+        return Node(True, node.at, "true")
+    if node.text.lower() in JETSTREAM_WORDS:
+        return Node(JETSTREAM_WORDS[node.text.lower()], node.at, node.text)
+    fail(
+        node, f'`jetstream` expects a boolean, `enabled`, `disabled` or a block, not "{node.text}"'
+    )
+
+
+def _split_address(name: str, node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the host, if there is one, and the port of an address."""
+    host, port = read_address(node, name)
+    host_name, port_name = ADDRESSES[name]
+    if host:
+        yield host_name, Node(host, node.at, host)
+    yield port_name, Node(port, node.at, str(port))
+
+
+def _unknown(written: str, key: str) -> str:
+    """Return what to say about a directive that means nothing here."""
+    if written in UNSUPPORTED:
+        return f"`{key}` is not supported: {UNSUPPORTED[written]}"
+    names = [*DIRECTIVES, *ALIASES, *BLOCKS]
+    meant = nearest(written, names)
+    return f"unknown directive `{written}`" + (f"; did you mean `{meant}`?" if meant else "")
+
+
+def _environment_block(environ: Mapping[str, str]) -> Block:
+    """Return the environment's directives as the block a file would have them in."""
+    block: Block = {}
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        *outer, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        source = f"environment variable {name}"
+        inner = block
+        for part in outer:
+            holder = inner.setdefault(part, Node({}, source))
+            if not isinstance(holder.value, dict):
+                fail(holder, f"`{part}` is set both as a whole and in part")
+            inner = holder.value
+        inner[key] = conf.parse_value(environ[name], source=source, environ=environ)
+    return block
+
+
+def _flag_directives(given: Iterable[Given]) -> Block:
+    return {
+        directive: Node(value, spelling, str(value))
+        for flag, value, spelling in given
+        for directive in flag.directives
+    }
+
+
+def _override(directives: Block, later: Block) -> None:
+    """Let a later source win. Credentials of one kind push out those of the other."""
+    if "authorization.token" in later:
+        directives.pop("authorization.user", None)
+        directives.pop("authorization.password", None)
+    elif "authorization.user" in later or "authorization.password" in later:
+        directives.pop("authorization.token", None)
+    directives.update(later)
+
+
+@dataclass
+class _Builder:
+    """Reads directives into the dataclasses, and collects what is wrong with them."""
+
+    directives: Block
+    errors: list[str]
+    environ: Mapping[str, str]
+
+    def options(self) -> Options | None:
+        """Return the options, or `None` if there were errors."""
+        server = self._make(
+            ServerConfig,
+            authorization=self._make(Authorization, **self._single_user()),
+            limits=self._make(Limits),
+            jetstream=self._jetstream(),
+        )
+        process = self._make(ProcessConfig)
+        if server is None or process is None or self.errors:
+            return None
+        self._check(lambda: _check_limits(server.limits))
+        return Options(server=server, process=process)
+
+    def _make(self, config: type[Made], **extra: Any) -> Made | None:
+        """Return an instance of `config` from its directives; `None` if there are errors."""
+        values = {
+            directive.field_name: self._read(directive.name)
+            for directive in field_directives(config)
+            if directive.name in self.directives
+        }
+        return None if self.errors else self._check(lambda: config(**{**values, **extra}))
+
+    def _read(self, name: str) -> Any:
+        """Return the value of a directive that is there."""
+        reader = READERS[DIRECTIVES[name].kind]
+        value = self._check(lambda: reader(self.directives[name], name))
+        return MEANINGS.get((name, value), value) if isinstance(value, int) else value
+
+    def _single_user(self) -> dict[str, Any]:
+        """Return the user of `authorization.user`, if there is one."""
+        names = [n for n in ("user", "password") if f"authorization.{n}" in self.directives]
+        if not names:
+            return {}
+        node = self.directives[f"authorization.{names[0]}"]
+        if "user" not in names:
+            self._check(lambda: fail(node, "`password` needs a `user`"))
+        elif "authorization.users" in self.directives:
+            self._check(lambda: fail(node, "there is both a single user and a list of `users`"))
+        user, password = (
+            self._read(f"authorization.{name}") if name in names else ""
+            for name in ("user", "password")
+        )
+        return {"users": (User(name=user, password=password),)}
+
+    def _jetstream(self) -> JetStreamConfig | None:
+        """Return the configuration of JetStream if it is switched on."""
+        if "jetstream.enabled" not in self.directives or not self._read("jetstream.enabled"):
+            return None
+        default = {} if "jetstream.store_dir" in self.directives else self._default_store()
+        return self._make(JetStreamConfig, **default)
+
+    def _default_store(self) -> dict[str, str]:
+        data = self.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        return {"store_dir": str(Path(data) / "penstock" / "jetstream")}
+
+    def _check(self, make: Callable[[], Made]) -> Made | None:
+        """Return what `make` does. An error is noted, with the place of the directive it names."""
+        try:
+            return make()
+        except ConfigError as error:
+            self.errors.append(self._placed(str(error)))
+            return None
+
+    def _placed(self, message: str) -> str:
+        for name in re.findall(r"`([a-z_.]+)`", message):
+            if name in self.directives and not message.startswith("Parse error"):
+                return f"Parse error in {self.directives[name].at}: {message}"
+        return message
+
+
+def _check_limits(limits: Limits) -> None:
+    """Refuse limits that contradict each other."""
+    if limits.payload_bytes_max > limits.pending_bytes_max:
+        raise ConfigError("`max_payload` must not be higher than `max_pending`")
+    if limits.lame_duck_grace_period_s >= limits.lame_duck_duration_s:
+        raise ConfigError("`lame_duck_duration` must be longer than `lame_duck_grace_period`")

@@ -1,0 +1,250 @@
+"""
+How each kind of setting is written: one reader for each annotation in `config`.
+
+A reader takes a node of the configuration tree and returns the value, or fails
+with the place where the node stands. Text is taken as it was written, so that
+`password: 0123` is not a number and `ping_interval: 2m` are two minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NoReturn
+
+from penstock.conf import Block, Node
+from penstock.config import Permissions, ResponseRules, SubjectRules, User
+from penstock.errors import ConfigError
+from penstock.subjects import is_valid
+
+QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
+DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
+DURATION_PART = re.compile(r"([\d.]+)([a-zµμ]+)")
+SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+
+USER_KEYS = {
+    "user": "user",
+    "username": "user",
+    "pass": "password",
+    "password": "password",
+    "permission": "permissions",
+    "permissions": "permissions",
+    "authorization": "permissions",
+}
+USER_KEYS_UNSUPPORTED = {
+    "nkey": "give the user a bcrypt `password`",
+    "allowed_connection_types": "all clients connect over plain TCP; remove it",
+    "connection_types": "all clients connect over plain TCP; remove it",
+    "clients": "all clients connect over plain TCP; remove it",
+    "proxy_required": "all clients connect over plain TCP; remove it",
+}
+PERMISSION_KEYS = {
+    "pub": "publish",
+    "publish": "publish",
+    "sub": "subscribe",
+    "subscribe": "subscribe",
+    "allow_responses": "allow_responses",
+    "publish_allow_responses": "allow_responses",
+}
+RESPONSE_KEYS = {
+    "max": "max",
+    "max_msgs": "max",
+    "max_messages": "max",
+    "max_responses": "max",
+    "expires": "expires",
+    "expiration": "expires",
+    "ttl": "expires",
+}
+
+
+def fail(node: Node, reason: str) -> NoReturn:
+    """Say what is wrong with a value, and where it stands."""
+    raise ConfigError(f"Parse error in {node.at}: {reason}")
+
+
+def read_text(node: Node, name: str) -> str:
+    """Return a string. Numbers and booleans are text too, as they were written."""
+    if isinstance(node.value, list | dict):
+        fail(node, f"`{name}` expects a string, not {_shown(node)}")
+    return node.text
+
+
+def read_boolean(node: Node, name: str) -> bool:
+    """Return a boolean."""
+    if not isinstance(node.value, bool):
+        fail(node, f"`{name}` expects `true` or `false`, not {_shown(node)}")
+    return node.value
+
+
+def read_number(node: Node, name: str) -> int:
+    """Return a whole number, which may be a size."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return node.value
+    # nats-server reads the sizes of JetStream from strings too, and those are binary.
+    if isinstance(node.value, str) and (match := QUOTED_SIZE.fullmatch(node.value)):
+        return int(match[1]) << 10 * ("kmgt".index(match[2].lower()) + 1)
+    fail(node, f"`{name}` expects a number, not {_shown(node)}")
+
+
+def read_duration(node: Node, name: str) -> float:
+    """Return seconds. A duration is written as Go does, `1m30s`; a plain number is seconds."""
+    if DURATION.fullmatch(node.text):
+        parts = DURATION_PART.findall(node.text)
+        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+        return -seconds if node.text.startswith("-") else seconds
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    fail(node, f'`{name}` expects a duration such as "30s" or "2m", not {_shown(node)}')
+
+
+def read_sync(node: Node, name: str) -> float | Literal["always"]:
+    """Return how often storage is synced."""
+    return "always" if node.text.lower() == "always" else read_duration(node, name)
+
+
+def read_texts(node: Node, name: str) -> tuple[str, ...]:
+    """Return a list of strings, which may be a single one."""
+    nodes = node.value if isinstance(node.value, list) else [node]
+    return tuple(read_text(item, name) for item in nodes)
+
+
+def read_text_map(node: Node, name: str) -> Mapping[str, str]:
+    """Return a block of strings."""
+    return {key: read_text(item, f"{name}.{key}") for key, item in _block(node, name).items()}
+
+
+def read_address(node: Node, name: str) -> tuple[str, int]:
+    """Return host and port of `host:port`. A plain number is a port; then the host is empty."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return "", node.value
+    host, colon, port = read_text(node, name).rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        fail(node, f"`{name}` needs brackets round the IPv6 address, as in `[::1]:4222`")
+    if not colon or not re.fullmatch(r"-1|\d+", port):
+        fail(node, f"`{name}` expects `host:port` or a port, not {_shown(node)}")
+    return host, int(port)
+
+
+def read_users(node: Node, name: str) -> tuple[User, ...]:
+    """Return the users of an `authorization` block."""
+    if not isinstance(node.value, list):
+        fail(node, f"`{name}` expects a list of users, not {_shown(node)}")
+    return tuple(_read_user(item) for item in node.value)
+
+
+def read_permissions(node: Node, name: str) -> Permissions:
+    """Return what a user may publish and subscribe to."""
+    entries = _entries(node, name, PERMISSION_KEYS, {})
+    publish, subscribe = SubjectRules(), SubjectRules()
+    responses = None
+    if "publish" in entries:
+        publish = _read_rules(entries["publish"], f"{name}.publish", queues=False)
+    if "subscribe" in entries:
+        subscribe = _read_rules(entries["subscribe"], f"{name}.subscribe", queues=True)
+    if "allow_responses" in entries:
+        responses = _read_responses(entries["allow_responses"], f"{name}.allow_responses")
+    if responses and publish.allow is None:
+        # As in nats-server: who may answer requests may, unless told so, only do that.
+        publish = SubjectRules(allow=(), deny=publish.deny)
+    return Permissions(publish=publish, subscribe=subscribe, allow_responses=responses)
+
+
+READERS: dict[str, Callable[[Node, str], Any]] = {
+    "str": read_text,
+    "str | None": read_text,
+    "bool": read_boolean,
+    "int": read_number,
+    "int | None": read_number,
+    "float": read_duration,
+    "float | Literal['always']": read_sync,
+    "tuple[str, ...]": read_texts,
+    "Mapping[str, str]": read_text_map,
+    "tuple[User, ...]": read_users,
+    "Permissions | None": read_permissions,
+    "address": read_address,
+}
+"""The reader of each kind of setting, by the annotation of its field."""
+
+
+def _read_user(node: Node) -> User:
+    entries = _entries(node, "users", USER_KEYS, USER_KEYS_UNSUPPORTED)
+    if "user" not in entries:
+        fail(node, "each of `users` needs a `user`")
+    return User(
+        name=read_text(entries["user"], "user"),
+        password=read_text(entries["password"], "password") if "password" in entries else "",
+        permissions=(
+            read_permissions(entries["permissions"], "permissions")
+            if "permissions" in entries
+            else None
+        ),
+    )
+
+
+def _read_rules(node: Node, name: str, *, queues: bool) -> SubjectRules:
+    """Return subjects allowed and denied: a subject, a list, or a block of the two."""
+    if not isinstance(node.value, dict):
+        return SubjectRules(allow=_read_subjects(node, name, queues=queues))
+    entries = _entries(node, name, {"allow": "allow", "deny": "deny"}, {})
+    rules = {
+        key: _read_subjects(item, f"{name}.{key}", queues=queues) for key, item in entries.items()
+    }
+    return SubjectRules(**rules)
+
+
+def _read_subjects(node: Node, name: str, *, queues: bool) -> tuple[str, ...]:
+    subjects = read_texts(node, name)
+    if not subjects and not name.endswith(".deny"):
+        # nats-server reads an empty list as "everything", which few who write one can mean.
+        fail(node, f'`{name}` is an empty list; for no subject at all, write `deny: ">"`')
+    for subject in subjects:
+        words = subject.split() if queues else [subject]
+        if len(words) not in (1, 2) or not all(is_valid(word.encode()) for word in words):
+            fail(node, f'`{name}` has an invalid subject "{subject}"')
+    return subjects
+
+
+def _read_responses(node: Node, name: str) -> ResponseRules | None:
+    """Return the rules for replies: a switch, or a block of bounds. Zero is the default."""
+    if isinstance(node.value, bool):
+        return ResponseRules() if node.value else None
+    entries = _entries(node, name, RESPONSE_KEYS, {})
+    usual = ResponseRules()
+    messages_max, expires_s = 0, 0.0
+    if "max" in entries:
+        messages_max = read_number(entries["max"], f"{name}.max")
+    if "expires" in entries:
+        expires_s = read_duration(entries["expires"], f"{name}.expires")
+    return ResponseRules(
+        messages_max=messages_max or usual.messages_max, expires_s=expires_s or usual.expires_s
+    )
+
+
+def _entries(
+    node: Node, name: str, known: Mapping[str, str], unsupported: Mapping[str, str]
+) -> Block:
+    """Return the entries of a block under their usual names."""
+    entries: Block = {}
+    for key, item in _block(node, name).items():
+        if key.lower() in known:
+            entries[known[key.lower()]] = item
+        elif key.lower() in unsupported:
+            fail(item, f"`{key}` is not supported: {unsupported[key.lower()]}")
+        elif not item.used:
+            fail(item, f"unknown field `{key}` in `{name}`; it knows {', '.join(known)}")
+    return entries
+
+
+def _block(node: Node, name: str) -> Block:
+    if not isinstance(node.value, dict):
+        fail(node, f"`{name}` expects a block, not {_shown(node)}")
+    return node.value
+
+
+def _shown(node: Node) -> str:
+    """Return a value as an error names it."""
+    if isinstance(node.value, dict):
+        return "a block"
+    return "a list" if isinstance(node.value, list) else f'"{node.text}"'

@@ -1,0 +1,71 @@
+"""
+The `penstock` command: finds the command that was asked for and runs it.
+
+Commands are imported only when they run, so that none of them pays for another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command: the module whose `run(arguments)` it is, and what it does in one line."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "serve": Command("penstock.cli.serve", "Run a server."),
+    "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
+}
+
+EXIT_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if executable() == "nats-server":
+        # Under that name Penstock takes nats-server's own command line.
+        arguments.insert(0, "serve")
+    name = arguments.pop(0) if arguments else "help"
+    if name in ("help", "-h", "-help", "--help"):
+        print(usage())
+        return 0
+    if name in ("version", "-v", "-version", "--version"):
+        name, arguments = "serve", ["--version"]
+    if name not in COMMANDS:
+        return _unknown(name)
+    module = importlib.import_module(COMMANDS[name].module)
+    code: int = module.run(arguments)
+    return code
+
+
+def executable() -> str:
+    """Return the name this process was started under."""
+    name = Path(sys.argv[0]).name
+    return "penstock" if name == "__main__.py" else name
+
+
+def usage() -> str:
+    """Return the help of the command itself."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["Usage: penstock <command> [options]", "", *lines, "", "More: penstock <command> --help"]
+    )
+
+
+def _unknown(name: str) -> int:
+    from penstock.flags import nearest
+
+    meant = nearest(name, COMMANDS)
+    hint = f"; did you mean `{meant}`?" if meant else ""
+    print(f"penstock: unknown command `{name}`{hint}\n{usage()}", file=sys.stderr)
+    return EXIT_USAGE

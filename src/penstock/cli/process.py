@@ -1,0 +1,176 @@
+"""
+The process around a server: its signals, its pid file and its ports file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import log
+from penstock.cli.main import executable
+from penstock.config import ServerConfig
+from penstock.directives import SECTIONS, field_directives
+from penstock.errors import ConfigError, PenstockError
+from penstock.net.server import Server
+from penstock.options import Options
+
+logger = logging.getLogger("penstock")
+
+UNSPECIFIED = ("0.0.0.0", "::")
+DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
+"""An address nobody has; asking for the way to it sends nothing and tells our own."""
+
+
+class Process:
+    """Runs one server from start to stop, and answers signals meanwhile."""
+
+    def __init__(self, options: Options, load_again: Callable[[], Options]) -> None:
+        self._options = options
+        self._load_again = load_again
+        self._server = Server(options.server)
+        self._stop_asked = asyncio.Event()
+        self._lame_duck_asked = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._files: list[Path] = []
+
+    async def run(self) -> int:
+        """Serve until stopped. Return the exit code."""
+        self._handle_signals()
+        try:
+            await self._server.start()
+            await self._serve()
+        except (OSError, PenstockError) as error:
+            logger.critical("%s", error)
+            return 1
+        finally:
+            for path in self._files:
+                path.unlink(missing_ok=True)
+        return 0
+
+    async def _serve(self) -> None:
+        """Return once the server has stopped, by itself or because a signal asked for it."""
+        stopped = asyncio.ensure_future(self._server.wait_stopped())
+        asked = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            self._write_files()
+            await asyncio.wait({stopped, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+            await self._server.stop()
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._stop, "interrupt")
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._reopen_log)
+        loop.add_signal_handler(signal.SIGUSR2, self._lame_duck)
+
+    def _stop(self, name: str) -> None:
+        logger.info('Trapped "%s" signal', name)
+        self._stop_asked.set()
+
+    def _terminate(self) -> None:
+        # Whoever asked for lame duck mode wants the clients to leave in their own time.
+        if not self._lame_duck_asked:
+            self._stop("terminated")
+
+    def _lame_duck(self) -> None:
+        if not self._lame_duck_asked:
+            self._lame_duck_asked = True
+            self._spawn(self._server.lame_duck())
+
+    def _reopen_log(self) -> None:
+        if log.reopen():
+            logger.info("File log re-opened")
+        else:
+            logger.warning("No log file to reopen: the log goes to standard error")
+
+    def _reload(self) -> None:
+        """Read the configuration again, and let the server take over what it can."""
+        logger.info('Trapped "hangup" signal')
+        try:
+            options = self._load_again()
+            log.configure(options.process)
+            apply(options.server, self._server)
+        except (ConfigError, OSError) as error:
+            logger.error("Failed to reload server configuration: %s", error)
+        else:
+            logger.info("Reloaded server configuration")
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _write_files(self) -> None:
+        """Tell others the process id and the ports, once there is something to reach."""
+        process = self._options.process
+        if process.pid_file:
+            self._write(Path(process.pid_file), str(os.getpid()))
+        if process.ports_file_dir:
+            name = f"{executable()}_{os.getpid()}.ports"
+            self._write(Path(process.ports_file_dir, name), json.dumps(ports(self._server)))
+
+    def _write(self, path: Path, text: str) -> None:
+        """Write a file that is removed in the end. Nobody ever sees half of it."""
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(text, encoding="ascii")
+        partial.replace(path)
+        self._files.append(path)
+
+
+def apply(config: ServerConfig, server: Server) -> None:
+    """Give a running server a new configuration."""
+    if hasattr(server, "reload"):
+        server.reload(config)
+        return
+    for name in changed_directives(server.config, config):
+        logger.warning("`%s` has changed: restart the server to apply it", name)
+
+
+def changed_directives(old: ServerConfig, new: ServerConfig) -> Iterator[str]:
+    """Yield the directives in which two configurations differ."""
+    for before, after in (
+        (old, new),
+        (old.authorization, new.authorization),
+        (old.limits, new.limits),
+        (old.jetstream, new.jetstream),
+    ):
+        config = type(before) if before is not None else type(after)
+        for directive in field_directives(config) if config in SECTIONS else ():
+            name = directive.field_name
+            if getattr(before, name, None) != getattr(after, name, None):
+                yield directive.name
+
+
+def ports(server: Server) -> dict[str, list[str]]:
+    """Return the URLs a server answers on, as the ports file has them."""
+    config = server.config
+    urls = {"nats": _urls("nats", config.host, server.port)}
+    if server.http_port:
+        urls["monitoring"] = _urls("http", config.http_host or config.host, server.http_port)
+    return urls
+
+
+def _urls(scheme: str, host: str, port: int) -> list[str]:
+    hosts = _own_addresses() if host in UNSPECIFIED else [host]
+    return [f"{scheme}://[{h}]:{port}" if ":" in h else f"{scheme}://{h}:{port}" for h in hosts]
+
+
+def _own_addresses() -> list[str]:
+    """Return where this machine is reached, from itself and from elsewhere."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(DOCUMENTATION_ADDRESS)
+        except OSError:
+            return ["127.0.0.1"]
+        return list(dict.fromkeys(("127.0.0.1", probe.getsockname()[0])))

@@ -1,0 +1,150 @@
+"""
+`penstock serve`: the command line of nats-server, and the server behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.cli import log
+from penstock.config import ProcessConfig
+from penstock.directives import DIRECTIVES, FLAGS, REFUSED_FLAGS
+from penstock.errors import ConfigError
+from penstock.flags import Flag, Given, parse_flags
+from penstock.options import Options, load
+
+logger = logging.getLogger("penstock")
+
+COMMAND_FLAGS = (
+    Flag(names=("c", "config"), kind=str, doc="Configuration file."),
+    Flag(names=("t",), kind=bool, doc="Check the configuration file and exit."),
+    Flag(
+        names=("sl", "signal"),
+        kind=str,
+        doc="Send a signal to a server, `<command>[=<pid>]`: ldm, stop, quit, term, reopen, "
+        "reload. The pid may be a pid file.",
+    ),
+    Flag(names=("h", "help"), kind=bool, doc="Show this message."),
+    Flag(names=("v", "version"), kind=bool, doc="Show the version."),
+)
+"""Flags that say what to do; all others set directives."""
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+PLACEHOLDERS: dict[type, str] = {bool: "", int: " <number>", str: " <text>"}
+
+
+def run(arguments: list[str]) -> int:
+    """Run `penstock serve` and return the exit code."""
+    try:
+        given, rest = parse_flags(arguments, (*FLAGS, *COMMAND_FLAGS), REFUSED_FLAGS)
+        if rest and rest[0] not in ("help", "version"):
+            raise ConfigError(f"unrecognized command: `{rest[0]}`")
+    except ConfigError as error:
+        print(f"penstock: {error}\nUsage: penstock serve [options]", file=sys.stderr)
+        print("See penstock serve --help", file=sys.stderr)
+        return EXIT_USAGE
+    command: dict[str, Any] = {item.flag.names[0]: item.value for item in given}
+    if command.get("h") or "help" in rest:
+        print(usage())
+        return 0
+    if command.get("v") or "version" in rest:
+        return _print_version()
+    if command.get("sl"):
+        return _send_signal(command["sl"], command.get("c"), given)
+    if command.get("t"):
+        return _check(command.get("c"), given)
+    return _serve(command.get("c"), given)
+
+
+def usage() -> str:
+    """Return the help of `penstock serve`."""
+    lines = ["Usage: penstock serve [options]"]
+    for section, flags in sections():
+        lines += ["", f"{section}:"]
+        lines += [f"    {spell(flag):36}{flag.doc}" for flag in flags]
+    return "\n".join(lines)
+
+
+def sections() -> Iterable[tuple[str, list[Flag]]]:
+    """Yield the flags under the headings of the help."""
+    names = dict.fromkeys(directive.section for directive in DIRECTIVES.values())
+    for name in names:
+        flags = [flag for flag in FLAGS if DIRECTIVES[flag.directives[0]].section == name]
+        if flags:
+            yield name, flags
+    yield "Common", list(COMMAND_FLAGS)
+
+
+def spell(flag: Flag) -> str:
+    """Return the names of a flag as help shows them, short ones with one dash."""
+    names = [f"-{name}" if len(name) < 3 or name.isupper() else f"--{name}" for name in flag.names]
+    return ", ".join(names) + PLACEHOLDERS[flag.kind]
+
+
+def _print_version() -> int:
+    from penstock.version import VERSION
+
+    print(f"penstock: v{VERSION}")
+    return 0
+
+
+def _send_signal(command: str, path: str | None, given: list[Given]) -> int:
+    from penstock.cli import signals
+
+    try:
+        pid_file = load(path, os.environ, given).process.pid_file
+        signals.send(command, pid_file=pid_file)
+    except ConfigError as error:
+        return _complain(error)
+    return 0
+
+
+def _check(path: str | None, given: list[Given]) -> int:
+    """Say whether a configuration file is valid, with nats-server's own digest of it."""
+    from penstock import conf
+
+    try:
+        if path is None:
+            raise ConfigError("-t checks a configuration file: name one with -c")
+        load(path, os.environ, given)
+        digest = conf.digest(conf.parse_file(path, os.environ))
+    except ConfigError as error:
+        return _complain(error)
+    print(f"penstock: configuration file {path} is valid ({digest})", file=sys.stderr)
+    return 0
+
+
+def _serve(path: str | None, given: list[Given]) -> int:
+    """Run the server until it is told to stop."""
+
+    def load_again() -> Options:
+        return load(path, os.environ, given)
+
+    log.configure(ProcessConfig())
+    try:
+        options = load_again()
+        log.configure(options.process)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            logger.critical("%s", line)
+        return EXIT_FAILURE
+    except OSError as error:
+        logger.critical("cannot open log file `%s`: %s", error.filename, error.strerror)
+        return EXIT_FAILURE
+    # Imported late: asyncio is most of the time it takes to start.
+    import asyncio
+
+    from penstock.cli.process import Process
+
+    return asyncio.run(Process(options, load_again).run())
+
+
+def _complain(error: ConfigError) -> int:
+    for line in str(error).splitlines():
+        print(f"penstock: {line}", file=sys.stderr)
+    return EXIT_FAILURE

@@ -1,0 +1,196 @@
+"""
+`penstock reference`: the reference pages, rendered from the tables they describe.
+
+The pages under `docs/reference` are the output of this command; a test compares them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from penstock.cli.main import COMMANDS, EXIT_USAGE
+from penstock.cli.serve import COMMAND_FLAGS, spell
+from penstock.config import Limits
+from penstock.directives import (
+    DEBUG_AND_TRACE,
+    DIRECTIVES,
+    REFUSED_FLAGS,
+    UNSUPPORTED,
+    Directive,
+)
+from penstock.options import ENVIRONMENT_PREFIX
+
+USAGE = "Usage: penstock reference configuration | commands"
+
+KINDS = {
+    "str": "string",
+    "str | None": "string",
+    "bool": "boolean",
+    "int": "number",
+    "int | None": "number",
+    "float": "duration",
+    "float | Literal['always']": "duration or `always`",
+    "tuple[str, ...]": "list of strings",
+    "Mapping[str, str]": "block of strings",
+    "tuple[User, ...]": "list of users",
+    "Permissions | None": "permissions",
+    "address": "`host:port` or port",
+}
+
+INTRODUCTION = f"""\
+# Configuration
+
+Every setting of `penstock serve`. This page is made by `penstock reference configuration`
+from the fields of `penstock.config`; change it there.
+
+A setting comes from, each winning over those before it:
+
+1. the file named with `-c`, in nats-server's configuration language;
+2. the environment: `{ENVIRONMENT_PREFIX}` and the directive in capitals, with `__` for the dot,
+   as in `{ENVIRONMENT_PREFIX}MAX_PAYLOAD=8MB` or `{ENVIRONMENT_PREFIX}JETSTREAM__STORE_DIR=/data`;
+3. the command line. Flags take one dash or two, and a value after a space or `=`.
+
+`penstock serve -t -c FILE` checks a file. An unknown directive is an error that names the nearest
+known one. `SIGHUP` (`penstock serve --signal reload=PID`) reads the file again.
+
+## The language
+
+```
+# A comment; // starts one too.
+port: 4222                      # `=` or a space do as well as `:`
+max_payload = 8MB               # 1K is 1000; 1KB and 1KiB are 1024
+ping_interval "90s"             # a duration: ns, us, ms, s, m, h; a plain number is seconds
+server_tags: [a, b]             # commas or newlines between values
+include "users.conf"            # relative to this file
+authorization {{ token: $TOKEN }} # an earlier key, or else the environment
+```
+
+A whole file may be one JSON object. Quotes are optional; `( … )` with the closing parenthesis on a
+line of its own is a string of several lines.
+"""
+
+PERMISSIONS = """\
+`permissions` of a user, and `default_permissions`, have `publish` and `subscribe`, each a subject,
+a list of subjects, or a block of `allow` and `deny`, where deny wins; a subscribe rule may name a
+queue group, `"subject queue"`. `allow_responses: true` lets a user answer the requests it receives,
+once each and for two minutes unless `{ max: 5, expires: "1m" }` says otherwise.
+
+```
+authorization {
+  users: [
+    { user: orders, password: $2a$11$…, permissions: {
+        publish: "orders.>"
+        subscribe: { allow: ["orders.>", "_INBOX.>"], deny: "orders.internal.>" }
+    } }
+  ]
+}
+```
+"""
+
+
+def run(arguments: list[str]) -> int:
+    """Print a page of the reference."""
+    if len(arguments) != 1 or arguments[0] not in PAGES:
+        asked_for_help = bool({"-h", "-help", "--help"} & set(arguments))
+        print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else EXIT_USAGE
+    print(PAGES[arguments[0]](), end="")
+    return 0
+
+
+def configuration_page() -> str:
+    """Return the reference of every setting."""
+    parts = [INTRODUCTION]
+    for section in dict.fromkeys(directive.section for directive in DIRECTIVES.values()):
+        rows = [d for d in DIRECTIVES.values() if d.section == section]
+        parts.append(f"## {section}\n\n{_directive_table(rows)}")
+        if section == "Authorization":
+            parts.append(PERMISSIONS)
+        if section == "Limits":
+            parts.append(_python_only(Limits))
+    parts.append(f"## Other flags\n\n{_flag_table()}")
+    parts.append(f"## Left out\n\n{_left_out()}")
+    return "\n".join(parts)
+
+
+def commands_page() -> str:
+    """Return the reference of every command."""
+    lines = ["# Commands", "", "Made by `penstock reference commands`.", ""]
+    for name, command in COMMANDS.items():
+        lines += [f"## `penstock {name}`", "", command.summary, ""]
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration": configuration_page,
+    "commands": commands_page,
+}
+
+
+def _directive_table(directives: list[Directive]) -> str:
+    lines = ["| directive | value | default | flags | meaning |", "|---|---|---|---|---|"]
+    for directive in directives:
+        names = ", ".join(f"`{name}`" for name in (directive.name, *directive.aliases))
+        flags = ", ".join(f"`-{flag}`" for flag in directive.flags)
+        default = _default(directive.default, directive.field_name)
+        lines.append(
+            f"| {names} | {KINDS[directive.kind]} | {default} | {flags} | {directive.doc} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _python_only(config: type) -> str:
+    """Return the settings that have no directive."""
+    lines = [
+        f"A server inside a Python program can set these fields of `{config.__name__}` too:",
+        "",
+    ]
+    for item in fields(config):
+        if item.metadata["directive"] is None:
+            default = _default(item.default, item.name)
+            lines.append(f"- `{item.name}` ({default}): {item.metadata['doc']}")
+    return "\n".join(lines) + "\n"
+
+
+def _flag_table() -> str:
+    lines = ["| flags | meaning |", "|---|---|"]
+    for flag in (DEBUG_AND_TRACE, *COMMAND_FLAGS):
+        lines.append(f"| `{spell(flag)}` | {flag.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _left_out() -> str:
+    """Return what nats-server knows and we do not, by what to do instead."""
+    lines = ["Naming one of these is an error that says what to do instead.", ""]
+    for reason in dict.fromkeys((*UNSUPPORTED.values(), *REFUSED_FLAGS.values())):
+        names = [name for name, why in UNSUPPORTED.items() if why == reason]
+        names += [f"-{name}" for name, why in REFUSED_FLAGS.items() if why == reason]
+        lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {reason}.")
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: Any, field_name: str) -> str:
+    """Return a default as one would write it in a file."""
+    if value in (None, (), ""):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        return f"`{_duration(value)}`"
+    if isinstance(value, int) and "bytes" in field_name:
+        return f"`{_size(value)}`"
+    return f"`{value}`"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g}m" if seconds >= 60 else f"{seconds:g}s"
+
+
+def _size(size: int) -> str:
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)

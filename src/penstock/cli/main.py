@@ -22,6 +22,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("penstock.cli.serve", "Run a server."),
+    "demo": Command("penstock.cli.demo", "Show a broker at work on this machine."),
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 

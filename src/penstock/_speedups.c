@@ -409,7 +409,7 @@ static bool get_bytes(PyObject *tuple, Py_ssize_t index, Slice *slice) {
 }
 
 static bool get_number(PyObject *tuple, Py_ssize_t index, Py_ssize_t *number) {
-    *number = PyLong_AsSsize_t(PyTuple_GetItem(tuple, index));
+    *number = PyNumber_AsSsize_t(PyTuple_GetItem(tuple, index), NULL);
     return *number != -1 || !PyErr_Occurred();
 }
 
@@ -425,8 +425,8 @@ static bool get_publish(PyObject *tuple, Publish *publish) {
         !get_number(tuple, 3, &header_bytes) || !get_number(tuple, 4, &size) ||
         !get_bytes(tuple, 5, &data))
         return false;
-    if (header_bytes < 0 || size < 0 || size > data.size - 2) {
-        PyErr_SetString(PyExc_ValueError, "a publish has sizes and at least one payload");
+    if (header_bytes < 0 || header_bytes > size || size > data.size - 2) {
+        PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
         return false;
     }
     char *end = publish->digits + sizeof(publish->digits);

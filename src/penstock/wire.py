@@ -247,8 +247,8 @@ def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
         before, after = delivery_line(subject, reply, header_bytes, size)
         stride = size + 2
         last = len(data) - stride
-        if header_bytes < 0 or size < 0 or last < 0:
-            raise ValueError("a publish has sizes and at least one payload")
+        if not 0 <= header_bytes <= size <= len(data) - 2:
+            raise ValueError("the sizes of a publish do not fit its data")
         pieces.append(behind + before)
         for offset in range(0, last, stride):
             pieces.append(after + data[offset : offset + stride] + before)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
+from tests.compiled import compiled_twin
 
 from penstock import wire
 from penstock.wire import (
@@ -203,7 +204,12 @@ DELIVERIES = (
 
 @pytest.fixture(params=["reference", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
-    return wire if request.param == "reference" else request.getfixturevalue("compiled")
+    return wire if request.param == "reference" else compiled_twin()
+
+
+@pytest.fixture
+def compiled() -> ModuleType:
+    return compiled_twin()
 
 
 def single(operations: list[Op]) -> list[Op]:
@@ -373,12 +379,16 @@ def test_pieces_are_what_nats_server_sends(twin: ModuleType) -> None:
         (PUB, b"a", b"", 0, 0, b""),
         (PUB, b"a", b"", 0, -1, b"\r\n"),
         (PUB, b"a", b"", -1, 0, b"\r\n"),
+        (PUB, b"a", b"", 3, 2, b"hi\r\n"),
+        (PUB, b"a", b"", 0, 2**64, b"hi\r\n"),
         (PUB, b"a", b"", 0, 0),
         (PUB, b"a", b"", 0, 0, b"\r\n", b""),
     ],
 )
-def test_a_publish_without_a_payload_cannot_be_encoded(twin: ModuleType, publish: Op) -> None:
-    with pytest.raises(ValueError, match="publish|unpack"):
+def test_a_publish_that_does_not_fit_its_data_cannot_be_encoded(
+    twin: ModuleType, publish: Op
+) -> None:
+    with pytest.raises(ValueError, match=r"publish|unpack"):
         twin.message_pieces([PUBLISHES[0], publish])
 
 

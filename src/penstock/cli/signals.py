@@ -28,7 +28,9 @@ def send(command_and_target: str, *, pid_file: str | None) -> None:
         raise ConfigError(f"unknown signal `{command}`; it is one of {', '.join(SIGNALS)}")
     target = target or pid_file or ""
     if not target:
-        raise ConfigError(f"which server? say `--signal {command}=PID` or `={{pid file}}`")
+        raise ConfigError(
+            f"which server? say `--signal {command}=PID` or `--signal {command}=PIDFILE`"
+        )
     pid = _read_pid(target)
     try:
         os.kill(pid, SIGNALS[command])

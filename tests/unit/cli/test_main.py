@@ -1,0 +1,42 @@
+"""The `penstock` command itself."""
+
+import pytest
+
+from penstock.cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])
+def test_help_lists_every_command(arguments, capsys):
+    assert 0 == main(arguments)
+
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["-v"], ["serve", "--version"]])
+def test_the_version_is_printed(arguments, capsys):
+    assert 0 == main(arguments)
+
+    assert capsys.readouterr().out.startswith("penstock: v")
+
+
+def test_an_unknown_command_names_the_nearest_one(capsys):
+    assert 2 == main(["srve"])
+
+    assert "unknown command `srve`; did you mean `serve`?" in capsys.readouterr().err
+
+
+def test_under_the_name_of_nats_server_the_command_line_is_its_own(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/nats-server", "-v"])
+
+    assert 0 == main()
+
+    assert capsys.readouterr().out.startswith("penstock: v")
+
+
+def test_a_page_of_the_reference_is_printed(capsys):
+    assert 0 == main(["reference", "configuration"])
+    assert capsys.readouterr().out.startswith("# Configuration\n")
+
+    assert 0 == main(["reference", "--help"])
+    assert 2 == main(["reference", "nothing"])

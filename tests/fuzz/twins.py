@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import array
+import ctypes
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from penstock import wire
 
@@ -28,14 +27,21 @@ TOKENS = [
 
 def outcomes(twin: ModuleType, data: bytes) -> list[object]:
     """Return everything a twin says about `data`, errors included."""
-    # An array owns exactly its bytes, so that a sanitizer sees a read of one byte too many.
-    buffer: Any = array.array("B", data)
+    buffer = exactly(data)
     results: list[object] = []
     for limits in LIMITS:
         commands = twin.parse_commands(buffer, *limits)
         publishes = [operation for operation in commands[0] if operation[0] == wire.PUB]
         results += [commands, twin.parse_messages(buffer, *limits), pieces(twin, publishes)]
     return results
+
+
+def exactly(data: bytes) -> memoryview:
+    """Return `data` in memory that ends with it, where a sanitizer sees a read past the end."""
+    # `bytes` and `bytearray` own a byte more; what is in front keeps ctypes from storing it inline.
+    front = bytes(32)
+    owner = (ctypes.c_char * (len(front) + len(data))).from_buffer_copy(front + data)
+    return memoryview(owner)[len(front) :]
 
 
 def pieces(twin: ModuleType, publishes: list[wire.Op]) -> object:

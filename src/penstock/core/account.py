@@ -108,6 +108,9 @@ class Account:
         count = message_count(publish)
         if subscription.messages_max:
             left = subscription.messages_max - subscription.delivered
+            if not left:
+                # It ended within this very batch.
+                return 0
             if count > left:
                 publish, count = first_messages(publish, left), left
         if publish[3] and not session.headers:

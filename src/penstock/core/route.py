@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[[list[Op], Optional["Session"]], None]
 
+ACK_PREFIX = b"$JS.ACK."
+
 
 class Subscription:
     """One SUB of one session, or a handler inside the server."""
@@ -85,6 +87,10 @@ class RouteTable:
 
     The memory stays correct: a literal subscription that comes or goes forgets
     its own subject, a wildcard one the remembered subjects that start as it does.
+
+    Some subjects are new with every message: replies end in a token of their own,
+    acks carry their sequence. Where nobody subscribes to one of them alone, they
+    are remembered together, by what they have in common.
     """
 
     def __init__(self, cache_size: int) -> None:
@@ -96,6 +102,8 @@ class RouteTable:
         self._by_token: dict[bytes, set[bytes]] = {}
         # Subjects with the same receivers share a route, so that their messages batch.
         self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
+        # What subjects start with → the route of all of them.
+        self._by_prefix: dict[bytes, Route] = {}
 
     def insert(self, subscription: Subscription) -> None:
         """Add a subscription."""
@@ -110,21 +118,41 @@ class RouteTable:
         self.forget(subscription.subject)
 
     def find(self, subject: bytes) -> Route:
-        """Work out the route of a subject that is not in `cache`, and remember it."""
+        """Return the route of a subject that is not in `cache`, and remember it."""
+        if subject.startswith(b".") or subject.endswith(b"."):
+            # Not a subject at all, so its neighbours say nothing about it.
+            return self._match(subject)
+        is_ack = subject.startswith(ACK_PREFIX)
+        prefix = ACK_PREFIX[:-1] if is_ack else subject.rpartition(b".")[0]
+        route = self._by_prefix.get(prefix)
+        if route is None:
+            route = self._match(subject)
+            if self.trie.is_uniform(prefix, any_depth=is_ack):
+                self._remember_prefix(prefix, route)
+            elif len(self.cache) >= self._cache_size:
+                self._forget_all()
+        if not is_ack and len(self.cache) < self._cache_size:
+            self.cache[subject] = route
+            self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
+        return route
+
+    def _match(self, subject: bytes) -> Route:
         self.matches += 1
         receivers = tuple(self.trie.match(subject))
         route = self._by_receivers.get(receivers)
         if route is None:
             route = self._by_receivers[receivers] = Route(receivers)
-        if len(self.cache) >= self._cache_size:
-            self._forget_all()
-        self.cache[subject] = route
-        self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
         return route
+
+    def _remember_prefix(self, prefix: bytes, route: Route) -> None:
+        if len(self._by_prefix) >= self._cache_size:
+            self._by_prefix.clear()
+        self._by_prefix[prefix] = route
 
     def forget(self, pattern: bytes) -> None:
         """Forget every route that a change to `pattern` may have changed."""
         self._by_receivers.clear()
+        self._by_prefix.clear()
         if not self.cache:
             return
         if subjects.is_literal(pattern):

@@ -98,3 +98,19 @@ class Trie(Generic[T]):
         for node in level:
             found.extend(node.values)
         return found
+
+    def is_uniform(self, prefix: bytes, *, any_depth: bool = False) -> bool:
+        """
+        Tell whether every subject one token longer than `prefix` has the same matches.
+
+        With `any_depth`, every subject that is longer by any number of tokens.
+        """
+        tokens = prefix.split(b".") if prefix else []
+        if b"" in tokens:
+            return False
+        level = [self._root]
+        for token in tokens:
+            names = {token, b"*"} - {b">"}
+            level = [node.children[name] for node in level for name in names & node.children.keys()]
+        wildcards = {b">"} if any_depth else {b"*", b">"}
+        return all(node.children.keys() <= wildcards for node in level)

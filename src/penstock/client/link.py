@@ -1,0 +1,117 @@
+"""
+One open connection to one server: bytes in become operations, bytes go out.
+
+A link knows nothing of subscriptions or reconnecting. While its handshake runs
+the operations are kept for `expect`; afterwards they go to `receive`, a whole
+read at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from penstock import _hot
+from penstock.errors import ConnectionLost
+from penstock.wire import Op, Parser
+
+PAYLOAD_BYTES_MAX = 1 << 30
+CONTROL_LINE_BYTES_MAX = 1 << 20
+"""An INFO names every server of the cluster, so it may be long."""
+
+WRITE_BUFFER_BYTES = 256 * 1024
+
+
+class Link(asyncio.Protocol):
+    """Move bytes between a transport and the client."""
+
+    def __init__(self) -> None:
+        self._parser = Parser(_hot.parse_messages, PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX)
+        self._collected: deque[Op] = deque()
+        self._arrived = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._error: Exception | None = None
+        self.closed = asyncio.Event()
+        self.receive: Callable[[list[Op]], None] = self._collect
+        self.lost: Callable[[Link, Exception | None], None] = _ignore_lost
+        self.writable: Callable[[bool], None] = _ignore_writable
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.receive(self._parser.feed(data))
+
+    def pause_writing(self) -> None:
+        self.writable(False)
+
+    def resume_writing(self) -> None:
+        self.writable(True)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._error = error or ConnectionLost("the server closed the connection")
+        self.closed.set()
+        self._arrived.set()
+        self.lost(self, error)
+
+    def write(self, data: bytes) -> None:
+        """Send now what the socket takes, and the rest as soon as it takes more."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    async def expect(self) -> Op:
+        """Return the next operation of the handshake."""
+        while not self._collected:
+            if self._error is not None:
+                raise ConnectionLost(f"the handshake broke off: {self._error}")
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._collected.popleft()
+
+    async def start_tls(self, context: ssl.SSLContext, hostname: str) -> None:
+        """Go on with TLS over the connection that is open."""
+        assert self._transport is not None
+        transport = await asyncio.get_running_loop().start_tls(
+            self._transport, self, context, server_hostname=hostname
+        )
+        if transport is None:
+            raise ConnectionLost("the connection broke off during the TLS handshake")
+        self.connection_made(transport)
+
+    def hand_over(self, receive: Callable[[list[Op]], None]) -> None:
+        """End the handshake: from now on operations go to `receive`."""
+        self.receive = receive
+        collected, self._collected = list(self._collected), deque()
+        if collected:
+            receive(collected)
+
+    def abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self, *, timeout_s: float) -> None:
+        """Send what is left, then close; after `timeout_s` close at once."""
+        assert self._transport is not None
+        self._transport.close()
+        try:
+            await asyncio.wait_for(self.closed.wait(), timeout_s)
+        except TimeoutError:
+            self.abort()
+            await self.closed.wait()
+
+    def _collect(self, operations: list[Op]) -> None:
+        self._collected.extend(operations)
+        self._arrived.set()
+
+
+def _ignore_lost(link: Link, error: Exception | None) -> None:
+    """Stand in while nobody has taken the link over."""
+
+
+def _ignore_writable(writable: bool) -> None:
+    """Stand in while nobody has taken the link over."""

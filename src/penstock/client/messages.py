@@ -1,0 +1,191 @@
+"""
+What a subscription delivers.
+
+A message wraps the parsed operation as it came off the wire; subject, headers
+and metadata are decoded when they are asked for, because most never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from penstock import headers as header_block
+from penstock.errors import ClientError, NoResponders
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+Headers: TypeAlias = Mapping[str, str | list[str]] | Iterable[tuple[str, str]]
+
+ACK, NAK, IN_PROGRESS, TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
+ACK_SUBJECT = b"$JS.ACK."
+NO_RESPONDERS = b"NATS/1.0 503"
+
+
+class Metadata(NamedTuple):
+    """What JetStream says about a delivered message, read from its reply subject."""
+
+    stream: str
+    consumer: str
+    deliveries: int
+    stream_sequence: int
+    consumer_sequence: int
+    timestamp_ns: int
+    pending: int
+    domain: str = ""
+
+
+class Message:
+    """One delivered message."""
+
+    __slots__ = ("_client", "operation")
+
+    def __init__(self, client: Client, operation: Op) -> None:
+        self._client = client
+        self.operation = operation
+        """`(MSG, subject, sid, reply, header_bytes, header block + payload)`"""
+
+    @property
+    def subject(self) -> str:
+        """The subject it was published to."""
+        return self.operation[1].decode()  # type: ignore[no-any-return]
+
+    @property
+    def reply(self) -> str:
+        """Where an answer is expected; empty if none is."""
+        return self.operation[3].decode()  # type: ignore[no-any-return]
+
+    @property
+    def payload(self) -> bytes:
+        """The payload, without headers."""
+        operation = self.operation
+        header_bytes = operation[4]
+        return operation[5][header_bytes:] if header_bytes else operation[5]  # type: ignore[no-any-return]
+
+    @property
+    def header_pairs(self) -> list[tuple[str, str]]:
+        """Every header in order, repeated ones too."""
+        operation = self.operation
+        return header_block.decode(operation[5][: operation[4]]) if operation[4] else []
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers by name; of a repeated one the first."""
+        return dict(reversed(self.header_pairs))
+
+    def header(self, name: str) -> str | None:
+        """Return one header without decoding the others."""
+        operation = self.operation
+        value = header_block.get(operation[5][: operation[4]], name.encode())
+        return None if value is None else value.decode(errors="replace")
+
+    @property
+    def status(self) -> tuple[int, str]:
+        """Status code and description of a control message; `(0, "")` for any other."""
+        return status_of(self.operation)
+
+    @property
+    def metadata(self) -> Metadata:
+        """Stream, sequences, time and delivery count of a JetStream message."""
+        return parse_metadata(self.operation[3])
+
+    async def respond(self, payload: bytes = b"", *, headers: Headers | None = None) -> None:
+        """Publish an answer to the reply subject."""
+        block = encode_headers(headers) if headers is not None else b""
+        await self._client.send(self._reply_subject(), payload, block=block)
+
+    async def ack(self) -> None:
+        """Tell JetStream that the message is done."""
+        await self._client.send(self._reply_subject(), ACK)
+
+    async def ack_sync(self, *, timeout_s: float | None = None) -> None:
+        """Ack, and wait until the server has recorded it."""
+        self._reply_subject()
+        await self._client.request(self.reply, ACK, timeout_s=timeout_s)
+
+    async def nak(self, *, delay_s: float = 0.0) -> None:
+        """Have the message delivered again, at once or after `delay_s`."""
+        body = b'-NAK {"delay": %d}' % round(delay_s * 1e9) if delay_s else NAK
+        await self._client.send(self._reply_subject(), body)
+
+    async def term(self, reason: str = "") -> None:
+        """Have the message never delivered again."""
+        body = TERM + b" " + reason.encode() if reason else TERM
+        await self._client.send(self._reply_subject(), body)
+
+    async def in_progress(self) -> None:
+        """Restart the ack wait of a message that takes longer."""
+        await self._client.send(self._reply_subject(), IN_PROGRESS)
+
+    def _reply_subject(self) -> bytes:
+        reply: bytes = self.operation[3]
+        if not reply:
+            raise ClientError(f"message on `{self.subject}` has no reply subject to answer to")
+        return reply
+
+    def __repr__(self) -> str:
+        return f"Message({self.subject!r}, {len(self.payload)} bytes, reply={self.reply!r})"
+
+
+def status_of(operation: Op) -> tuple[int, str]:
+    """Return the status of an operation without payload; `(0, "")` if it has one or none."""
+    header_bytes = operation[4]
+    if not header_bytes or len(operation[5]) != header_bytes:
+        return 0, ""
+    return header_block.status(operation[5])
+
+
+def check_responders(operation: Op, subject: str) -> None:
+    """Raise if the server says that nobody listens on the subject."""
+    if operation[4] and operation[5].startswith(NO_RESPONDERS) and status_of(operation)[0] == 503:
+        raise NoResponders(f"nobody listens on `{subject}`")
+
+
+def parse_metadata(reply: bytes) -> Metadata:
+    """Read an ack subject, in its form with 9 tokens or with 11 and more."""
+    tokens = reply.decode().split(".")
+    if not reply.startswith(ACK_SUBJECT) or len(tokens) < 9 or len(tokens) == 10:
+        raise ClientError(f"not a JetStream message: its reply subject is `{reply.decode()}`")
+    domain = ""
+    if len(tokens) > 9:
+        domain = "" if tokens[2] == "_" else tokens[2]
+        tokens[2:4] = []
+    deliveries, stream_sequence, consumer_sequence, timestamp_ns, pending = map(int, tokens[4:9])
+    return Metadata(
+        tokens[2],
+        tokens[3],
+        deliveries,
+        stream_sequence,
+        consumer_sequence,
+        timestamp_ns,
+        pending,
+        domain,
+    )
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return the header block; refuse what would break out of its line."""
+    pairs = list(header_pairs(headers))
+    for name, value in pairs:
+        if not name or ":" in name or name != name.strip() or _breaks(name) or _breaks(value):
+            raise ClientError(f"header {name!r}: {value!r} cannot be sent")
+    return header_block.encode(pairs)
+
+
+def header_pairs(headers: Headers) -> Iterable[tuple[str, str]]:
+    """Iterate over headers in any of the forms they may be given in."""
+    if not isinstance(headers, Mapping):
+        yield from headers
+        return
+    for name, value in headers.items():
+        if isinstance(value, str):
+            yield name, value
+        else:
+            for one in value:
+                yield name, one
+
+
+def _breaks(text: str) -> bool:
+    return "\r" in text or "\n" in text

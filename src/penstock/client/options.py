@@ -1,0 +1,109 @@
+"""
+Every setting of the client, once.
+
+`connect(servers, **settings)` takes these names; each is checked here, so that a
+wrong one fails before a socket is opened.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from penstock.config import setting
+from penstock.errors import ConfigError
+
+ErrorListener: TypeAlias = Callable[[Exception], None]
+Listener: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """How to reach the servers, who we are, and the bound of every queue and buffer."""
+
+    servers: tuple[str, ...] = setting(("nats://127.0.0.1:4222",), "Where to connect to.")
+    randomize_servers: bool = setting(True, "Spread clients over the servers.")
+    name: str = setting("", "Name of this client, shown by the server's monitoring.")
+    echo: bool = setting(True, "Receive own messages on own subscriptions.")
+    pedantic: bool = setting(False, "Have the server check subjects strictly.")
+    inbox_prefix: str = setting("_INBOX", "First tokens of the subjects replies come to.")
+
+    user: str | None = setting(None, "User name.")
+    password: str | None = setting(None, "Password of the user.")
+    token: str | None = setting(None, "Authentication token.")
+    nkey_seed: str | None = setting(None, "Seed of an nkey user, `SU…`.")
+    credentials: str | Path | None = field(
+        default=None,
+        metadata={"doc": "Path of a creds file: a JWT and a seed. Read again at every connect."},
+    )
+
+    tls: ssl.SSLContext | None = field(
+        default=None,
+        metadata={
+            "doc": "TLS context; the default one if a server asks for TLS and none is given."
+        },
+    )
+    tls_hostname: str | None = setting(None, "Name the server's certificate must be for.")
+    tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
+
+    connect_timeout_s: float = setting(2.0, "Time to reach one server, handshakes included.")
+    reconnect: bool = setting(True, "Connect again when the connection is lost.")
+    reconnect_attempts_max: int = setting(
+        60, "Failed attempts in a row before a server is given up; -1 never gives up."
+    )
+    reconnect_wait_s: float = setting(0.05, "First wait between two rounds over all servers.")
+    reconnect_wait_s_max: float = setting(4.0, "The wait doubles up to this; half is jitter.")
+    ping_interval_s: float = setting(120.0, "Time between two pings.")
+    pings_outstanding_max: int = setting(2, "Unanswered pings that make a connection stale.")
+    request_timeout_s: float = setting(5.0, "Time a reply may take.")
+    drain_timeout_s: float = setting(30.0, "Time `drain` gives the subscriptions.")
+
+    flush_bytes: int = setting(128 * 1024, "Unsent bytes that are written without waiting.")
+    pending_bytes_max: int = setting(
+        8 * 1024 * 1024,
+        "Unsent bytes, also while reconnecting, at which `await publish` waits.",
+    )
+    queue_messages_max: int = setting(512 * 1024, "Messages waiting in one subscription.")
+    queue_bytes_max: int = setting(128 * 1024 * 1024, "Bytes waiting in one subscription.")
+
+    on_error: ErrorListener | None = field(
+        default=None, metadata={"doc": "Called with every asynchronous error."}
+    )
+    on_disconnected: ErrorListener | None = field(
+        default=None, metadata={"doc": "Called when the connection is lost."}
+    )
+    on_reconnected: Listener | None = field(
+        default=None, metadata={"doc": "Called when it is back."}
+    )
+    on_closed: Listener | None = field(
+        default=None, metadata={"doc": "Called once the client is closed for good."}
+    )
+    on_lame_duck: Listener | None = field(
+        default=None, metadata={"doc": "Called when the server says it will leave."}
+    )
+    on_discovered: Listener | None = field(
+        default=None, metadata={"doc": "Called when new servers became known."}
+    )
+
+    def __post_init__(self) -> None:
+        if not self.servers:
+            raise ConfigError("`servers` is empty; hint: nats://127.0.0.1:4222")
+        self._check_positive()
+        self._check_identity()
+
+    def _check_positive(self) -> None:
+        for name, value in vars(self).items():
+            if name.endswith(("_s", "_bytes", "_max")) and name != "reconnect_attempts_max":
+                if value <= 0:
+                    raise ConfigError(f"`{name}` must be positive: {value}")
+
+    def _check_identity(self) -> None:
+        kinds = ("user", "token", "nkey_seed", "credentials")
+        given = [name for name in kinds if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"only one of {', '.join(f'`{name}`' for name in given)} can be used")
+        if self.password is not None and self.user is None:
+            raise ConfigError("`password` needs a `user`")

@@ -1,0 +1,97 @@
+"""
+What is waiting to be sent.
+
+Everything added in one turn of the loop leaves in one write. A publisher that
+never lets the loop turn is made to, each `flush_bytes`; one that is faster than
+the connection, or has none at the moment, waits once `pending_bytes_max` is
+collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.client.link import Link
+from penstock.errors import OutboxFull
+
+PUBLISHES = (b"PUB ", b"HPUB ")
+
+
+class Outbox:
+    """Encoded operations on their way to the current link, if there is one."""
+
+    def __init__(self, *, flush_bytes: int, pending_bytes_max: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._flush_bytes = flush_bytes
+        self._pending_bytes_max = pending_bytes_max
+        self._pieces: list[bytes] = []
+        self._scheduled = False
+        self._link: Link | None = None
+        self._writable = False
+        self._room = asyncio.Event()
+        self.pending_bytes = 0
+        self.limit_bytes = pending_bytes_max
+        """From here on a publisher should `make_room`; `add` itself never refuses."""
+
+    def add(self, data: bytes) -> None:
+        """Send `data` with whatever else this turn of the loop brings."""
+        self._pieces.append(data)
+        self.pending_bytes += len(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write everything in one go, if the link takes it."""
+        self._scheduled = False
+        if self._writable and self._pieces:
+            assert self._link is not None
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self.pending_bytes = 0
+            self._link.write(data)
+
+    async def make_room(self) -> None:
+        """Let the loop turn, or wait until less than the bound is pending."""
+        self.flush()
+        if self._writable:
+            await asyncio.sleep(0)
+        while self.pending_bytes >= self.limit_bytes:
+            self._room.clear()
+            await self._room.wait()
+
+    def check_room(self) -> None:
+        """Raise where `make_room` would wait."""
+        if self.pending_bytes >= self.limit_bytes:
+            self.flush()
+            if self.pending_bytes >= self._pending_bytes_max:
+                raise OutboxFull(f"{self.pending_bytes} bytes wait: `pending_bytes_max` is reached")
+
+    def attach(self, link: Link) -> None:
+        """Send what has collected, and all that follows, to `link`."""
+        self._link = link
+        link.writable = self._set_writable
+        self._set_writable(True)
+
+    def detach(self) -> None:
+        """Collect until there is a link again. Only publishes outlive a link."""
+        # The next link is told of every interest anew, and answers only its own pings.
+        self._pieces = [piece for piece in self._pieces if piece.startswith(PUBLISHES)]
+        self.pending_bytes = sum(map(len, self._pieces))
+        self._link = None
+        self._set_writable(False)
+
+    def discard(self) -> None:
+        """Drop everything and let every waiting publisher go."""
+        self.detach()
+        self._pieces.clear()
+        self.pending_bytes = 0
+        self._room.set()
+
+    def _set_writable(self, writable: bool) -> None:
+        self._writable = writable
+        # While the link takes bytes, holding more than a write's worth only delays them.
+        self.limit_bytes = self._flush_bytes if writable else self._pending_bytes_max
+        if writable:
+            self.flush()
+            self._room.set()

@@ -1,0 +1,113 @@
+"""
+Push consumers: the server sends to a subject of its own choosing.
+
+Between the messages come heartbeats, and flow control requests, which have to be
+answered once everything before them was taken; they never reach the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.client.messages import ACK_SUBJECT, Message
+from penstock.client.subscription import Callback, Subscription
+from penstock.errors import ClientError
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+
+class PushConsumer:
+    """Messages of one push consumer as they come."""
+
+    def __init__(self, client: Client, subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._worker: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def bind(
+        cls, client: Client, info: Mapping[str, Any], *, callback: Callback | None
+    ) -> PushConsumer:
+        """Subscribe to where the consumer that `info` describes delivers."""
+        config = info["config"]
+        if "deliver_subject" not in config:
+            raise ClientError(f"consumer `{info['name']}` is no push consumer: use pull_consumer")
+        subscription = await client.subscribe(
+            config["deliver_subject"], queue=config.get("deliver_group", "")
+        )
+        consumer = cls(client, subscription)
+        if callback is not None:
+            consumer._worker = asyncio.get_running_loop().create_task(consumer._work(callback))
+        return consumer
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription beneath, with its counts and bounds."""
+        return self._subscription
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            message = await anext(self._subscription)
+            if message.operation[3].startswith(ACK_SUBJECT):
+                return message
+            await self._control(message)
+
+    async def next(self, *, timeout_s: float | None = None) -> Message:
+        """Return the next message."""
+        while True:
+            message = await self._subscription.next(timeout_s=timeout_s)
+            if message.operation[3].startswith(ACK_SUBJECT):
+                return message
+            await self._control(message)
+
+    async def drain(self) -> None:
+        """Have no more sent, and return when all that came was handled."""
+        await self._subscription.drain()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def stop(self) -> None:
+        """Take no more. What was not acked is delivered again after its ack wait."""
+        await self._subscription.unsubscribe()
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            await asyncio.wait([self._worker])
+
+    async def __aenter__(self) -> PushConsumer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _control(self, message: Message) -> None:
+        """Answer flow control: the server sends on once we are where it is."""
+        stalled = message.header("Nats-Consumer-Stalled")
+        if message.reply:
+            await message.respond()
+        elif stalled:
+            await self._client.publish(stalled)
+
+    async def _work(self, callback: Callback) -> None:
+        asynchronous = inspect.iscoroutinefunction(callback)
+        async for message in self:
+            try:
+                if asynchronous:
+                    await cast(Callable[[Message], Awaitable[None]], callback)(message)
+                else:
+                    callback(message)
+            except Exception as error:
+                failed = ClientError(f"the callback of a push consumer failed: {error!r}")
+                failed.__cause__ = error
+                self._client.connection.report(failed)

@@ -1,0 +1,146 @@
+"""Server URLs, and the pool of servers a client goes through when it reconnects."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import unquote, urlsplit
+
+from penstock.errors import ConfigError
+
+PORT = 4222
+SCHEMES = ("nats", "tls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """One server: where it is, and what its URL said about who we are."""
+
+    host: str
+    port: int = PORT
+    tls: bool = False
+    tls_hostname: str | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as servers write it in `connect_urls`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> Server:
+    """Read `nats://[user[:password]@]host[:port]`; a user alone is a token."""
+    text = url if "://" in url else f"nats://{url}"
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(f"`{url}` is no server URL: {error}") from None
+    if parts.scheme not in SCHEMES or not host:
+        raise ConfigError(f"`{url}` is no server URL; hint: nats://host:4222 or tls://host:4222")
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password is not None else None
+    return Server(
+        host=host,
+        port=PORT if port is None else port,
+        tls=parts.scheme == "tls",
+        user=user if password is not None else None,
+        password=password,
+        token=user if password is None else None,
+    )
+
+
+def split_urls(servers: str | Iterable[str]) -> tuple[str, ...]:
+    """Accept one URL, several with commas between, or a list of them."""
+    if isinstance(servers, str):
+        servers = servers.split(",")
+    return tuple(url.strip() for url in servers if url.strip())
+
+
+class ServerPool:
+    """
+    The servers in the order they are tried.
+
+    Those we were told of stay. Those the cluster told us of come and go with its
+    `connect_urls`. A server that failed too often in a row, or refused us twice,
+    is given up; when none is left there is nowhere to go.
+    """
+
+    def __init__(
+        self, servers: Sequence[Server], *, attempts_max: int = -1, randomize: bool = True
+    ) -> None:
+        self._servers = list(servers)
+        self._told = {server.address for server in servers}
+        self._attempts: dict[str, int] = {}
+        self._refused: set[str] = set()
+        self._attempts_max = attempts_max
+        self._randomize = randomize
+        if randomize:
+            random.shuffle(self._servers)
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """All of them, the next to try first."""
+        return tuple(self._servers)
+
+    def rotate(self, server: Server) -> None:
+        """Put `server` last: the others are tried before it."""
+        if server in self._servers:
+            self._servers.remove(server)
+            self._servers.append(server)
+
+    def connected(self, server: Server) -> None:
+        """Forget the failures of a server that works, and try it last when it is lost."""
+        self._attempts.pop(server.address, None)
+        self._refused.discard(server.address)
+        self.rotate(server)
+
+    def failed(self, server: Server, *, refused: bool = False) -> None:
+        """Count a failure; give the server up when it is one too many."""
+        attempts = self._attempts[server.address] = self._attempts.get(server.address, 0) + 1
+        # ADR-40: the same server refusing our credentials twice will not change its mind.
+        refused_again = refused and server.address in self._refused
+        if refused:
+            self._refused.add(server.address)
+        self.rotate(server)
+        if refused_again or 0 <= self._attempts_max <= attempts:
+            self._servers = [other for other in self._servers if other.address != server.address]
+
+    def discovered(self, urls: Iterable[str], *, via: Server) -> bool:
+        """Take over the cluster's `connect_urls`; tell whether one of them is new."""
+        addresses = {parse_url(url).address: parse_url(url) for url in urls}
+        self._servers = [
+            server
+            for server in self._servers
+            if server.address in addresses
+            or server.address in self._told
+            or server.address == via.address
+        ]
+        known = {server.address for server in self._servers}
+        found = [self._like(via, server) for key, server in addresses.items() if key not in known]
+        if self._randomize:
+            random.shuffle(found)
+        # The one in use stays last, so that a lost connection moves to another server first.
+        self._servers[:-1] = [*self._servers[:-1], *found]
+        if via not in self._servers:
+            self._servers.append(via)
+        return bool(found)
+
+    @staticmethod
+    def _like(via: Server, found: Server) -> Server:
+        """Reach a discovered server with the TLS and identity of the one that named it."""
+        # A cluster names its members by address, but their certificate is for a name.
+        return replace(
+            found,
+            tls=via.tls,
+            tls_hostname=via.tls_hostname or via.host,
+            user=via.user,
+            password=via.password,
+            token=via.token,
+        )

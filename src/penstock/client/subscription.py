@@ -1,0 +1,227 @@
+"""
+A subscription: a bounded queue of messages, taken by a callback or by `async for`.
+
+A plain function is called right as messages are read. A coroutine function is
+awaited by one task, one message after another. Without either, iterate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from penstock.client.messages import Message
+from penstock.errors import ClientError, ConnectionClosed, RequestTimeout, SlowConsumer
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+Callback: TypeAlias = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
+
+TURN_MESSAGES = 256
+"""How many messages a callback handles before others get a turn."""
+
+
+class Subscription:
+    """Messages on one subject, as they come."""
+
+    def __init__(
+        self,
+        client: Client,
+        subject: str,
+        *,
+        queue: str = "",
+        callback: Callback | None = None,
+        messages_max: int,
+        bytes_max: int,
+    ) -> None:
+        self.subject = subject
+        self.pending_bytes = 0
+        self.dropped = 0
+        """Messages lost because they were not taken in time."""
+        self._client = client
+        self._operations: deque[Op] = deque()
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._slow = False
+        self._arrived = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        self._callback = callback
+        self._worker: asyncio.Task[None] | None = None
+        receive = self._enqueue
+        if callback is not None and inspect.iscoroutinefunction(callback):
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        elif callback is not None:
+            receive = self._call_back
+        self._interest = client.connection.subscribe(
+            subject.encode(), receive, queue=queue.encode(), ended=self._end
+        )
+
+    @property
+    def pending_messages(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._operations)
+
+    @property
+    def received(self) -> int:
+        """How many messages came in all, dropped ones too."""
+        return self._interest.received
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more messages will come."""
+        return self._ended
+
+    async def next(self, *, timeout_s: float | None = None) -> Message:
+        """Return the next message."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await anext(self)
+        except TimeoutError:
+            raise RequestTimeout(f"no message on `{self.subject}` in {timeout_s} s") from None
+        except StopAsyncIteration:
+            raise ClientError(f"the subscription to `{self.subject}` has ended") from None
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        if not self._operations:
+            await self._wait()
+        operation = self._operations.popleft()
+        self.pending_bytes -= len(operation[5])
+        return Message(self._client, operation)
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """Iterate over all that has arrived, as lists: the cheapest way to take many."""
+        while True:
+            try:
+                if not self._operations:
+                    await self._wait()
+            except StopAsyncIteration:
+                return
+            client = self._client
+            batch = [Message(client, operation) for operation in self._operations]
+            self._forget()
+            yield batch
+
+    async def unsubscribe(self, *, messages_max: int = 0) -> None:
+        """End now, dropping what waits; or after `messages_max` messages in all."""
+        self._client.connection.unsubscribe(self._interest, messages_max=messages_max)
+        if not messages_max:
+            self._forget()
+            await self.stop()
+
+    async def drain(self) -> None:
+        """Have no more sent, and return when all that came was taken and handled."""
+        await self._client.connection.drain(self._interest)
+        if self._worker is None and self._callback is None:
+            await self._emptied.wait()
+        elif self._worker is not None and self._worker is not asyncio.current_task():
+            await asyncio.wait([self._worker])
+
+    async def stop(self) -> None:
+        """Stop the callback's task, unless it is what called us."""
+        worker = self._worker
+        if worker is not None and worker is not asyncio.current_task():
+            worker.cancel()
+            await asyncio.wait([worker])
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.unsubscribe()
+
+    def _enqueue(self, operations: list[Op]) -> None:
+        size = sum([len(operation[5]) for operation in operations])
+        waiting = self._operations
+        if (
+            len(waiting) + len(operations) > self._messages_max
+            or self.pending_bytes + size > self._bytes_max
+        ):
+            operations, size = self._fitting(operations)
+        else:
+            self._slow = False
+        waiting.extend(operations)
+        self.pending_bytes += size
+        self._arrived.set()
+
+    def _fitting(self, operations: list[Op]) -> tuple[list[Op], int]:
+        """Return what still fits; count the rest, and say so once until the queue recovers."""
+        room = self._messages_max - len(self._operations)
+        fitting: list[Op] = []
+        size = 0
+        for operation in operations[:room]:
+            if self.pending_bytes + size + len(operation[5]) > self._bytes_max:
+                break
+            size += len(operation[5])
+            fitting.append(operation)
+        self.dropped += len(operations) - len(fitting)
+        if not self._slow:
+            self._slow = True
+            self._client.connection.report(
+                SlowConsumer(f"messages on `{self.subject}` are dropped: its queue is full")
+            )
+        return fitting, size
+
+    def _call_back(self, operations: list[Op]) -> None:
+        callback, client = self._callback, self._client
+        assert callback is not None
+        for operation in operations:
+            try:
+                callback(Message(client, operation))
+            except Exception as error:
+                self._callback_failed(error)
+
+    async def _work(self) -> None:
+        callback = cast(Callable[[Message], Awaitable[None]], self._callback)
+        handled = 0
+        async for message in self:
+            try:
+                await callback(message)
+            except Exception as error:
+                self._callback_failed(error)
+            handled += 1
+            if handled % TURN_MESSAGES == 0:
+                await asyncio.sleep(0)
+
+    def _callback_failed(self, error: Exception) -> None:
+        failed = ClientError(f"the callback of `{self.subject}` failed: {error!r}")
+        failed.__cause__ = error
+        self._client.connection.report(failed)
+
+    async def _wait(self) -> None:
+        while not self._operations:
+            if self._ended:
+                self._emptied.set()
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _forget(self) -> None:
+        self._operations.clear()
+        self.pending_bytes = 0
+
+    def _end(self, error: Exception | None) -> None:
+        self._ended = True
+        # Closing on purpose ends a subscription as it should; anything else is its error.
+        self._error = None if isinstance(error, ConnectionClosed) else error
+        self._client.forget(self)
+        self._arrived.set()
+        if not self._operations:
+            self._emptied.set()

@@ -1,0 +1,187 @@
+"""
+Publishing into JetStream with a bounded number of messages unacked.
+
+A message is handed over at once, its ack comes later, and one handler takes all
+of them: no task and no timer per message. When `messages_max` are unacked the
+next publisher waits. Acks share one inbox; the last token says whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.client.api import error_of
+from penstock.client.messages import status_of
+from penstock.errors import ClientError, NoResponders, RequestTimeout
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+
+class PubAck:
+    """JetStream's word that a message is stored. Parsed when it is looked at."""
+
+    __slots__ = ("_fields", "_payload")
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._fields: dict[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All that the server said."""
+        if self._fields is None:
+            self._fields = json.loads(self._payload)
+        return self._fields
+
+    @property
+    def stream(self) -> str:
+        """The stream that stored it."""
+        return self.fields["stream"]  # type: ignore[no-any-return]
+
+    @property
+    def sequence(self) -> int:
+        """Its sequence there."""
+        return self.fields["seq"]  # type: ignore[no-any-return]
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether a message with the same id was there already."""
+        return self.fields.get("duplicate", False)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"PubAck({self._payload.decode(errors='replace')})"
+
+
+OnAck: TypeAlias = Callable[[PubAck | None, Exception | None], None]
+"""Called with the ack or with what went wrong, never with both."""
+
+Sink: TypeAlias = "asyncio.Future[PubAck] | OnAck"
+
+
+class PublishWindow:
+    """The messages that wait for their ack, oldest first."""
+
+    def __init__(self, client: Client, *, messages_max: int, ack_timeout_s: float) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._messages_max = messages_max
+        self._ack_timeout_s = ack_timeout_s
+        self._prefix = f"{client.new_inbox()}.".encode()
+        self._unacked: dict[bytes, tuple[Sink, float]] = {}
+        self._count = 0
+        self._publishers: deque[asyncio.Future[None]] = deque()
+        self._drained = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        client.connection.subscribe(self._prefix + b"*", self._receive)
+        client.connection.watchers.append(self)
+
+    def __len__(self) -> int:
+        return len(self._unacked)
+
+    async def publish(self, subject: bytes, payload: bytes, *, block: bytes, sink: Sink) -> None:
+        """Hand a message over; `sink` gets the ack. Waits while the window is full."""
+        while len(self._unacked) >= self._messages_max:
+            await self._room()
+        self._count += 1
+        token = b"%d" % self._count
+        self._client.send_nowait(subject, payload, self._prefix + token, block)
+        self._unacked[token] = (sink, self._loop.time() + self._ack_timeout_s)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._ack_timeout_s, self._expire)
+        await self._client.make_room()
+
+    async def drained(self) -> None:
+        """Return once every message so far is acked or has failed."""
+        while self._unacked:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def disconnected(self, error: Exception) -> None:
+        """Fail all that was sent: its acks, if any, went down with the link."""
+        self._fail_all(error)
+
+    def reconnected(self) -> None:
+        """What was published meanwhile is on its way; its acks will come."""
+
+    def closed(self, error: Exception) -> None:
+        """Fail all that waits."""
+        self._fail_all(error)
+
+    def _receive(self, operations: list[Op]) -> None:
+        unacked = self._unacked
+        start = len(self._prefix)
+        for operation in operations:
+            entry = unacked.pop(operation[1][start:], None)
+            if entry is None:
+                continue
+            payload = operation[5]
+            # A quote inside a JSON string is escaped, so this is never part of a name.
+            if operation[4] or b'"error":' in payload:
+                _settle(entry[0], None, _failure(operation))
+            else:
+                _settle(entry[0], PubAck(payload), None)
+        self._wake()
+
+    def _expire(self) -> None:
+        """Fail what is overdue. The oldest comes first, so the first in time ends it."""
+        now = self._loop.time()
+        self._timer = None
+        for token, (sink, deadline) in list(self._unacked.items()):
+            if deadline > now:
+                self._timer = self._loop.call_at(deadline, self._expire)
+                break
+            del self._unacked[token]
+            _settle(sink, None, RequestTimeout(f"no ack within {self._ack_timeout_s} s"))
+        self._wake()
+
+    def _fail_all(self, error: Exception) -> None:
+        unacked, self._unacked = self._unacked, {}
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for sink, _ in unacked.values():
+            _settle(sink, None, error)
+        self._wake()
+
+    async def _room(self) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._publishers.append(future)
+        await future
+
+    def _wake(self) -> None:
+        """Let in as many publishers as there is room for, the first come first."""
+        for _ in range(self._messages_max - len(self._unacked)):
+            if not self._publishers:
+                break
+            future = self._publishers.popleft()
+            if not future.done():
+                future.set_result(None)
+        if not self._unacked:
+            self._drained.set()
+
+
+def _settle(sink: Sink, ack: PubAck | None, error: Exception | None) -> None:
+    if not isinstance(sink, asyncio.Future):
+        sink(ack, error)
+    elif not sink.done():
+        if ack is not None:
+            sink.set_result(ack)
+        else:
+            assert error is not None
+            sink.set_exception(error)
+
+
+def _failure(operation: Op) -> Exception:
+    """Return what an answer that is no plain ack means."""
+    if status_of(operation)[0] == 503:
+        return NoResponders("no stream stores this subject")
+    answer = json.loads(operation[5][operation[4] :] or b"{}")
+    if "error" in answer:
+        return error_of(answer["error"])
+    return ClientError(f"not an ack: {operation[5]!r}")

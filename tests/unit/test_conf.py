@@ -275,3 +275,44 @@ def test_the_digest_is_the_one_of_nats_server(text, tmp_path):
     )
 
     assert f"({digest(parse_file(path, environ))})" in run.stderr
+
+
+STRINGS = ["'a b'", '"x\\ty"', "abc", "127.0.0.1:4222", "100ms", "a#b", "nats://x", "a=b", "1.2.3"]
+STRINGS += ["$s", "$2a$11$abc", r"x\x41", "a//b", "1d", "a{b", "a[b", "é", '"a\nb"', "10.0.0.1"]
+NUMBERS = ["4222", "1k", "64MB", "-1", "$v", "1KiB", "0123", "2Mi", "3m"]
+ARRAYS = [
+    "[a, b]",
+    "[\n a\n b\n]",
+    "[]",
+    "['a b', $s]",
+    "[a,b,]",
+    "[a # c\n b]",
+    "[\n// c\na,\n\nb]",
+]
+KEYS = [("client_advertise", STRINGS), ("max_payload", NUMBERS), ("server_tags", ARRAYS)]
+SEPARATORS = [": ", " = ", " ", ":", "=", " : ", "\t"]
+ENDS = ["\n", "; ", ", ", " // c\n", "\n\n", " # c, d\n", ";\n"]
+
+
+def random_configuration(rng: random.Random) -> str:
+    """Return a configuration that nats-server accepts, written in one of very many ways."""
+
+    def entry(key, values):
+        spelling = rng.choice([key, f'"{key}"', f"'{key}'"])
+        return spelling + rng.choice(SEPARATORS) + rng.choice(values)
+
+    lines = ["v = 5\n", "s = n1\n", "port: $v\n", "server_name: $s\n"]
+    lines += [entry(*rng.choice(KEYS)) + rng.choice(ENDS) for _ in range(4)]
+    inner = rng.choice(ENDS).join(entry(f"k{number}", STRINGS) for number in range(3))
+    block = rng.choice(["{", "{\n", "{ # c\n"]) + inner + rng.choice(["}", " }", "\n}", " # c\n}"])
+    text = "".join(lines) + f"server_metadata {block}\n"
+    return f"{{{text}}}" if rng.random() < 0.2 else text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_texts_of_many_styles_are_read_as_nats_server_reads_them(seed, tmp_path):
+    path = write(tmp_path, {"a.conf": random_configuration(random.Random(seed))})
+
+    run = subprocess.run([NATS_SERVER, "-t", "-c", path], capture_output=True, text=True)
+
+    assert f"({digest(parse_file(path, {}))})" in run.stderr

@@ -306,6 +306,15 @@ def test_the_environment_reaches_into_blocks(options):
     assert ServerConfig(authorization=user(), jetstream=JetStreamConfig(store_dir="/x")) == config
 
 
+def test_a_block_of_the_environment_is_whole_or_in_parts(errors):
+    environ = {"PENSTOCK__JETSTREAM": "true", "PENSTOCK__JETSTREAM__DOMAIN": "d"}
+
+    assert [
+        "Parse error in environment variable PENSTOCK__JETSTREAM:1:1: "
+        "`jetstream` is set both as a whole and in part"
+    ] == errors(**environ)
+
+
 def test_variables_of_container_platforms_are_left_alone(options):
     assert ServerConfig() == options(PENSTOCK_PORT="tcp://10.0.0.1:4222").server
 

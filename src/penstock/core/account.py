@@ -42,6 +42,22 @@ class Account:
         size = len(header) + len(payload)
         self.publish([(PUB, subject, reply, len(header), size, header + payload + CRLF)], None)
 
+    def unlisten(self, subscription: Subscription) -> None:
+        """Stop to listen."""
+        self.routes.remove(subscription)
+
+    def deliver_as(self, subject: bytes, publishes: list[Op]) -> bool:
+        """
+        Deliver messages to whoever listens on `subject`, under the subjects they carry.
+
+        This is how JetStream delivers: a stored message keeps its own subject and
+        goes to an inbox. Tell whether anybody was there.
+        """
+        route = self.routes.cache.get(subject) or self.routes.find(subject)
+        if not route.is_empty:
+            self._deliver(route, publishes, None)
+        return not route.is_empty
+
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
         route = self.routes.cache.get(subject) or self.routes.find(subject)
@@ -66,7 +82,7 @@ class Account:
 
     def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.is_empty:
-            self._answer_no_responders(batch, publisher)
+            self.answer_no_responders(batch, publisher)
             return
         if route.shared or route.single:
             self._deliver_encoded(route, batch)
@@ -145,7 +161,8 @@ class Account:
             if taken:
                 share = last_messages(share, left)
 
-    def _answer_no_responders(self, batch: list[Op], publisher: Session | None) -> None:
+    def answer_no_responders(self, batch: list[Op], publisher: Session | None) -> None:
+        """Tell a publisher that asked to know: nobody is there to reply."""
         if publisher is None or not publisher.no_responders:
             return
         for publish in batch:

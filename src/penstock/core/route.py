@@ -102,6 +102,7 @@ class RouteTable:
         self._by_token: dict[bytes, set[bytes]] = {}
         # Subjects with the same receivers share a route, so that their messages batch.
         self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
+        self._watches: dict[bytes, list[Callable[[], None]]] = {}
         # What subjects start with → the route of all of them.
         self._by_prefix: dict[bytes, Route] = {}
 
@@ -110,12 +111,34 @@ class RouteTable:
         self.inserts += 1
         self.trie.insert(subscription.subject, subscription)
         self.forget(subscription.subject)
+        if self._watches:
+            self._tell_watchers(subscription.subject)
 
     def remove(self, subscription: Subscription) -> None:
         """Take a subscription away."""
         self.removes += 1
         self.trie.remove(subscription.subject, subscription)
         self.forget(subscription.subject)
+        if self._watches:
+            self._tell_watchers(subscription.subject)
+
+    def watch(self, subject: bytes, action: Callable[[], None]) -> None:
+        """Call `action` whenever the interest in a literal subject may have changed."""
+        self._watches.setdefault(subject, []).append(action)
+
+    def unwatch(self, subject: bytes, action: Callable[[], None]) -> None:
+        """Stop to watch."""
+        self._watches[subject].remove(action)
+        if not self._watches[subject]:
+            del self._watches[subject]
+
+    def _tell_watchers(self, pattern: bytes) -> None:
+        # A literal, as inboxes mostly are, concerns one watch; a wildcard perhaps several.
+        watched = (pattern,) if subjects.is_literal(pattern) else tuple(self._watches)
+        for subject in watched:
+            if subject in self._watches and subjects.matches(pattern, subject):
+                for action in tuple(self._watches[subject]):
+                    action()
 
     def find(self, subject: bytes) -> Route:
         """Return the route of a subject that is not in `cache`, and remember it."""

@@ -1,0 +1,154 @@
+"""
+What a stream is configured to be: every option once, JSON in and out.
+
+The names are those of the JSON that clients send and that is stored; durations
+are integers of nanoseconds. `StreamConfig` holds values, `rules` says which of
+them make sense. Options that are not supported yet have their place here, so
+that a request which uses one is refused by name and never half obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from penstock.version import NATS_VERSION
+
+API_LEVEL = 0
+"""The JetStream API level: 1 would promise message TTLs, 2 counters, batches and schedules."""
+
+REQUIRED_LEVEL = "_nats.req.level"
+SERVER_LEVEL = "_nats.level"
+SERVER_VERSION = "_nats.ver"
+
+RETENTIONS = ("limits", "interest", "workqueue")
+DISCARDS = ("old", "new")
+STORAGES = ("file", "memory")
+
+CONSUMER_LIMITS = {"inactive_threshold": "time.Duration", "max_ack_pending": "int"}
+SUBJECT_TRANSFORM = {"src": "string", "dest": "string"}
+STREAM_SOURCE = {
+    "name": "string",
+    "opt_start_seq": "uint64",
+    "opt_start_time": "string",
+    "filter_subject": "string",
+    "subject_transforms": [SUBJECT_TRANSFORM],
+    "external": {"api": "string", "deliver": "string"},
+    "consumer": {"name": "string", "deliver_subject": "string"},
+}
+
+
+def option(
+    default: Any,
+    kind: Any,
+    *,
+    omit_empty: bool = False,
+    supported: bool = True,
+    factory: Any = None,
+) -> Any:
+    """Declare an option: its kind in JSON, and whether an answer leaves it out when unset."""
+    metadata = {"kind": kind, "omit_empty": omit_empty, "supported": supported}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    """The options of a stream, in the order in which nats-server answers them."""
+
+    name: str = option("", "string")
+    description: str = option("", "string", omit_empty=True)
+    subjects: tuple[str, ...] = option((), "[]string", omit_empty=True)
+    retention: str = option("limits", RETENTIONS)
+    max_consumers: int = option(0, "int")
+    max_msgs: int = option(0, "int64")
+    max_bytes: int = option(0, "int64")
+    max_age: int = option(0, "time.Duration")
+    max_msgs_per_subject: int = option(0, "int64")
+    max_msg_size: int = option(0, "int32", omit_empty=True)
+    discard: str = option("old", DISCARDS)
+    storage: str = option("file", STORAGES)
+    num_replicas: int = option(0, "int")
+    no_ack: bool = option(False, "bool", omit_empty=True)
+    duplicate_window: int = option(0, "time.Duration", omit_empty=True)
+    placement: Mapping[str, Any] | None = option(
+        None,
+        {"cluster": "string", "tags": "[]string", "preferred": "string"},
+        omit_empty=True,
+        supported=False,
+    )
+    mirror: Mapping[str, Any] | None = option(None, STREAM_SOURCE, omit_empty=True, supported=False)
+    sources: tuple[Mapping[str, Any], ...] = option(
+        (), [STREAM_SOURCE], omit_empty=True, supported=False
+    )
+    compression: str = option("none", ("none", "s2"))
+    first_seq: int = option(0, "uint64", omit_empty=True)
+    subject_transform: Mapping[str, Any] | None = option(
+        None, SUBJECT_TRANSFORM, omit_empty=True, supported=False
+    )
+    republish: Mapping[str, Any] | None = option(
+        None, SUBJECT_TRANSFORM | {"headers_only": "bool"}, omit_empty=True, supported=False
+    )
+    allow_direct: bool = option(False, "bool")
+    mirror_direct: bool = option(False, "bool")
+    discard_new_per_subject: bool = option(False, "bool", omit_empty=True)
+    sealed: bool = option(False, "bool")
+    deny_delete: bool = option(False, "bool")
+    deny_purge: bool = option(False, "bool")
+    allow_rollup_hdrs: bool = option(False, "bool")
+    consumer_limits: Mapping[str, int] = option(None, CONSUMER_LIMITS, factory=dict)
+    allow_msg_ttl: bool = option(False, "bool", supported=False)
+    subject_delete_marker_ttl: int = option(0, "time.Duration", omit_empty=True, supported=False)
+    allow_msg_counter: bool = option(False, "bool", omit_empty=True, supported=False)
+    allow_atomic: bool = option(False, "bool", omit_empty=True, supported=False)
+    allow_msg_schedules: bool = option(False, "bool", omit_empty=True, supported=False)
+    persist_mode: str = option("", ("", "default", "async"), omit_empty=True, supported=False)
+    allow_batched: bool = option(False, "bool", omit_empty=True, supported=False)
+    metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StreamConfig:
+        """Build a configuration from fields that `strictjson` has checked."""
+        options = dict(values)
+        options.pop("pedantic", None)
+        if "sources" in options:
+            options["sources"] = tuple(options["sources"])
+        return cls(**options)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the configuration as it is stored."""
+        document = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value or not item.metadata["omit_empty"]:
+                document[item.name] = list(value) if isinstance(value, tuple) else value
+        return document
+
+    def to_answer(self) -> dict[str, Any]:
+        """Return the configuration as clients are told it, with who told them."""
+        document = self.to_json()
+        versions = {SERVER_LEVEL: str(API_LEVEL), SERVER_VERSION: NATS_VERSION}
+        document["metadata"] = dict(sorted((dict(self.metadata) | versions).items()))
+        return document
+
+    def with_static_metadata(self) -> StreamConfig:
+        """Return the configuration with the API level it needs, and without what is only told."""
+        told = (SERVER_LEVEL, SERVER_VERSION)
+        metadata = {key: value for key, value in self.metadata.items() if key not in told}
+        return replace(self, metadata=metadata | {REQUIRED_LEVEL: "0"})
+
+    def unsupported_options(self) -> list[str]:
+        """Return the names of the options in use that only have their place so far."""
+        return [
+            item.name
+            for item in fields(self)
+            if not item.metadata["supported"]
+            and getattr(self, item.name) not in (item.default, "default")
+        ]
+
+
+STREAM_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(StreamConfig)}
+STREAM_REQUEST_FIELDS = STREAM_CONFIG_FIELDS | {"pedantic": "bool"}
+"""What STREAM.CREATE and STREAM.UPDATE may carry."""

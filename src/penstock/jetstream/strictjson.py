@@ -1,0 +1,283 @@
+"""
+Read JSON requests as strictly as nats-server does, and complain in its words.
+
+Clients, and the tests of clients, match the texts, so they are Go's: an unknown
+field, a value of the wrong type and a syntax error each have their sentence.
+
+What may stand in an object is a mapping of field names to kinds. A kind is the
+name of a Go type ("string", "bool", "int64", "time.Duration", "[]string", ...),
+a tuple of the words an enumeration allows, a mapping for an object, or a list
+with one mapping for an array of objects. Field names match in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Fields = Mapping[str, Any]
+
+INTEGERS = {
+    "int": (-(1 << 63), (1 << 63) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+    "time.Duration": (-(1 << 63), (1 << 63) - 1),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "uint64": (0, (1 << 64) - 1),
+}
+ANYTHING = "interface {}"
+WHITE_SPACE = " \t\r\n"
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?")
+ESCAPE = re.compile(r'\\(?:[bfnrt"\\/]|u[0-9a-fA-F]{4})')
+GO_ESCAPES = {chr(code): f"\\x{code:02x}" for code in range(32)} | {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\v": "\\v",
+    "\f": "\\f",
+    "\r": "\\r",
+    "'": "\\'",
+}
+
+
+class InvalidJson(ValueError):
+    """A request that does not read; `text` is without the offset, as json.Unmarshal says it."""
+
+    def __init__(self, text: str, offset: int | None = None) -> None:
+        self.text = text
+        super().__init__(text if offset is None else f"{text} at offset {offset}")
+
+
+class _Fraction(str):
+    """A number with a fraction or an exponent, as it was written: no field takes one."""
+
+
+def decode(request: bytes, fields: Fields, type_name: str) -> dict[str, Any]:
+    """Return the fields of a request that are there and not null; an empty one has none."""
+    text = request.decode(errors="replace")
+    values: dict[str, Any] = {}
+    # Go's decoder goes on after the first value, and so do we.
+    for value in _values(text):
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            raise _mismatch(value, f"Go value of type server.{type_name}")
+        values |= _object(value, fields, type_name)
+    return values
+
+
+def is_object_or_array(request: bytes) -> bool:
+    """Tell whether a request has options at all; others are ignored by calls that need none."""
+    return request.lstrip()[:1] in (b"{", b"[")
+
+
+def _values(text: str) -> list[Any]:
+    values = []
+    position = 0
+    decoder = json.JSONDecoder(parse_float=_Fraction, parse_constant=_refuse)
+    try:
+        while position < len(text.rstrip(WHITE_SPACE)):
+            position += len(text[position:]) - len(text[position:].lstrip(WHITE_SPACE))
+            value, position = decoder.raw_decode(text, position)
+            values.append(value)
+    except RecursionError:
+        raise InvalidJson("exceeded max depth") from None
+    except ValueError:
+        raise _syntax_error(text, position) from None
+    return values
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _object(value: Mapping[str, Any], fields: Fields, path: str) -> dict[str, Any]:
+    found = {}
+    for key, item in value.items():
+        name = key if key in fields else key.lower()
+        if name not in fields:
+            raise InvalidJson(f"json: unknown field {json.dumps(key)}")
+        if item is not None:
+            found[name] = _item(item, fields[name], f"{path}.{name}")
+    return found
+
+
+def _item(item: Any, kind: Any, path: str) -> Any:
+    """Check one value against the kind its field has."""
+    if isinstance(kind, tuple):
+        if item not in kind:
+            raise InvalidJson(f"can not unmarshal {json.dumps(json.dumps(item))}")
+        return item
+    if isinstance(kind, Mapping):
+        return _object(_typed(item, dict, path, "object"), kind, path)
+    if isinstance(kind, list):
+        items = _typed(item, list, path, "[]object")
+        return [_object(_typed(each, dict, path, "object"), kind[0], path) for each in items]
+    if kind in INTEGERS:
+        return _integer(item, kind, path)
+    return _CHECKS[kind](item, path)
+
+
+def _integer(item: Any, kind: str, path: str) -> int:
+    lowest, highest = INTEGERS[kind]
+    if type(item) is int and lowest <= item <= highest:
+        return item
+    raise _mismatch(item, f"Go struct field {path} of type {kind}", show_number=True)
+
+
+def _typed(item: Any, expected: type, path: str, kind: str) -> Any:
+    if type(item) is not expected:
+        raise _mismatch(item, f"Go struct field {path} of type {kind}")
+    return item
+
+
+def _strings(items: Any, path: str) -> tuple[str, ...]:
+    for index, item in enumerate(_typed(items, list, path, "[]string")):
+        if item is not None and type(item) is not str:
+            raise _mismatch(item, f"{path}.{index} of type string")
+    return tuple(item or "" for item in items)
+
+
+def _durations(items: Any, path: str) -> tuple[int, ...]:
+    found = _typed(items, list, path, "[]time.Duration")
+    return tuple(_integer(item, "time.Duration", f"{path}.{n}") for n, item in enumerate(found))
+
+
+def _string_map(items: Any, path: str) -> dict[str, str]:
+    found = _typed(items, dict, path, "map[string]string")
+    return {
+        key: "" if item is None else _typed(item, str, f"{path}.{key}", "string")
+        for key, item in found.items()
+    }
+
+
+_CHECKS: dict[str, Any] = {
+    "string": lambda item, path: _typed(item, str, path, "string"),
+    "bool": lambda item, path: _typed(item, bool, path, "bool"),
+    "[]string": _strings,
+    "[]time.Duration": _durations,
+    "map[string]string": _string_map,
+    ANYTHING: lambda item, path: item,
+}
+
+
+def _mismatch(item: Any, target: str, *, show_number: bool = False) -> InvalidJson:
+    types = {bool: "bool", int: "number", _Fraction: "number", str: "string", list: "array"}
+    kind = types.get(type(item), "object")
+    shown = f" {item}" if show_number and kind == "number" else ""
+    return InvalidJson(f"json: cannot unmarshal {kind}{shown} into {target}")
+
+
+def _syntax_error(text: str, start: int) -> InvalidJson:
+    """Say where and how the text from `start` on stops to be JSON, as Go's scanner does."""
+    scanner = _Scanner(text, start)
+    try:
+        scanner.value()
+    except InvalidJson as error:
+        return error
+    return InvalidJson("unexpected EOF")
+
+
+class _Scanner:
+    """Walks over JSON only to find what is wrong with it."""
+
+    def __init__(self, text: str, position: int) -> None:
+        self.text = text
+        self.position = position
+
+    def value(self) -> None:
+        """Pass over one value."""
+        character = self._next("looking for beginning of value")
+        if character == "{":
+            self._members()
+        elif character == "[":
+            self._elements()
+        elif character == '"':
+            self._string()
+        elif character in "tfn":
+            self._literal({"t": "true", "f": "false", "n": "null"}[character])
+        elif character in "-0123456789":
+            self._number()
+        else:
+            self._fail("looking for beginning of value")
+
+    def _members(self) -> None:
+        where = "looking for beginning of object key string"
+        if self._next(where) == "}":
+            return
+        while True:
+            if self.text[self.position - 1] != '"':
+                self._fail(where)
+            self._string()
+            if self._next("after object key") != ":":
+                self._fail("after object key")
+            self.value()
+            if self._closes("}", "after object key:value pair"):
+                return
+            self._next(where)
+
+    def _elements(self) -> None:
+        if self._next("") == "]":
+            return
+        self.position -= 1
+        while True:
+            self.value()
+            if self._closes("]", "after array element"):
+                return
+
+    def _closes(self, bracket: str, where: str) -> bool:
+        character = self._next(where)
+        if character not in (bracket, ","):
+            self._fail(where)
+        return character == bracket
+
+    def _string(self) -> None:
+        while (character := self._take()) != '"':
+            if character == "\\":
+                self._escape()
+            elif character < " ":
+                self._fail("in string")
+
+    def _escape(self) -> None:
+        start = self.position - 1
+        digits = 4 if self._take() == "u" else 0
+        for _ in range(digits):
+            self._take()
+        if not ESCAPE.fullmatch(self.text, start, self.position):
+            sequence = self.text[start : self.position]
+            raise InvalidJson(f"invalid escape sequence `{sequence}` in string", self._offset())
+
+    def _literal(self, word: str) -> None:
+        for expected in word[1:]:
+            if self._take() != expected:
+                self._fail(f"in literal {word} (expecting '{expected}')")
+
+    def _number(self) -> None:
+        match = NUMBER.match(self.text, self.position - 1)
+        assert match is not None, "the pattern also matches nothing"
+        self.position = match.end()
+        if not match.group()[-1:].isdigit():
+            self._take()
+            self._fail("in numeric literal")
+
+    def _next(self, where: str) -> str:
+        """Take the next character that is not white space."""
+        while (character := self._take()) in WHITE_SPACE:
+            pass
+        return character
+
+    def _take(self) -> str:
+        if self.position >= len(self.text):
+            raise InvalidJson("unexpected EOF")
+        self.position += 1
+        return self.text[self.position - 1]
+
+    def _fail(self, where: str) -> None:
+        shown = GO_ESCAPES.get(self.text[self.position - 1], self.text[self.position - 1])
+        raise InvalidJson(f"invalid character '{shown}' {where}", self._offset())
+
+    def _offset(self) -> int:
+        """Return where we are in bytes, which is how Go counts."""
+        return len(self.text[: self.position].encode())

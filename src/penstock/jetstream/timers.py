@@ -1,0 +1,60 @@
+"""Deadlines without a clock: whoever has one asks for the next, and says what time it is."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Action = Callable[[int], None]
+"""Called with the time it is now, in nanoseconds."""
+
+
+class Timer:
+    """One deadline, until it has passed or is cancelled."""
+
+    __slots__ = ("action", "deadline_ns")
+
+    def __init__(self, deadline_ns: int, action: Action) -> None:
+        self.deadline_ns = deadline_ns
+        self.action: Action | None = action
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether it is still to come."""
+        return self.action is not None
+
+    def cancel(self) -> None:
+        """Never mind."""
+        self.action = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.deadline_ns < other.deadline_ns
+
+
+class Timers:
+    """All deadlines of an engine, in one heap."""
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+
+    def at(self, deadline_ns: int, action: Action) -> Timer:
+        """Call `action` once the deadline has come."""
+        timer = Timer(deadline_ns, action)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def next_deadline_ns(self) -> int | None:
+        """Return when there is something to do, or None if nothing is due ever."""
+        while self._heap and not self._heap[0].is_armed:
+            heapq.heappop(self._heap)
+        return self._heap[0].deadline_ns if self._heap else None
+
+    def run(self, now_ns: int) -> None:
+        """Do what is due. What that schedules for now or earlier waits for the next call."""
+        due = []
+        while self._heap and self._heap[0].deadline_ns <= now_ns:
+            due.append(heapq.heappop(self._heap))
+        for timer in due:
+            action, timer.action = timer.action, None
+            if action is not None:
+                action(now_ns)

@@ -16,7 +16,10 @@ def encode(pairs: Iterable[tuple[str, str]], *, status: str = "") -> bytes:
     """Return the block for `pairs`, with an optional status such as `503 No Responders`."""
     lines = [f"NATS/1.0 {status}" if status else "NATS/1.0"]
     lines.extend(f"{key}: {value}" for key, value in pairs)
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+    block = "\r\n".join(lines)
+    if not block.count("\r") == block.count("\n") == len(lines) - 1:
+        raise ValueError("a header is one line: its key and value have no line breaks")
+    return block.encode() + b"\r\n\r\n"
 
 
 def decode(block: bytes) -> list[tuple[str, str]]:
@@ -33,7 +36,9 @@ def status(block: bytes) -> tuple[int, str]:
     """Return the status code and description; `(0, "")` for a block without status."""
     first = block.partition(b"\r\n")[0][len(VERSION) :].strip()
     code, _, description = first.partition(b" ")
-    return (int(code), description.strip().decode(errors="replace")) if code.isdigit() else (0, "")
+    if len(code) != 3 or not code.isdigit():
+        return 0, ""
+    return int(code), description.strip().decode(errors="replace")
 
 
 def get(block: bytes, key: bytes) -> bytes | None:
@@ -42,4 +47,5 @@ def get(block: bytes, key: bytes) -> bytes | None:
     if start < 0:
         return None
     start += len(key) + 3
-    return block[start : block.index(b"\r\n", start)].strip()
+    end = block.find(b"\r\n", start)
+    return block[start : end if end >= 0 else len(block)].strip()

@@ -12,7 +12,7 @@ WHITE_SPACE = b" \t\r\n\f\v"
 
 def is_valid(pattern: bytes) -> bool:
     """Tell whether `pattern` may be subscribed to: no empty token, `>` only last."""
-    if any(byte in WHITE_SPACE for byte in pattern):
+    if pattern.translate(None, WHITE_SPACE) != pattern:
         return False
     tokens = pattern.split(b".")
     return b"" not in tokens and b">" not in tokens[:-1]
@@ -32,7 +32,12 @@ def is_valid_literal(subject: bytes) -> bool:
 
 
 def matches(pattern: bytes, subject: bytes) -> bool:
-    """Tell whether the literal `subject` is one that `pattern` stands for."""
+    """
+    Tell whether `subject` is one that `pattern` stands for.
+
+    Nothing stops a publisher that is not pedantic from a subject such as `a.>`.
+    Its tokens are literal here, so a `*` takes any of them, and denies it too.
+    """
     if pattern == subject or pattern == b">":
         return True
     return _tokens_match(pattern.split(b"."), subject.split(b"."))
@@ -40,7 +45,10 @@ def matches(pattern: bytes, subject: bytes) -> bool:
 
 def contains(pattern: bytes, narrower: bytes) -> bool:
     """Tell whether every subject of the pattern `narrower` is also one of `pattern`."""
-    return _tokens_match(pattern.split(b"."), narrower.split(b"."))
+    tokens, narrower_tokens = pattern.split(b"."), narrower.split(b".")
+    if tokens[-1] == b"*" and narrower_tokens[-1] == b">":
+        return False  # one token cannot stand for many
+    return _tokens_match(tokens, narrower_tokens)
 
 
 def overlap(one: bytes, other: bytes) -> bool:
@@ -70,6 +78,6 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
             return False
         if token == b">":
             return True
-        if token != subject[index] and (token != b"*" or subject[index] == b">"):
+        if token != subject[index] and token != b"*":
             return False
     return len(pattern) == len(subject)

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.config import ServerConfig
+from penstock.core import system
 from penstock.core.account import GLOBAL, Account
 from penstock.core.auth import Authenticator
+from penstock.core.record import SessionRecord
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION
 
@@ -46,7 +48,7 @@ class Broker:
         self.accounts = {GLOBAL: self.default_account}
 
         self.sessions: dict[int, Session] = {}
-        self.closed: deque[ClosedSession] = deque(maxlen=config.limits.closed_connections_max)
+        self.closed: deque[SessionRecord] = deque(maxlen=config.limits.closed_connections_max)
         self.total_connections = 0
         self.slow_consumers = self.stale_connections = 0
         self._closed_totals = [0, 0, 0, 0]
@@ -69,6 +71,7 @@ class Broker:
         }
         if self.authenticator.required:
             self.info["auth_required"] = True
+        system.install(self)
 
     def open(self, ip: str, port: int) -> Session:
         """Begin a session and greet it."""
@@ -88,7 +91,8 @@ class Broker:
             session.account.routes.remove(subscription)
         for index, value in enumerate(_figures(session)):
             self._closed_totals[index] += value
-        self.closed.append(ClosedSession(session, reason, self.clock_ns()))
+        self.closed.append(SessionRecord.of_closed(session, reason, self.clock_ns()))
+        session.subscriptions = {}
         session.outbox.clear()
         session.closing = session.closing or reason
         log.debug("x %s closed: %s", describe(session), reason)
@@ -113,20 +117,6 @@ class Broker:
     def violation(self, session: Session, what: str) -> None:
         """Note an attempt at something not permitted."""
         log.error("! %s permissions violation for %s", describe(session), what)
-
-
-class ClosedSession:
-    """What /connz remembers of a connection that is gone; not its routes or its buffers."""
-
-    __slots__ = ("reason", "session", "stop_ns", "subjects")
-
-    def __init__(self, session: Session, reason: str, stop_ns: int) -> None:
-        self.reason = reason
-        self.stop_ns = stop_ns
-        self.subjects = [each.subject for each in session.subscriptions.values()]
-        self.session = session
-        session.subscriptions = {}
-        session.transport = None
 
 
 def describe(session: Session) -> str:

@@ -21,6 +21,7 @@ from penstock.config import ServerConfig
 from penstock.core.broker import Broker
 from penstock.errors import ConfigError
 from penstock.net.connection import Connection
+from penstock.net.monitor import Monitor
 from penstock.net.reactor import Reactor
 from penstock.version import NATS_VERSION, VERSION
 
@@ -47,6 +48,10 @@ class Server:
         self.config = config
         self.port = 0
         self.http_port: int | None = None
+        self.is_ready = False
+        """Whether clients can connect: from `start` until `stop` or `lame_duck`."""
+        self._monitor: Monitor | None = None
+        self._is_stopping = False
         self._stopped: asyncio.Event | None = None
 
     @property
@@ -60,26 +65,39 @@ class Server:
     async def start(self) -> None:
         """Listen; return when clients can connect."""
         loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
         server_id = nkeys.encode(nkeys.SERVER_PREFIX, os.urandom(32))
         self.broker = Broker(
             self.config, server_id=server_id, clock_ns=time.time_ns, random=random.random
         )
         self._log_start()
         listener = _listening_socket(self.config.host, self.config.port)
+        try:
+            await self._start_monitor()
+        except ConfigError:
+            listener.close()
+            raise
         self.port = listener.getsockname()[1]
         self.broker.info["port"] = self.port
         self.reactor = Reactor(loop, self.broker)
         self.reactor.listen(listener, self._accept)
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
+        self._stopped = asyncio.Event()
+        self.is_ready = True
         log.info("Server is ready")
 
     async def stop(self) -> None:
         """Close everything; twice is once."""
-        if self._stopped is None or self._stopped.is_set():
+        if self._stopped is None:
             return
-        self._stopped.set()
+        if self._is_stopping:
+            await self._stopped.wait()
+            return
+        self._is_stopping = True
+        self.is_ready = False
         self.reactor.close()
+        if self._monitor is not None:
+            await self._monitor.close()
+        self._stopped.set()
         log.info("Server Exiting..")
 
     async def wait_stopped(self) -> None:
@@ -91,6 +109,7 @@ class Server:
         """Send the clients elsewhere, one after another, then stop."""
         limits = self.config.limits
         log.info("Entering lame duck mode, stop accepting new clients")
+        self.is_ready = False
         self.reactor.stop_listening()
         for connection in self.reactor.connections:
             session = connection.session
@@ -127,6 +146,16 @@ class Server:
         if connection.session.identity is None and not connection.is_closed:
             connection.session.fail("Authentication Timeout", "Authentication Timeout")
             self.reactor.flush()
+
+    async def _start_monitor(self) -> None:
+        if self.config.http_port is None:
+            return
+        host = self.config.http_host or self.config.host
+        listener = _listening_socket(host, self.config.http_port)
+        self.http_port = listener.getsockname()[1]
+        self._monitor = Monitor(self)
+        await self._monitor.start(listener)
+        log.info("Starting http monitor on %s", _address(host, self.http_port))
 
     def _log_start(self) -> None:
         log.info("Starting penstock")

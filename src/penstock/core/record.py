@@ -1,0 +1,109 @@
+"""
+What is told about a connection, whether it is still there or gone.
+
+Ten thousand closed connections are remembered, so a record is small: it keeps
+none of the buffers, routes and objects of the session it was made from.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.core.session import Session
+
+SUBSCRIPTIONS_MAX = 32
+"""How many of its subscriptions are remembered of a closed connection."""
+REDACTED = "[REDACTED]"
+
+
+class SubscriptionRecord(NamedTuple):
+    """One subscription of a connection that is gone."""
+
+    subject: bytes
+    queue: bytes
+    sid: bytes
+    delivered: int
+    messages_max: int
+
+
+class SessionRecord:
+    """The figures of a session, under the names they have there."""
+
+    __slots__ = (
+        "account_name",
+        "client_id",
+        "in_bytes",
+        "in_messages",
+        "ip",
+        "kind",
+        "language",
+        "last_activity_ns",
+        "name",
+        "out_bytes",
+        "out_messages",
+        "outbox_bytes",
+        "port",
+        "reason",
+        "round_trip_ns",
+        "start_ns",
+        "stop_ns",
+        "subscription_count",
+        "subscriptions",
+        "user",
+        "version",
+    )
+
+    def __init__(self, session: Session, *, reason: str = "", stop_ns: int = 0) -> None:
+        self.client_id = session.client_id
+        self.kind = session.kind
+        self.ip = session.ip
+        self.port = session.port
+        self.account_name = session.account.name
+        self.user = user_of(session)
+        options = session.connect_options
+        self.name = _text(options.get("name"))
+        self.language = _text(options.get("lang"))
+        self.version = _text(options.get("version"))
+
+        self.start_ns = session.start_ns
+        self.last_activity_ns = session.last_activity_ns
+        self.stop_ns = stop_ns
+        self.reason = reason
+        self.round_trip_ns = session.round_trip_ns
+
+        self.in_messages = session.in_messages
+        self.in_bytes = session.in_bytes
+        self.out_messages = session.out_messages
+        self.out_bytes = session.out_bytes
+        self.outbox_bytes = session.outbox_bytes
+        self.subscription_count = len(session.subscriptions)
+        self.subscriptions: tuple[SubscriptionRecord, ...] = ()
+
+    @classmethod
+    def of_closed(cls, session: Session, reason: str, stop_ns: int) -> SessionRecord:
+        """Record a session that ends now, with the first of its subscriptions."""
+        record = cls(session, reason=reason, stop_ns=stop_ns)
+        if session.subscriptions:
+            record.subscriptions = tuple(
+                SubscriptionRecord(
+                    each.subject, each.queue, each.sid, each.delivered, each.messages_max
+                )
+                for each in islice(session.subscriptions.values(), SUBSCRIPTIONS_MAX)
+            )
+        return record
+
+
+def user_of(session: Session) -> str:
+    """Return who a connection is or, if it was refused, says it is. A token is not told."""
+    options = session.connect_options
+    user = _text(options.get("user"))
+    if user:
+        return user
+    if options.get("auth_token"):
+        return REDACTED
+    return session.identity.user if session.identity is not None else ""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,213 @@
+"""
+A small HTTP/1.1 server for the monitoring endpoints: GET and HEAD, nothing more.
+
+It is on the same network as the operators, not on the open Internet, and still every
+request is bounded: its size, the time it takes to come, and how many there are at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+log = logging.getLogger("penstock")
+
+HEAD_BYTES_MAX = 16 * 1024
+CONNECTIONS_MAX = 128
+REQUEST_S = 5.0
+"""Time a new connection has to send its first request."""
+IDLE_S = 60.0
+"""Time a connection that has been served may wait before the next one."""
+WRITE_S = 30.0
+PARAMETERS_MAX = 64
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    keeps_alive: bool = False
+
+
+@dataclass(frozen=True)
+class Response:
+    """What is answered."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class BadRequest(Exception):
+    """A request that cannot be served; the response is all that is sent before closing."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        self.response = plain(status, **headers)
+
+
+class HttpServer:
+    """Serves requests with a handler until it is closed."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve the connections of a listening socket."""
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_BYTES_MAX)
+
+    async def close(self) -> None:
+        """Stop to listen and drop every connection; twice is once."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, from its first request to its last."""
+        try:
+            if len(self._tasks) > CONNECTIONS_MAX:
+                await _write(writer, encode(plain(503), keeps_alive=False))
+            else:
+                await self._serve_requests(reader, writer)
+            writer.close()
+        except (OSError, EOFError):
+            # Whoever hangs up, is slow or says nothing for long needs no answer.
+            pass
+        except Exception:
+            log.exception("Error in the monitoring of the server")
+        finally:
+            # What is written and flushed is with the kernel; what is not, nobody takes.
+            await _drop(writer)
+
+    async def _serve_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        patience_s = REQUEST_S
+        keeps_alive = True
+        while keeps_alive:
+            try:
+                request = await _read_request(reader, patience_s)
+            except BadRequest as refused:
+                await _write(writer, encode(refused.response, keeps_alive=False))
+                return
+            keeps_alive = request.keeps_alive
+            response = await self._handler(request)
+            with_body = request.method != "HEAD"
+            await _write(writer, encode(response, keeps_alive=keeps_alive, with_body=with_body))
+            patience_s = IDLE_S
+
+
+def plain(status: int, text: str | None = None, **headers: str) -> Response:
+    """Return a response in words: those of the status, if there are no others."""
+    if text is None:
+        text = f"{status} {HTTPStatus(status).phrase}\n"
+    return Response(status, text.encode(), headers=headers)
+
+
+def parse(head: bytes) -> Request:
+    """Read the request line and the header lines."""
+    request_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    method, target, version = _words(request_line)
+    headers = dict(map(_header, lines))
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise BadRequest(505 if version.startswith("HTTP/") else 400)
+    if version == "HTTP/1.1" and "host" not in headers:
+        raise BadRequest(400)
+    if method not in ("GET", "HEAD"):
+        raise BadRequest(405, Allow="GET, HEAD")
+    # A body is not read, so what follows it cannot be either.
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    connection = headers.get("connection", "").lower()
+    wants_more = connection == "keep-alive" or (version == "HTTP/1.1" and connection != "close")
+    path, query = _target(target)
+    return Request(method, path, query, keeps_alive=wants_more and not has_body)
+
+
+def encode(response: Response, *, keeps_alive: bool, with_body: bool = True) -> bytes:
+    """Return a response as it is sent. Without its body it still tells the size of it."""
+    fields = {
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(response.body)),
+        "Date": formatdate(usegmt=True),
+        "Connection": "keep-alive" if keeps_alive else "close",
+        "X-Content-Type-Options": "nosniff",
+        **response.headers,
+    }
+    lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in fields.items()]
+    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    return head + response.body if with_body else head
+
+
+async def _read_request(reader: asyncio.StreamReader, patience_s: float) -> Request:
+    try:
+        async with asyncio.timeout(patience_s):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise BadRequest(431) from None
+    return parse(head)
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    async with asyncio.timeout(WRITE_S):
+        await writer.drain()
+
+
+async def _drop(writer: asyncio.StreamWriter) -> None:
+    if not writer.transport.is_closing():
+        writer.transport.abort()
+    with suppress(OSError):
+        async with asyncio.timeout(REQUEST_S):
+            await writer.wait_closed()
+    writer.transport.abort()
+
+
+def _words(request_line: str) -> tuple[str, str, str]:
+    words = request_line.split(" ")
+    if len(words) != 3:
+        raise BadRequest(400)
+    return words[0], words[1], words[2]
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name or name != name.strip():
+        raise BadRequest(400)
+    return name.lower(), value.strip()
+
+
+def _target(target: str) -> tuple[str, dict[str, str]]:
+    """Split a target into its path and its parameters, of which the first of a name counts."""
+    try:
+        parts = urlsplit(target)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise BadRequest(400) from None
+    return unquote(parts.path) or "/", dict(reversed(pairs))

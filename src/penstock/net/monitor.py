@@ -1,0 +1,164 @@
+"""
+The monitoring endpoints: which path shows which view, and how it is written.
+
+Documents are JSON with a field a line and, in a long list, an entry a line. That is
+made entry by entry, and between entries the server goes on with its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from penstock.net import views
+from penstock.net.connz import connz
+from penstock.net.http import HttpServer, Request, Response, plain
+from penstock.net.metrics import CONTENT_TYPE, metrics
+from penstock.net.query import QueryError
+from penstock.net.usage import Usage
+from penstock.version import NATS_VERSION, VERSION
+
+if TYPE_CHECKING:
+    from penstock.net.server import Server
+
+ALIASES = {"/subscriptionsz": "/subsz"}
+ENTRIES_AT_ONCE = 32
+CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
+JSON = "application/json"
+ANYBODY = {"Access-Control-Allow-Origin": "*"}
+"""Pages from elsewhere may read these figures, as with nats-server."""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{name} · Penstock</title>
+<style>
+  :root {{ color-scheme: light dark; }}
+  body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; }}
+  h1 {{ font-size: 1.4rem; margin-bottom: 0; }}
+  p {{ margin-top: 0; opacity: .7; overflow-wrap: anywhere; }}
+  dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.5rem; }}
+  dd {{ margin: 0; }}
+</style>
+<h1>Penstock</h1>
+<p>{version}, speaks NATS {nats_version} · {name}</p>
+<dl>
+{links}
+</dl>
+"""
+
+
+class Monitor:
+    """The views of one server, over HTTP."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._usage = Usage()
+        self._http = HttpServer(self._respond)
+        self.requests: Counter[str] = Counter()
+        """How often each path was asked for."""
+        self._endpoints: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
+            "/": ("This page", self._index),
+            "/varz": ("General state and figures", self._varz),
+            "/connz": ("Connections", self._connz),
+            "/subsz": ("Subscriptions and routes", self._subsz),
+            "/healthz": ("Is all well?", self._healthz),
+            "/metrics": ("Figures for Prometheus", self._metrics),
+        }
+
+    async def start(self, listener: socket.socket) -> None:
+        """Answer requests on a listening socket."""
+        await self._http.start(listener)
+
+    async def close(self) -> None:
+        """Answer no more."""
+        await self._http.close()
+
+    async def _respond(self, request: Request) -> Response:
+        path = ALIASES.get(request.path, request.path)
+        if path not in self._endpoints:
+            return plain(404, "404 page not found\n")
+        self.requests[path] += 1
+        _, endpoint = self._endpoints[path]
+        try:
+            return await endpoint(request)
+        except QueryError as error:
+            return plain(400, str(error))
+
+    async def _index(self, request: Request) -> Response:
+        links = [
+            f'<dt><a href="{path.removeprefix("/")}">{path}</a><dd>{title}'
+            for path, (title, _) in self._endpoints.items()
+            if path != "/"
+        ]
+        page = PAGE.format(
+            name=escape(self._server.broker.server_name),
+            version=VERSION,
+            nats_version=NATS_VERSION,
+            links="\n".join(links),
+        )
+        return Response(200, page.encode(), "text/html; charset=utf-8")
+
+    async def _varz(self, request: Request) -> Response:
+        cpu_percent = self._usage.cpu_percent()
+        document = views.varz(self._server, cpu_percent=cpu_percent, requests=self.requests)
+        return await _json(request, document)
+
+    async def _connz(self, request: Request) -> Response:
+        return await _json(request, connz(self._server.broker, request.query))
+
+    async def _subsz(self, request: Request) -> Response:
+        return await _json(request, views.subsz(self._server.broker, request.query))
+
+    async def _healthz(self, request: Request) -> Response:
+        status, document = views.healthz(self._server, request.query)
+        text = json.dumps(document, separators=(",", ":"))
+        return Response(status, text.encode(), JSON, ANYBODY)
+
+    async def _metrics(self, request: Request) -> Response:
+        text = metrics(self._server, requests=self.requests)
+        return Response(200, text.encode(), CONTENT_TYPE)
+
+
+async def _json(request: Request, document: Mapping[str, Any]) -> Response:
+    """Respond with a document; with `callback`, as a call of that function (JSONP)."""
+    callback = request.query.get("callback", "")
+    if callback and not CALLBACK.fullmatch(callback):
+        raise QueryError("callback must be the name of a function")
+    pieces = []
+    for index, piece in enumerate(write(document)):
+        pieces.append(piece)
+        if index % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    text = "".join(pieces)
+    if callback:
+        return Response(200, f"{callback}({text});".encode(), "application/javascript", ANYBODY)
+    return Response(200, text.encode(), JSON, ANYBODY)
+
+
+def write(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the JSON of a document in pieces: a field, or an entry of a list still to be made."""
+    separator = "{"
+    for name, value in document.items():
+        yield f"{separator}\n  {json.dumps(name)}: "
+        separator = ","
+        if isinstance(value, Iterator):
+            yield from _write_entries(value)
+        else:
+            yield json.dumps(value)
+    yield "\n}\n"
+
+
+def _write_entries(entries: Iterator[Any]) -> Iterator[str]:
+    separator = "["
+    for entry in entries:
+        yield f"{separator}\n    {json.dumps(entry)}"
+        separator = ","
+    yield "[]" if separator == "[" else "\n  ]"

@@ -1,0 +1,48 @@
+"""What this process takes of the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+SAMPLE_S = 1.0
+
+
+class Usage:
+    """The share of a processor used, measured from one look to the next."""
+
+    def __init__(self) -> None:
+        self._wall_s = time.monotonic()
+        self._cpu_s = time.process_time()
+        self._percent = 0.0
+
+    def cpu_percent(self) -> float:
+        """Return the use since the last look; looks that come too soon see the last value."""
+        wall_s, cpu_s = time.monotonic(), time.process_time()
+        elapsed_s = wall_s - self._wall_s
+        if elapsed_s >= SAMPLE_S:
+            self._percent = round(100 * (cpu_s - self._cpu_s) / elapsed_s, 1)
+            self._wall_s, self._cpu_s = wall_s, cpu_s
+        return self._percent
+
+
+def resident_bytes() -> int:
+    """Return how much memory is resident, or was at most where the system tells no more."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        # macOS counts in bytes, the others in KiB.
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cores() -> int:
+    """Return how many processors this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

@@ -1,0 +1,211 @@
+"""
+What the monitoring endpoints tell: documents, as functions of a server.
+
+The names of the fields are those of nats-server, since its tools read them.
+Nothing is counted for these views while messages pass: they add up what
+the sessions know anyway, when somebody looks. (`/connz` has a file of its own.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock import _hot, subjects, times
+from penstock.core.account import Account
+from penstock.core.broker import Broker
+from penstock.core.route import Route, Subscription
+from penstock.net import query, usage
+from penstock.net.connz import describe_subscription
+from penstock.net.query import Query, QueryError
+from penstock.version import VERSION
+
+if TYPE_CHECKING:
+    from penstock.net.server import Server
+
+HEALTH_SWITCHES = ("js-enabled", "js-enabled-only", "js-server-only", "details")
+HEALTH_NEEDS = (("stream", "account"), ("consumer", "stream"))
+
+
+def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> dict[str, Any]:
+    """Return the general state of the server."""
+    return {
+        **_identity(server),
+        **_settings(server),
+        "cluster": {},
+        "gateway": {},
+        "leaf": {},
+        "mqtt": {},
+        "websocket": {},
+        "jetstream": {},
+        **_times(server.broker),
+        "mem": usage.resident_bytes(),
+        "cores": usage.cores(),
+        "cpu": cpu_percent,
+        **_figures(server),
+        "http_req_stats": dict(requests),
+        "penstock": {"version": VERSION, "compiled": _hot.COMPILED},
+    }
+
+
+def _identity(server: Server) -> dict[str, Any]:
+    info = server.broker.info
+    names = ("server_id", "server_name", "version", "proto", "go", "host", "port")
+    only_if_said = ("auth_required", "connect_urls")
+    config = server.config
+    labels = {"tags": list(config.tags), "metadata": dict(config.metadata)}
+    return (
+        {name: info[name] for name in names}
+        | {name: info[name] for name in only_if_said if info.get(name)}
+        | {name: value for name, value in labels.items() if value}
+    )
+
+
+def _settings(server: Server) -> dict[str, Any]:
+    config, limits = server.config, server.config.limits
+    settings = {
+        # To nats-server no limit is -1, and 0 is its default.
+        "max_connections": limits.connections_max or -1,
+        "ping_interval": _nanoseconds(limits.ping_interval_s),
+        "ping_max": limits.ping_max,
+        "http_host": config.http_host or config.host,
+        "http_port": server.http_port or 0,
+        "http_base_path": "",
+        "https_port": 0,
+        "auth_timeout": limits.auth_timeout_s,
+        "max_control_line": limits.control_line_bytes_max,
+        "max_payload": limits.payload_bytes_max,
+        "max_pending": limits.pending_bytes_max,
+        "write_deadline": _nanoseconds(limits.write_deadline_s),
+    }
+    if limits.subscriptions_max:
+        settings["max_subscriptions"] = limits.subscriptions_max
+    return settings
+
+
+def _times(broker: Broker) -> dict[str, Any]:
+    now_ns = broker.clock_ns()
+    return {
+        "start": times.timestamp(broker.start_ns),
+        "now": times.timestamp(now_ns),
+        "uptime": times.uptime(now_ns - broker.start_ns),
+        "config_load_time": times.timestamp(broker.start_ns),
+    }
+
+
+def _figures(server: Server) -> dict[str, Any]:
+    broker = server.broker
+    in_messages, in_bytes, out_messages, out_bytes = broker.totals()
+    return {
+        "connections": len(broker.sessions),
+        "total_connections": broker.total_connections,
+        "routes": 0,
+        "remotes": 0,
+        "leafnodes": 0,
+        "in_msgs": in_messages,
+        "in_bytes": in_bytes,
+        "in_client_msgs": in_messages,
+        "in_client_bytes": in_bytes,
+        "out_msgs": out_messages,
+        "out_bytes": out_bytes,
+        "out_client_msgs": out_messages,
+        "out_client_bytes": out_bytes,
+        "slow_consumers": broker.slow_consumers,
+        "stale_connections": broker.stale_connections,
+        "stalled_clients": server.reactor.stalled_clients,
+        "subscriptions": subscription_count(broker),
+        "slow_consumer_stats": _only_clients(broker.slow_consumers),
+        "stale_connection_stats": _only_clients(broker.stale_connections),
+    }
+
+
+def subscription_count(broker: Broker) -> int:
+    """Return how many subscriptions there are, those of the server itself included."""
+    return sum(len(account.routes.trie) for account in broker.accounts.values())
+
+
+def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
+    """Return what is known of subscriptions and routes; with `subs`, the clients' own too."""
+    offset, limit = query.page(asked)
+    test = asked.get("test", "").encode()
+    if test and not subjects.is_valid_literal(test):
+        raise QueryError(f"invalid test subject, must be valid publish subject: {asked['test']}")
+    name = asked.get("acc")
+    accounts = [each for each in broker.accounts.values() if not name or each.name == name]
+    document = {
+        "server_id": broker.server_id,
+        "now": times.timestamp(broker.clock_ns()),
+        **_route_figures(broker, accounts),
+        "total": 0,
+        "offset": offset,
+        "limit": limit,
+    }
+    if query.boolean(asked, "subs"):
+        document["total"] = sum(1 for _ in _subscriptions(broker, accounts, test))
+        page = list(islice(_subscriptions(broker, accounts, test), offset, offset + limit))
+        document["subscriptions_list"] = map(_describe_subscription, page)
+    return document
+
+
+def _subscriptions(broker: Broker, accounts: list[Account], test: bytes) -> Iterator[Subscription]:
+    for session in broker.sessions.values():
+        if session.account in accounts:
+            for subscription in session.subscriptions.values():
+                if not test or subjects.matches(subscription.subject, test):
+                    yield subscription
+
+
+def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
+    session = subscription.session
+    assert session is not None, "it was found through its session"
+    account = {"account": session.account.name, "account_tag": session.account.name}
+    return account | describe_subscription(subscription) | {"cid": session.client_id}
+
+
+def _route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
+    tables = [account.routes for account in accounts]
+    fanouts = [_fanout(route) for table in tables for route in table.cache.values()]
+    matches = sum(table.matches for table in tables)
+    messages = max(broker.totals()[0], 1)
+    return {
+        "num_subscriptions": sum(len(table.trie) for table in tables),
+        "num_cache": len(fanouts),
+        "num_inserts": sum(table.inserts for table in tables),
+        "num_removes": sum(table.removes for table in tables),
+        "num_matches": matches,
+        # Hits are not counted: they are the messages whose route was not worked out anew.
+        "cache_hit_rate": max(messages - matches, 0) / messages,
+        "max_fanout": max(fanouts, default=0),
+        "avg_fanout": sum(fanouts) / max(len(fanouts), 1),
+    }
+
+
+def _fanout(route: Route) -> int:
+    shared = sum([len(subscriptions) for _, subscriptions in route.shared])
+    alone = len(route.single) + len(route.careful) + len(route.handlers)
+    return shared + alone + len(route.queues)
+
+
+def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
+    """Return the HTTP status, and whether all is well or what is not."""
+    for switch in HEALTH_SWITCHES:
+        query.boolean(asked, switch)
+    for name, needed in HEALTH_NEEDS:
+        if asked.get(name) and not asked.get(needed):
+            return 400, _error(f'"{needed}" must not be empty when checking {name} health')
+    if not server.is_ready:
+        return 503, _error("the server accepts no connections")
+    return 200, {"status": "ok"}
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"status": "error", "error": text}
+
+
+def _only_clients(count: int) -> dict[str, int]:
+    return {"clients": count, "routes": 0, "gateways": 0, "leafs": 0}
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * times.SECOND_NS)

@@ -1,0 +1,56 @@
+"""Times and durations as nats-server writes them, which is how Go does."""
+
+from __future__ import annotations
+
+import time
+
+SECOND_NS = 1_000_000_000
+UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+
+
+def timestamp(time_ns: int) -> str:
+    """Return a time as RFC 3339 in UTC, to the nanosecond: `2026-11-15T06:54:59.73538Z`."""
+    seconds, fraction = divmod(time_ns, SECOND_NS)
+    year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
+    text = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+    return f"{text}{_fraction(fraction, SECOND_NS)}Z"
+
+
+def duration(duration_ns: int) -> str:
+    """Return a duration with its units: `627µs`, `1.5s`, `1m2s`."""
+    if duration_ns < 0:
+        return "-" + duration(-duration_ns)
+    if 0 < duration_ns < SECOND_NS:
+        return _below_a_second(duration_ns)
+    seconds, fraction = divmod(duration_ns, SECOND_NS)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{seconds}{_fraction(fraction, SECOND_NS)}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def uptime(duration_ns: int) -> str:
+    """Return a duration in whole seconds, with days and years: `3d0h12m5s`."""
+    minutes, seconds = divmod(max(duration_ns, 0) // SECOND_NS, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    years, days = divmod(days, 365)
+    parts = ((years, "y"), (days, "d"), (hours, "h"), (minutes, "m"))
+    first = next((index for index, (value, _) in enumerate(parts) if value), len(parts))
+    return "".join(f"{value}{unit}" for value, unit in parts[first:]) + f"{seconds}s"
+
+
+def _below_a_second(duration_ns: int) -> str:
+    size_ns, unit = next(each for each in UNITS if duration_ns >= each[0])
+    whole, fraction = divmod(duration_ns, size_ns)
+    return f"{whole}{_fraction(fraction, size_ns)}{unit}"
+
+
+def _fraction(numerator: int, denominator: int) -> str:
+    """Return the decimals of a fraction whose denominator is a power of ten, if there are any."""
+    if not numerator:
+        return ""
+    digits = len(str(denominator)) - 1
+    return "." + str(numerator).zfill(digits).rstrip("0")

@@ -1,0 +1,54 @@
+"""Times and durations, in the words of Go."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import times
+
+DAY_NS = 86_400 * times.SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_794_725_699_735_382_419, "2026-11-15T06:54:59.735382419Z"),
+        (1_794_725_700_874_701_830, "2026-11-15T06:55:00.87470183Z"),
+        (1_794_725_700_000_000_001, "2026-11-15T06:55:00.000000001Z"),
+    ],
+)
+def test_a_timestamp_has_as_many_decimals_as_it_needs(time_ns: int, text: str) -> None:
+    assert text == times.timestamp(time_ns)
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [
+        (0, "0s"),
+        (1, "1ns"),
+        (627_000, "627µs"),
+        (1_500, "1.5µs"),
+        (1_234_567, "1.234567ms"),
+        (1_500_000_000, "1.5s"),
+        (62_000_000_000, "1m2s"),
+        (3_600_000_000_000, "1h0m0s"),
+        (-1_000_000, "-1ms"),
+    ],
+)
+def test_a_duration_is_written_as_go_writes_it(duration_ns: int, text: str) -> None:
+    assert text == times.duration(duration_ns)
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [
+        (-1, "0s"),
+        (999_999_999, "0s"),
+        (62_900_000_000, "1m2s"),
+        (DAY_NS, "1d0h0m0s"),
+        (366 * DAY_NS + 3_605 * times.SECOND_NS, "1y1d1h0m5s"),
+    ],
+)
+def test_an_uptime_is_in_whole_seconds(duration_ns: int, text: str) -> None:
+    assert text == times.uptime(duration_ns)

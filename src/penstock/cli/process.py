@@ -10,14 +10,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from penstock.cli import log
 from penstock.cli.main import executable
-from penstock.config import ServerConfig
-from penstock.directives import SECTIONS, field_directives
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.server import Server
 from penstock.options import Options
@@ -100,7 +98,7 @@ class Process:
         try:
             options = self._load_again()
             log.configure(options.process)
-            apply(options.server, self._server)
+            self._server.reload(options.server)
         except (ConfigError, OSError) as error:
             logger.error("Failed to reload server configuration: %s", error)
         else:
@@ -126,30 +124,6 @@ class Process:
         partial.write_text(text, encoding="ascii")
         partial.replace(path)
         self._files.append(path)
-
-
-def apply(config: ServerConfig, server: Server) -> None:
-    """Give a running server a new configuration."""
-    if hasattr(server, "reload"):
-        server.reload(config)
-        return
-    for name in changed_directives(server.config, config):
-        logger.warning("`%s` has changed: restart the server to apply it", name)
-
-
-def changed_directives(old: ServerConfig, new: ServerConfig) -> Iterator[str]:
-    """Yield the directives in which two configurations differ."""
-    for before, after in (
-        (old, new),
-        (old.authorization, new.authorization),
-        (old.limits, new.limits),
-        (old.jetstream, new.jetstream),
-    ):
-        config = type(before) if before is not None else type(after)
-        for directive in field_directives(config) if config in SECTIONS else ():
-            name = directive.field_name
-            if getattr(before, name, None) != getattr(after, name, None):
-                yield directive.name
 
 
 def ports(server: Server) -> dict[str, list[str]]:

@@ -278,16 +278,26 @@ class Session:
         if identity is None:
             self._refuse()
             return
-        self.identity = identity
-        if identity.permissions is not None:
-            self.permissions = Permissions(identity.permissions, self.broker.clock_ns)
-        self._set_ways()
-        # Routes were worked out for what the session was before it introduced itself.
-        for subscription in self.subscriptions.values():
-            self.account.routes.forget(subscription.subject)
+        self.permit(identity)
         self._owes_connect_info = self.connect_options.get("protocol", 0) == 1
         if self.verbose:
             self.write(b"+OK\r\n")
+
+    def permit(self, identity: Identity) -> None:
+        """Take on what a user may do, and end the subscriptions it may not have."""
+        self.identity = identity
+        rules = identity.permissions
+        self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
+        self._set_ways()
+        for subscription in tuple(self.subscriptions.values()):
+            # Routes were worked out for what the session was before.
+            self.account.routes.forget(subscription.subject)
+            if not self._may_subscribe(subscription.subject, subscription.queue):
+                self.remove_subscription(subscription)
+
+    def revoke(self) -> None:
+        """End a session whose user is no longer welcome."""
+        self.fail(AUTHORIZATION_VIOLATION, "Credentials Revoked")
 
     def _set_ways(self) -> None:
         """Work out once which messages can take the fast way in and out."""
@@ -304,13 +314,22 @@ class Session:
         _, subject, queue, sid = operation
         if not subjects.is_valid(subject):
             self.report("Invalid Subject")
-        elif self.permissions is not None and not self.permissions.may_subscribe(subject, queue):
-            what = f'Subscription to "{subject.decode(errors="replace")}"'
-            self._violation(what + (f' using queue "{queue.decode()}"' if queue else ""))
+        elif not self._may_subscribe(subject, queue):
+            return
         elif 0 < self.broker.config.limits.subscriptions_max <= len(self.subscriptions):
             self.report("maximum subscriptions exceeded")
         else:
             self._subscribe(subject, queue, sid)
+
+    def _may_subscribe(self, subject: bytes, queue: bytes) -> bool:
+        """Tell whether a subscription is permitted, and the peer if it is not."""
+        if self.permissions is None or self.permissions.may_subscribe(subject, queue):
+            return True
+        what = f'Subscription to "{subject.decode(errors="replace")}"'
+        self._violation(
+            what + (f' using queue "{queue.decode(errors="replace")}"' if queue else "")
+        )
+        return False
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
         # nats-server ignores a sid that is already in use.

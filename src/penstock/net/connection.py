@@ -124,7 +124,7 @@ class Connection:
         while outbox:
             buffers, size = _encode(outbox)
             try:
-                sent = self.sock.send(buffers[0]) if len(buffers) == 1 else self.sock.sendmsg(buffers)
+                sent = self._send(buffers)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
@@ -139,6 +139,10 @@ class Connection:
                 return False
             del outbox[: len(buffers)]
         return True
+
+    def _send(self, buffers: list[Any]) -> int:
+        # One buffer is the common case, and `send` is the cheaper call.
+        return self.sock.send(buffers[0]) if len(buffers) == 1 else self.sock.sendmsg(buffers)
 
     def _moved(self, sent: int) -> None:
         self.sent_bytes += sent

@@ -38,7 +38,7 @@ class SelectorPoller:
 
     def fileno(self) -> int:
         """Return the descriptor that turns readable when any socket is ready."""
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]
+        return self._selector.fileno()
 
     def register(self, fd: int, mask: int) -> None:
         """Start to watch."""
@@ -80,7 +80,6 @@ class Reactor:
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         self.loop = loop
         self.broker = broker
-        self.limits: Limits = broker.config.limits
         self.read_buffer = bytearray(self.limits.read_bytes_max)
         self.read_view = memoryview(self.read_buffer)
         self.stalled_clients = 0
@@ -89,6 +88,11 @@ class Reactor:
         self._masks: dict[int, int] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
         loop.add_reader(self._poller.fileno(), self.tick)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits now in force; a reload may change them."""
+        return self.broker.config.limits
 
     def listen(self, sock: socket.socket, accept: Callable[[socket.socket], None]) -> None:
         """Call `accept` with every new connection of a listening socket."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock import _hot, nkeys
 from penstock.config import ServerConfig
+from penstock.core import reload
 from penstock.core.broker import Broker
 from penstock.errors import ConfigError
 from penstock.net.connection import Connection
@@ -42,7 +43,8 @@ class Server:
 
     def __init__(self, config: ServerConfig | None = None, **settings: Any) -> None:
         if config is None:
-            config = ServerConfig(**({"host": "127.0.0.1", "port": 0} | settings))
+            embedded: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
+            config = ServerConfig(**(embedded | settings))
         elif settings:
             config = dataclasses.replace(config, **settings)
         self.config = config
@@ -77,7 +79,7 @@ class Server:
             listener.close()
             raise
         self.port = listener.getsockname()[1]
-        self.broker.info["port"] = self.port
+        self._advertise()
         self.reactor = Reactor(loop, self.broker)
         self.reactor.listen(listener, self._accept)
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
@@ -99,6 +101,16 @@ class Server:
             await self._monitor.close()
         self._stopped.set()
         log.info("Server Exiting..")
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take over users, permissions and limits; say what needs a restart."""
+        for name in reload.restart_settings(self.config, config):
+            log.warning("`%s` has changed: restart the server to apply it", name)
+        for session in reload.apply(self.broker, config):
+            self.reactor.run_check(session.transport)
+        self.config = config
+        self._advertise()
+        self.reactor.flush()
 
     async def wait_stopped(self) -> None:
         """Return once the server has stopped, for whatever reason."""
@@ -126,6 +138,16 @@ class Server:
         for connection in connections:
             connection.close("Server Shutdown")
             await asyncio.sleep(pause_s)
+
+    def _advertise(self) -> None:
+        """Put into INFO where clients reach this server."""
+        info, config = self.broker.info, self.config
+        info["port"] = self.port
+        info.pop("connect_urls", None)
+        if config.client_advertise and not config.no_advertise:
+            has_port = config.client_advertise.rpartition(":")[2].isdigit()
+            suffix = "" if has_port else f":{self.port}"
+            info["connect_urls"] = [config.client_advertise + suffix]
 
     def _accept(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

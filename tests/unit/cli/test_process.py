@@ -1,9 +1,7 @@
 """What the process around a server tells others."""
 
-from dataclasses import replace
-
-from penstock.cli.process import changed_directives, ports
-from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.cli.process import ports
+from penstock.config import ServerConfig
 from penstock.net.server import Server
 
 
@@ -25,23 +23,3 @@ def test_an_ipv6_address_is_in_brackets():
 
 def test_a_server_on_all_addresses_is_reached_on_the_loopback_first():
     assert "nats://127.0.0.1:4222" == ports(server())["nats"][0]
-
-
-def test_equal_configurations_differ_in_nothing():
-    assert [] == list(changed_directives(ServerConfig(), ServerConfig()))
-
-
-def test_directives_that_differ_are_named():
-    old = ServerConfig()
-    new = replace(
-        old,
-        port=4333,
-        authorization=Authorization(token="t"),
-        limits=Limits(ping_max=3),
-        jetstream=JetStreamConfig(store_dir="/x"),
-    )
-
-    expected = ["port", "authorization.token", "ping_max"]
-    expected += ["jetstream.store_dir", "jetstream.sync_interval"]
-    assert expected == list(changed_directives(old, new))
-    assert expected == list(changed_directives(new, old))

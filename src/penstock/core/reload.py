@@ -1,0 +1,66 @@
+"""
+Take over a new configuration while the server runs.
+
+Users, permissions and limits change at once; who may stay, stays. What is bound
+when the server starts (addresses, its name, its store) needs a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.config import ServerConfig
+from penstock.core.auth import Authenticator, Check
+from penstock.core.broker import Broker
+from penstock.core.session import Session
+
+NEEDS_RESTART = ("host", "port", "server_name", "http_host", "http_port", "jetstream")
+
+
+def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
+    """Return the names of changed settings that only a restart applies."""
+    return [name for name in NEEDS_RESTART if getattr(old, name) != getattr(new, name)]
+
+
+def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
+    """Apply users, permissions and limits; return sessions whose password must be checked again."""
+    old = broker.config
+    broker.authenticator = Authenticator(config.authorization)
+    broker.config = config
+    broker.info.pop("auth_required", None)
+    if broker.authenticator.required:
+        broker.info["auth_required"] = True
+    sessions = list(broker.sessions.values())
+    if config.limits != old.limits:
+        _apply_limits(broker, sessions)
+    if config.authorization == old.authorization:
+        return []
+    return [session for session in sessions if _identify_again(broker, session)]
+
+
+def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
+    limits = broker.config.limits
+    payload_changed = broker.info["max_payload"] != limits.payload_bytes_max
+    broker.info["max_payload"] = limits.payload_bytes_max
+    for session in sessions:
+        session.parser.payload_bytes_max = limits.payload_bytes_max
+        session.parser.control_line_bytes_max = limits.control_line_bytes_max
+        session.congested_bytes = limits.congested_bytes
+        if payload_changed and session.connect_options.get("protocol") == 1:
+            session.write(broker.info_line(session))
+
+
+def _identify_again(broker: Broker, session: Session) -> bool:
+    """Hold a session to the new rules; tell whether a slow check has to be run first."""
+    if session.identity is None and broker.authenticator.required:
+        # It has not introduced itself yet, and will be asked by the new rules.
+        return False
+    verdict = broker.authenticator.identify(session.connect_options)
+    if isinstance(verdict, Check):
+        session.check = verdict
+        return True
+    if verdict is None:
+        session.revoke()
+    else:
+        session.permit(verdict)
+    return False

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.config import ServerConfig
-from penstock.core import system
+from penstock.core import system, trace
 from penstock.core.account import GLOBAL, Account
 from penstock.core.auth import Authenticator
 from penstock.core.record import SessionRecord
@@ -52,6 +52,8 @@ class Broker:
         self.total_connections = 0
         self.slow_consumers = self.stale_connections = 0
         self._closed_totals = [0, 0, 0, 0]
+
+        self.traces = trace.is_on()
 
         self.dirty: list[Session] = []
         """Sessions with something new in their outbox since they were last written."""
@@ -95,7 +97,7 @@ class Broker:
         session.subscriptions = {}
         session.outbox.clear()
         session.closing = session.closing or reason
-        log.debug("x %s closed: %s", describe(session), reason)
+        log.debug("x %s closed: %s", session, reason)
 
     def info_line(self, session: Session, **extra: Any) -> bytes:
         """Return the INFO for one session; nats-server too writes a space before the CRLF."""
@@ -112,16 +114,11 @@ class Broker:
 
     def refused(self, session: Session) -> None:
         """Note a connection that did not say the right words."""
-        log.error("! %s authentication error", describe(session))
+        log.error("! %s authentication error", session)
 
     def violation(self, session: Session, what: str) -> None:
         """Note an attempt at something not permitted."""
-        log.error("! %s permissions violation for %s", describe(session), what)
-
-
-def describe(session: Session) -> str:
-    """Return how log lines name a session."""
-    return f"{session.ip}:{session.port} - cid:{session.client_id}"
+        log.error("! %s permissions violation for %s", session, what)
 
 
 def _figures(session: Session) -> tuple[int, int, int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.config import ServerConfig
+from penstock.core import trace
 from penstock.core.auth import Authenticator, Check
 from penstock.core.broker import Broker
 from penstock.core.session import Session
@@ -27,6 +28,7 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     old = broker.config
     broker.authenticator = Authenticator(config.authorization)
     broker.config = config
+    broker.traces = trace.is_on()
     broker.info.pop("auth_required", None)
     if broker.authenticator.required:
         broker.info["auth_required"] = True

@@ -18,7 +18,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.broker import describe
+from penstock.core import trace
 from penstock.core.session import Session
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Connection:
             session.receive(reactor.read_view[:size])
         except Exception:
             # A mistake of ours costs this one connection, never the server.
-            log.exception("! %s internal error", describe(session))
+            log.exception("! %s internal error", session)
             self.close("Internal Error")
             return
         if reactor.broker.congested:
@@ -141,6 +141,8 @@ class Connection:
         return True
 
     def _send(self, buffers: list[Any]) -> int:
+        if self.reactor.broker.traces:
+            trace.sent(self.session, buffers)
         # One buffer is the common case, and `send` is the cheaper call.
         return self.sock.send(buffers[0]) if len(buffers) == 1 else self.sock.sendmsg(buffers)
 
@@ -179,7 +181,7 @@ class Connection:
     def _cut_off(self, reason: str) -> None:
         self.reactor.broker.slow_consumers += 1
         pending = self.session.outbox_bytes
-        log.info("! %s %s, %d bytes pending", describe(self.session), reason, pending)
+        log.info("! %s %s, %d bytes pending", self.session, reason, pending)
         self.close(reason)
 
     def hold_back(self, publisher: Connection) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock import _hot, headers
+from penstock import _hot
 from penstock.core.route import Handler, Route, RouteTable, Subscription
 from penstock.wire import CRLF, PUB, Op
 
@@ -86,15 +86,20 @@ class Account:
             return
         if route.shared or route.single:
             self._deliver_encoded(route, batch)
-        for subscription in route.careful:
-            for publish in batch:
-                self.offer(subscription, publish, publisher)
-        for members in route.queues:
-            for publish in batch:
-                self._deliver_queue(members, publish, publisher)
+        if route.careful or route.queues:
+            self._deliver_carefully(route, batch, publisher)
         for subscription in route.handlers:
             assert subscription.handler is not None
             subscription.handler(batch, publisher)
+
+    def _deliver_carefully(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        is_heard = bool(route.shared or route.single or route.handlers)
+        for publish in batch:
+            taken = [self.offer(each, publish, publisher) for each in route.careful]
+            taken += [self._deliver_queue(each, publish, publisher) for each in route.queues]
+            missed = message_count(publish) - max(taken)
+            if missed and not is_heard:
+                self.answer_no_responders([last_messages(publish, missed)], publisher)
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
         pieces = _hot.message_pieces(batch)
@@ -114,19 +119,15 @@ class Account:
 
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
         """Give a run to one subscription as far as its rules allow; return how many it took."""
-        session = subscription.session
+        if not subscription.accepts(publish, publisher):
+            return 0
+        session, count = subscription.session, message_count(publish)
         if session is None:
             assert subscription.handler is not None
             subscription.handler([publish], publisher)
-            return message_count(publish)
-        if not session.may_receive(publish, publisher):
-            return 0
-        count = message_count(publish)
+            return count
         if subscription.messages_max:
             left = subscription.messages_max - subscription.delivered
-            if not left:
-                # It ended within this very batch.
-                return 0
             if count > left:
                 publish, count = first_messages(publish, left), left
         if publish[3] and not session.headers:
@@ -134,41 +135,50 @@ class Account:
         subscription.delivered += count
         encoded = subscription.sid.join(_hot.message_pieces([publish]))
         session.enqueue(encoded, len(encoded), count, count * publish[4])
-        if subscription.messages_max and subscription.delivered >= subscription.messages_max:
+        if publish[2] and session.permissions is not None:
+            session.permissions.expect_reply(publish[2])
+        if subscription.is_spent:
             session.remove_subscription(subscription)
         return count
 
     def _deliver_queue(
         self, members: tuple[Subscription, ...], publish: Op, publisher: Session | None
-    ) -> None:
-        """Share a run out among the members of a queue group, each message to one of them."""
-        start = int(self._random() * len(members))
+    ) -> int:
+        """Give each message of a run to one member of a queue group; return how many were taken."""
         count = message_count(publish)
-        shares = [publish] if count == 1 else share_out(publish, min(len(members), count))
-        for index, share in enumerate(shares):
-            self._deliver_share(members, start + index, share, publisher)
-
-    def _deliver_share(
-        self, members: tuple[Subscription, ...], start: int, share: Op, publisher: Session | None
-    ) -> None:
-        """Offer messages to one member after another, from `start` on, until all are taken."""
-        left = message_count(share)
-        for index in range(start, start + len(members)):
-            taken = self.offer(members[index % len(members)], share, publisher)
-            left -= taken
-            if not left:
-                return
-            if taken:
-                share = last_messages(share, left)
+        start = int(self._random() * len(members))
+        if count == 1:
+            for index in range(start, start + len(members)):
+                if self.offer(members[index % len(members)], publish, publisher):
+                    return 1
+            return 0
+        willing = [member for member in members if member.accepts(publish, publisher)]
+        if any(member.messages_max for member in willing):
+            singles = single_messages(publish)
+            return sum(self._deliver_queue(members, single, publisher) for single in singles)
+        # Dealt like cards, so that each member gets its share in the order of sending.
+        for index, share in enumerate(share_out(publish, min(len(willing), count))):
+            self.offer(willing[(start + index) % len(willing)], share, publisher)
+        return count if willing else 0
 
     def answer_no_responders(self, batch: list[Op], publisher: Session | None) -> None:
         """Tell a publisher that asked to know: nobody is there to reply."""
         if publisher is None or not publisher.no_responders:
             return
         for publish in batch:
-            if publish[2]:
-                pairs = [("Nats-Subject", publish[1].decode(errors="replace"))]
-                self.send(publish[2], b"", header=headers.encode(pairs, status="503"))
+            inbox = self._inbox(publish[2], publisher) if publish[2] else None
+            if inbox is not None:
+                header = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % publish[1]
+                size = len(header)
+                line = b"HMSG %b %b %d %d\r\n" % (publish[2], inbox.sid, size, size)
+                publisher.write((line + header + CRLF) * message_count(publish))
+
+    def _inbox(self, reply: bytes, publisher: Session) -> Subscription | None:
+        """Return a subscription of the publisher's own that hears what is sent to `reply`."""
+        for subscription in self.routes.trie.match(reply):
+            if subscription.session is publisher and not subscription.queue:
+                return subscription
+        return None
 
 
 def message_count(publish: Op) -> int:
@@ -180,6 +190,11 @@ def payloads(publish: Op) -> list[bytes]:
     """Return the payloads of a run, each with its header block and CRLF."""
     stride, data = publish[4] + 2, publish[5]
     return [data[offset : offset + stride] for offset in range(0, len(data), stride)]
+
+
+def single_messages(publish: Op) -> list[Op]:
+    """Return the messages of a run as runs of one."""
+    return [(*publish[:5], payload) for payload in payloads(publish)]
 
 
 def first_messages(publish: Op, count: int) -> Op:

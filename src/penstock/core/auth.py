@@ -13,10 +13,12 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.config import Authorization, Permissions, User
+from penstock.config import Authorization, Permissions
 from penstock.errors import ConfigError
 
 VERIFIED_MAX = 1024
+CREDENTIALS = ("user", "pass", "auth_token", "nkey", "jwt")
+"""The fields of a CONNECT by which a peer claims to be somebody."""
 BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2x$", "$2y$")
 
 
@@ -67,20 +69,29 @@ class Authenticator:
         """Whether a connection has to say who it is."""
         return self._authorization.required
 
+    @property
+    def stranger(self) -> Identity | None:
+        """Who a connection is that has given no credentials; None: nobody yet."""
+        rules = self._authorization
+        if not rules.required:
+            return Identity()
+        return None if rules.no_auth_user is None else self._identity(rules.no_auth_user)
+
     def identify(self, options: Mapping[str, Any]) -> Identity | Check | None:
         """Return who it is, a check to run first, or None to refuse."""
         rules = self._authorization
+        name = options.get("user", "")
         if not rules.required:
-            return Identity(_text(options.get("user")))
+            return Identity(name)
         if rules.token is not None:
-            return self._compare(Identity(), rules.token, options.get("auth_token"))
-        name = _text(options.get("user"))
-        user = self._users.get(name)
-        if not name and rules.no_auth_user is not None and "auth_token" not in options:
-            return self._identity(self._users[rules.no_auth_user])
-        if user is None:
+            return self._compare(Identity(), rules.token, options.get("auth_token", ""))
+        if not any(options.get(field) for field in CREDENTIALS):
+            return self.stranger
+        if name not in self._users:
             return None
-        return self._compare(self._identity(user), user.password, options.get("pass"))
+        return self._compare(
+            self._identity(name), self._users[name].password, options.get("pass", "")
+        )
 
     def remember(self, check: Check) -> None:
         """Note a check that succeeded, so that the next connection need not wait for it."""
@@ -88,12 +99,11 @@ class Authenticator:
             self._verified.clear()
         self._verified.add(_digest(check.hashed, check.password))
 
-    def _identity(self, user: User) -> Identity:
-        return Identity(user.name, user.permissions or self._authorization.default_permissions)
+    def _identity(self, name: str) -> Identity:
+        permissions = self._users[name].permissions
+        return Identity(name, permissions or self._authorization.default_permissions)
 
-    def _compare(self, identity: Identity, expected: str, given: object) -> Identity | Check | None:
-        if not isinstance(given, str):
-            return None
+    def _compare(self, identity: Identity, expected: str, given: str) -> Identity | Check | None:
         if not is_bcrypt(expected):
             same = hmac.compare_digest(expected.encode(), given.encode())
             return identity if same else None
@@ -105,10 +115,6 @@ class Authenticator:
 def is_bcrypt(password: str) -> bool:
     """Tell whether a configured password is a bcrypt hash."""
     return password.startswith(BCRYPT_PREFIXES)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _digest(hashed: str, password: str) -> bytes:

@@ -39,30 +39,39 @@ class Permissions:
         """Whether deliveries matter to these rules, so that they cannot take the fast way."""
         return bool(self._subscribe_deny) or self._responses is not None
 
-    def may_publish(self, subject: bytes) -> bool:
-        """Tell whether a message may be published to `subject`."""
+    def allows(self, subject: bytes) -> bool:
+        """Tell whether the publish rules allow `subject`."""
         decision = self._decisions.get(subject)
         if decision is None:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
             decision = self._decisions[subject] = self._decide(subject)
-        return decision or self._is_expected_reply(subject)
+        return decision
+
+    def may_publish(self, subject: bytes) -> bool:
+        """Tell whether one message may be published to `subject`, as an answer perhaps."""
+        return self.allows(subject) or self._is_expected_reply(subject)
 
     def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
         """Tell whether `subject` may be subscribed to, with `queue` or b"" for none."""
         allow = self._subscribe_allow
         if allow is not None and not _grants(allow, subject, queue):
             return False
-        return not _grants(self._subscribe_deny, subject, queue)
+        return self.may_receive(subject, queue)
 
-    def may_receive(self, subject: bytes, reply: bytes) -> bool:
-        """Tell whether a message on `subject` may be delivered; note its reply if it is."""
-        for pattern, queue in self._subscribe_deny:
-            if not queue and subjects.matches(pattern, subject):
-                return False
-        if reply and self._responses is not None:
-            self._expect_reply(reply)
-        return True
+    def may_receive(self, subject: bytes, queue: bytes) -> bool:
+        """Tell whether a message on `subject` may be delivered to a subscription with `queue`."""
+        return not any(
+            subjects.matches(pattern, subject)
+            and (not denied_queue or subjects.matches(denied_queue, queue))
+            for pattern, denied_queue in self._subscribe_deny
+        )
+
+    def expect_reply(self, reply: bytes) -> None:
+        """Allow for an answer to a message that is being delivered."""
+        # Where two requests share a reply subject, asking uses it up: nats-server's way.
+        if self._responses is not None and not self.may_publish(reply):
+            self._note_reply(self._responses, reply)
 
     def _decide(self, subject: bytes) -> bool:
         if any(subjects.matches(pattern, subject) for pattern, _ in self._publish_deny):
@@ -70,12 +79,11 @@ class Permissions:
         allow = self._publish_allow
         return allow is None or any(subjects.matches(pattern, subject) for pattern, _ in allow)
 
-    def _expect_reply(self, reply: bytes) -> None:
-        assert self._responses is not None
+    def _note_reply(self, rules: config.ResponseRules, reply: bytes) -> None:
         if len(self._replies) >= DECISIONS_MAX:
             self._drop_stale_replies()
-        expires_ns = self._clock_ns() + int(self._responses.expires_s * 1e9)
-        self._replies[reply] = (self._responses.messages_max, expires_ns)
+        expires_ns = self._clock_ns() + int(rules.expires_s * 1e9)
+        self._replies[reply] = (rules.messages_max, expires_ns)
 
     def _drop_stale_replies(self) -> None:
         """Keep the memory of replies bounded: the expired ones first, else the oldest."""

@@ -52,6 +52,19 @@ class Subscription:
         """Whether each message has to be looked at before this subscription gets it."""
         return bool(self.messages_max) or self.session is None or self.session.needs_care
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has had as many messages as it asked for."""
+        return 0 < self.messages_max <= self.delivered
+
+    def accepts(self, publish: Op, publisher: Session | None) -> bool:
+        """Tell whether it takes messages of this run."""
+        # A route is remembered while a batch goes through it, in which this may have ended.
+        if self.is_spent:
+            return False
+        session = self.session
+        return session is None or session.may_receive(publish[1], self.queue, publisher)
+
 
 class Route:
     """The receivers of one subject, sorted by how they are served. Immutable."""

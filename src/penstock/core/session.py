@@ -13,7 +13,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
-from penstock.core.account import Account, message_count
+from penstock.core import trace
+from penstock.core.account import Account, message_count, single_messages
 from penstock.core.auth import Check, Identity
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"
-FLAGS = ("verbose", "pedantic", "echo", "headers", "no_responders")
+OPTION_TYPES: dict[str, type] = {
+    **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders"), bool),
+    **dict.fromkeys(("tls_required", "new_account"), bool),
+    **dict.fromkeys(("user", "pass", "auth_token", "nkey", "sig", "jwt", "account"), str),
+    **dict.fromkeys(("name", "lang", "version"), str),
+    "protocol": int,
+}
+"""The fields of a CONNECT that mean something, and what they have to be."""
+PROTOCOLS = (0, 1)
+ONLY_PONG = [(PONG,)]
 
 CLOSE_REASONS = {
     b"Unknown Protocol Operation": "Protocol Violation",
@@ -48,10 +58,12 @@ class Session:
         "connect_options",
         "echo",
         "headers",
+        "heard_ns",
         "identity",
         "in_bytes",
         "in_messages",
         "ip",
+        "is_connected",
         "is_dirty",
         "is_stuck",
         "kind",
@@ -90,17 +102,20 @@ class Session:
             _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
         )
         self.subscriptions: dict[bytes, Subscription] = {}
-        self.identity: Identity | None = None if broker.authenticator.required else Identity()
+        self.identity: Identity | None = None
         self.permissions: Permissions | None = None
+        self.is_connected = False
+        """Whether the peer has said CONNECT."""
         self.connect_options: dict[str, Any] = {}
+        """What it said there; a later CONNECT adds to the former."""
         self.check: Check | None = None
         self.closing: str | None = None
         """Why the connection is to be closed once the outbox is written."""
 
-        # What nats-server assumes of a client that has not said CONNECT.
-        self.verbose = self.pedantic = self.echo = True
-        self.headers = self.no_responders = False
+        self._set_flags()
         self._set_ways()
+        if broker.authenticator.stranger is not None:
+            self.permit(broker.authenticator.stranger)
 
         self.outbox: list[Any] = []
         self.outbox_bytes = 0
@@ -109,14 +124,23 @@ class Session:
 
         self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
         self.start_ns = self.last_activity_ns = broker.clock_ns()
+        self.heard_ns = 0
+        """When the peer last sent something of its own accord."""
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
         self._deferred: list[Op] = []
         self._owes_connect_info = False
+
+    def __str__(self) -> str:
+        return f"{self.ip}:{self.port} - cid:{self.client_id}"
 
     def receive(self, data: bytes | memoryview) -> None:
         """Do what the peer asks for in `data`."""
         self.last_activity_ns = self.broker.clock_ns()
         operations = self.parser.feed(data)
+        if operations != ONLY_PONG:
+            self.heard_ns = self.last_activity_ns
+        if self.broker.traces:
+            trace.received(self, operations)
         if self.check is not None:
             self._deferred += operations
         else:
@@ -129,10 +153,13 @@ class Session:
         self.out_messages += messages
         self.out_bytes += payload_bytes
         if not self.is_dirty:
-            self.is_dirty = True
-            self.broker.dirty.append(self)
+            self._mark_dirty()
         if self.outbox_bytes > self.congested_bytes and not self.is_stuck:
             self.broker.congested.append(self)
+
+    def _mark_dirty(self) -> None:
+        self.is_dirty = True
+        self.broker.dirty.append(self)
 
     def write(self, data: bytes) -> None:
         """Owe the peer a protocol line."""
@@ -147,10 +174,15 @@ class Session:
         if text:
             self.report(text)
         self.closing = reason
+        if not self.is_dirty:
+            self._mark_dirty()
 
     def ping(self) -> None:
-        """Ask the peer whether it is still there; too many unanswered pings end it."""
-        if self.pings_unanswered >= self.broker.config.limits.ping_max:
+        """Ask a silent peer whether it is still there; too many unanswered pings end it."""
+        limits = self.broker.config.limits
+        if self.broker.clock_ns() - self.heard_ns < limits.ping_interval_s * 1e9:
+            return
+        if self.pings_unanswered >= limits.ping_max:
             self.broker.stale_connections += 1
             self.fail("Stale Connection", "Stale Connection")
             return
@@ -158,16 +190,16 @@ class Session:
         self.ping_sent_ns = self.broker.clock_ns()
         self.write(b"PING\r\n")
 
-    def may_receive(self, publish: Op, publisher: Session | None) -> bool:
+    def may_receive(self, subject: bytes, queue: bytes, publisher: Session | None) -> bool:
         """Tell whether a message may go to this session: echo, and what it is denied."""
         if publisher is self and not self.echo:
             return False
-        return self.permissions is None or self.permissions.may_receive(publish[1], publish[2])
+        return self.permissions is None or self.permissions.may_receive(subject, queue)
 
     def remove_subscription(self, subscription: Subscription) -> None:
         """End a subscription."""
-        if self.subscriptions.pop(subscription.sid, None) is not None:
-            self.account.routes.remove(subscription)
+        del self.subscriptions[subscription.sid]
+        self.account.routes.remove(subscription)
 
     def finish_check(self, succeeded: bool) -> None:
         """Go on after a slow password check was made elsewhere."""
@@ -189,7 +221,8 @@ class Session:
             if publishes:
                 self._publish(publishes)
                 publishes = []
-            self._dispatch(operation)
+            if self.closing is None:
+                self._dispatch(operation)
             if self.closing is not None:
                 return
             if self.check is not None:
@@ -210,11 +243,14 @@ class Session:
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
+        is_plain = self.publishes_plainly
         for publish in publishes:
             count = message_count(publish)
             self.in_messages += count
             self.in_bytes += len(publish[5]) - 2 * count
-        if self.publishes_plainly:
+            if publish[2].startswith(RESERVED_REPLIES):
+                is_plain = False
+        if is_plain:
             self.account.publish(publishes, self)
         elif self.identity is None:
             self._refuse()
@@ -222,30 +258,45 @@ class Session:
             self._publish_carefully(publishes)
 
     def _publish_carefully(self, publishes: list[Op]) -> None:
+        """Publish what there is nothing to say about together, the rest message by message."""
+        plain: list[Op] = []
         for publish in publishes:
-            _, subject, reply, header_bytes, _, _ = publish
-            if header_bytes and not self.headers:
+            is_understood = self.headers or not publish[3]
+            if is_understood and not self._calls_for_answer(publish):
+                plain.append(publish)
+                continue
+            self.account.publish(plain, self)
+            plain = []
+            if not is_understood:
                 self.fail("", "Protocol Violation")
                 return
-            if self.pedantic and not subjects.is_valid_literal(subject):
-                self.report("Invalid Publish Subject")
-                continue
-            if self._is_violation(subject, reply):
-                continue
-            if self.verbose:
-                self.write(b"+OK\r\n" * message_count(publish))
-            self.account.publish([publish], self)
+            for message in single_messages(publish):
+                self._publish_one(message)
+        self.account.publish(plain, self)
 
-    def _is_violation(self, subject: bytes, reply: bytes) -> bool:
-        if self.permissions is None:
-            return False
-        if not self.permissions.may_publish(subject):
-            self._violation(f'Publish to "{subject.decode(errors="replace")}"')
-            return True
-        if reply.startswith(RESERVED_REPLIES):
-            self._violation(f'Publish with Reply of "{reply.decode(errors="replace")}"')
-            return True
-        return False
+    def _calls_for_answer(self, publish: Op) -> bool:
+        """Tell whether the publisher is owed a word about each message of a run."""
+        _, subject, reply, *_ = publish
+        return (
+            self.verbose
+            or (self.pedantic and not subjects.is_valid_literal(subject))
+            or (self.permissions is not None and not self.permissions.allows(subject))
+            or reply.startswith(RESERVED_REPLIES)
+        )
+
+    def _publish_one(self, message: Op) -> None:
+        _, subject, reply, *_ = message
+        if self.pedantic and not subjects.is_valid_literal(subject):
+            # Said, and sent on all the same.
+            self.report("Invalid Publish Subject")
+        if self.permissions is not None and not self.permissions.may_publish(subject):
+            self._violation(f"Publish to {quoted(subject)}")
+        elif reply.startswith(RESERVED_REPLIES):
+            self._violation(f"Publish with Reply of {quoted(reply)}")
+        else:
+            if self.verbose:
+                self.write(b"+OK\r\n")
+            self.account.publish([message], self)
 
     def _violation(self, what: str) -> None:
         self.broker.violation(self, what)
@@ -256,32 +307,44 @@ class Session:
         if options is None:
             self.fail("", "Protocol Violation")
             return
-        self.connect_options = options
-        self.verbose, self.pedantic, self.echo = (
-            options.get(flag, default)
-            for flag, default in (("verbose", False), ("pedantic", False), ("echo", True))
-        )
-        self.headers = options.get("headers", False)
-        self.no_responders = options.get("no_responders", False)
-        if options.get("protocol", 0) not in (0, 1):
+        if self.is_connected:
+            # As nats-server does, since another user may live in another account.
+            for subscription in tuple(self.subscriptions.values()):
+                self.remove_subscription(subscription)
+        else:
+            # An estimate to begin with: this answers our INFO.
+            self.round_trip_ns = self.broker.clock_ns() - self.start_ns
+        self.is_connected = True
+        self.connect_options |= options
+        self._set_flags()
+        verdict = self.broker.authenticator.identify(self.connect_options)
+        if isinstance(verdict, Check):
+            self.check = verdict
+        else:
+            self._identified(verdict)
+
+    def _identified(self, identity: Identity | None) -> None:
+        options = self.connect_options
+        if identity is None or options.get("account") or options.get("new_account"):
+            self._refuse()
+        elif options.get("protocol", 0) not in PROTOCOLS:
             self.fail("invalid client protocol", "Protocol Violation")
         elif self.no_responders and not self.headers:
             self.fail("no responders requires headers support", "No Responders Requires Headers")
         else:
-            verdict = self.broker.authenticator.identify(options)
-            if isinstance(verdict, Check):
-                self.check = verdict
-            else:
-                self._identified(verdict)
+            self.permit(identity)
+            self._owes_connect_info |= options.get("protocol") == 1
+            if self.verbose:
+                self.write(b"+OK\r\n")
 
-    def _identified(self, identity: Identity | None) -> None:
-        if identity is None:
-            self._refuse()
-            return
-        self.permit(identity)
-        self._owes_connect_info = self.connect_options.get("protocol", 0) == 1
-        if self.verbose:
-            self.write(b"+OK\r\n")
+    def _set_flags(self) -> None:
+        """Note how the peer wants to be spoken to; the defaults are those of nats-server."""
+        options = self.connect_options
+        self.verbose = options.get("verbose", True)
+        self.pedantic = options.get("pedantic", True)
+        self.echo = options.get("echo", True)
+        self.headers = options.get("headers", False)
+        self.no_responders = options.get("no_responders", False)
 
     def permit(self, identity: Identity) -> None:
         """Take on what a user may do, and end the subscriptions it may not have."""
@@ -325,10 +388,8 @@ class Session:
         """Tell whether a subscription is permitted, and the peer if it is not."""
         if self.permissions is None or self.permissions.may_subscribe(subject, queue):
             return True
-        what = f'Subscription to "{subject.decode(errors="replace")}"'
-        self._violation(
-            what + (f' using queue "{queue.decode(errors="replace")}"' if queue else "")
-        )
+        using = f" using queue {quoted(queue)}" if queue else ""
+        self._violation(f"Subscription to {quoted(subject)}{using}")
         return False
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
@@ -383,14 +444,26 @@ HANDLERS = {
 }
 
 
+def quoted(name: bytes) -> str:
+    """Return a subject or queue as nats-server quotes it."""
+    return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'
+
+
 def _connect_options(text: bytes) -> dict[str, Any] | None:
     """Return the options of a CONNECT, or None if they are not what they must be."""
     try:
-        options = json.loads(text)
-    except ValueError:
+        given = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(options, dict):
-        return None
-    if any(not isinstance(options.get(flag, False), bool) for flag in FLAGS):
-        return None
+    if not isinstance(given, dict):
+        return {} if given is None else None
+    # Go reads names in any case, and takes null for a field that is not there.
+    options = {name.lower(): value for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if name in OPTION_TYPES and type(value) is not OPTION_TYPES[name]:
+            return None
     return options
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

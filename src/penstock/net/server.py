@@ -29,8 +29,6 @@ from penstock.version import NATS_VERSION, VERSION
 log = logging.getLogger("penstock")
 
 BACKLOG = 4096
-FIRST_PING_S = (1.0, 2.0)
-"""The first ping comes early, at a random moment, to learn the round trip time."""
 
 
 class Server:
@@ -160,7 +158,7 @@ class Server:
         session = self.broker.open(ip, port)
         connection = self.reactor.add(sock, session)
         limits = self.config.limits
-        connection.start_pings(min(random.uniform(*FIRST_PING_S), limits.ping_interval_s))
+        connection.start_pings(limits.ping_interval_s)
         if self.broker.authenticator.required:
             self.reactor.loop.call_later(limits.auth_timeout_s, self._check_identified, connection)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import sys
@@ -114,10 +115,12 @@ def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
             outcomes(compiled, data)
         for broken in publishes:
             pieces(compiled, broken)
+        gc.collect()
         return sys.getallocatedblocks()
 
     use_everything()
     before = use_everything()
-    after = max(use_everything() for _ in range(5))
+    after = [use_everything() for _ in range(5)]
 
-    assert after - before < len(inputs)
+    # One lost object for each input would be hundreds; a cache of Python's own is a few.
+    assert min(after) - before < 50

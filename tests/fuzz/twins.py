@@ -10,7 +10,7 @@ from types import ModuleType
 
 from penstock import wire
 
-CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.*"))
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("[!.]*"))
 
 LIMITS = [(1024 * 1024, 4096), (4, 12), (0, 0)]
 """Payload and control line: what a server has, and what makes small inputs hit the bounds."""

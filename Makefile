@@ -34,6 +34,9 @@ types: setup
 bench-core: setup
 	$(BIN)/python -m benchmarks.core
 
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.sanitized --seconds 60
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache benchmarks/bin
 	find src -name '*.so' -delete

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import loads, report
+from benchmarks.machine import Usage
 from benchmarks.report import OURS, PURE, THEIRS, Row
 from benchmarks.servers import HOST, Program, Server, ServerError, describe, find_command
 from benchmarks.shapes import SHAPES, Shape
@@ -51,7 +52,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.core", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer messages, one round")
     parser.add_argument("--only", metavar="SUBSTRING", default="", help="shapes with this in them")
-    parser.add_argument("--rounds", type=int, metavar="N", help="best of N (3, or 1 if quick)")
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="rounds of each shape (3, or 1 if quick)"
+    )
     parser.add_argument("--pure", action="store_true", help="measure the pure-Python twin too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument("--ours", default="penstock serve", help="the server to measure")
@@ -102,7 +105,7 @@ def _measure_shape(programs: list[Program], rows: list[Row], options: argparse.N
                 servers.append(stack.enter_context(Server(program)))
             except ServerError as error:
                 _note_failure(program.name, error, rows)
-        for _ in range(options.rounds):
+        for _ in range(options.rounds * rows[0].shape.turns):
             for server in servers:
                 # A server that lost messages once has failed: more rounds cannot mend it.
                 if server.program.name not in rows[0].failures:
@@ -113,14 +116,18 @@ def _measure_shape(programs: list[Program], rows: list[Row], options: argparse.N
 def _measure(server: Server, rows: list[Row], *, quick: bool) -> None:
     """Run one load on one server, and note its figures or its failure in every row."""
     name = server.program.name
+    start = Usage.now(server.cpu_s())
     try:
         figures = _figures(server, rows[0].shape, quick=quick)
     except loads.LoadError as error:
         _note_failure(name, error, rows)
         return
+    others_share = Usage.now(server.cpu_s()).others_share_since(start)
     for row in rows:
         row.rounds.setdefault(name, []).append(figures[row.goal.figure])
-    _say(f"    {name}: " + ", ".join(f"{figures[r.goal.figure]:,.0f} {r.goal.unit}" for r in rows))
+        row.others.append(others_share)
+    values = ", ".join(f"{figures[row.goal.figure]:,.0f} {row.goal.unit}" for row in rows)
+    _say(f"    {name}: {values} (others {others_share:.0%})")
 
 
 def _note_failure(name: str, error: Exception, rows: list[Row]) -> None:

@@ -1,18 +1,20 @@
 """What was measured, as a table for people and as JSON for programs."""
 
-import os
-import platform
 import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.shapes import Goal, Shape
 
 OURS, THEIRS, PURE = "ours", "theirs", "pure"
+OTHERS_SHARE_MAX = 0.1
+"""How much of the machine may go to other processes before a row is called noisy."""
 
 
 @dataclass
@@ -23,28 +25,37 @@ class Row:
     goal: Goal
     rounds: dict[str, list[float]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    others: list[float] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return f"{self.shape.name}: {self.goal.label}" if self.goal.label else self.shape.name
 
-    def best(self, server: str) -> float | None:
-        """Return the best round; of memory the last, for it grows until it has settled."""
+    def value(self, server: str) -> float | None:
+        """Return the best rate, the median time, or the last memory, which grows to settle."""
         values = self.rounds.get(server)
         if not values or server in self.failures:
             return None
         if self.goal.unit == "MB":
             return values[-1]
-        return max(values) if self.goal.more_is_better else min(values)
+        return max(values) if self.goal.more_is_better else median(values)
+
+    def others_share(self) -> float:
+        """Return how much of the machine other processes took, in the average run."""
+        return mean(self.others) if self.others else 0.0
+
+    def is_noisy(self) -> bool:
+        """Tell whether a comparison of speed is in doubt. Memory does not mind company."""
+        return self.goal.unit != "MB" and self.others_share() > OTHERS_SHARE_MAX
 
     def ratio(self, server: str = OURS) -> float | None:
         """Return the figure of `server` divided by nats-server's."""
-        value, theirs = self.best(server), self.best(THEIRS)
+        value, theirs = self.value(server), self.value(THEIRS)
         return value / theirs if value and theirs else None
 
     def is_met(self) -> bool | None:
         """Tell whether our figure keeps the goal; None if it could not be compared."""
-        value = self.best(OURS) if self.goal.absolute else self.ratio()
+        value = self.value(OURS) if self.goal.absolute else self.ratio()
         if value is None:
             return False if OURS in self.failures else None
         return value >= self.goal.bound if self.goal.more_is_better else value <= self.goal.bound
@@ -54,10 +65,12 @@ class Row:
         return {
             "shape": self.name,
             "unit": self.goal.unit,
-            "best": {server: self.best(server) for server in self.rounds},
+            "value": {server: self.value(server) for server in self.rounds},
             "ratio": self.ratio(),
             "goal": str(self.goal),
             "met": self.is_met(),
+            "noisy": self.is_noisy(),
+            "others_share": self.others_share(),
             "rounds": self.rounds,
             "failures": self.failures,
         }
@@ -65,20 +78,16 @@ class Row:
 
 def header(programs: dict[str, tuple[str, ...]], varz: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return what the figures depend on: the machine, and which servers ran."""
-    machine = (
-        f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}"
-    )
     servers = {
         name: f"{_identity(varz[name])}, `{shlex.join([Path(command[0]).name, *command[1:]])}`"
         for name, command in programs.items()
     }
-    return {"date": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine, **servers}
+    return {"date": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine.describe(), **servers}
 
 
 def table(rows: Iterable[Row], *, with_pure: bool) -> str:
     """Return the rows as a Markdown table whose columns line up."""
-    titles = ["shape", "ours", "theirs", "ratio", "goal", "met"]
+    titles = ["shape", "ours", "theirs", "ratio", "goal", "met", "others"]
     lines = [_cells(row, with_pure=with_pure) for row in rows]
     if with_pure:
         titles += ["pure", "pure ratio"]
@@ -91,13 +100,17 @@ def summary(rows: Iterable[Row]) -> str:
     """Return how many goals were met, and every failure in full."""
     rows = list(rows)
     compared = [row for row in rows if row.is_met() is not None]
-    met = sum(row.is_met() is True for row in compared)
+    met = sum(row.is_met() is True and not row.is_noisy() for row in compared)
+    in_doubt = sum(row.is_noisy() for row in compared)
     failures = {
         f"FAILED {row.shape.name}, {server}: {reason}"
         for row in rows
         for server, reason in row.failures.items()
     }
-    return "\n".join([f"{met} of {len(compared)} goals met", *sorted(failures)])
+    lines = [f"{met} of {len(compared)} goals met", *sorted(failures)]
+    if in_doubt:
+        lines[0] += f", {in_doubt} more in doubt (?): the machine was busy, measure them again"
+    return "\n".join(lines)
 
 
 def _cells(row: Row, *, with_pure: bool) -> list[str]:
@@ -107,7 +120,8 @@ def _cells(row: Row, *, with_pure: bool) -> list[str]:
         _figure(row, THEIRS),
         _ratio(row.ratio()),
         str(row.goal),
-        {True: "yes", False: "NO", None: "-"}[row.is_met()],
+        {True: "yes", False: "NO", None: "-"}[row.is_met()] + ("?" if row.is_noisy() else ""),
+        f"{row.others_share():.0%}",
     ]
     return [*cells, _figure(row, PURE), _ratio(row.ratio(PURE))] if with_pure else cells
 
@@ -115,7 +129,7 @@ def _cells(row: Row, *, with_pure: bool) -> list[str]:
 def _figure(row: Row, server: str) -> str:
     if server in row.failures:
         return "FAILED"
-    value = row.best(server)
+    value = row.value(server)
     if value is None:
         return "-"
     if row.goal.unit != "msgs/s":
@@ -129,13 +143,6 @@ def _ratio(value: float | None) -> str:
 
 def _line(cells: list[str], widths: list[int]) -> str:
     return "| " + " | ".join(map(str.ljust, cells, widths)) + " |"
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def _identity(varz: dict[str, Any]) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks.machine import process_cpu_s
+
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 10
 STOP_SECONDS_MAX = 3
@@ -73,6 +75,10 @@ class Server:
     def resident_mb(self) -> float:
         """Return the memory that the process, with any children, has resident."""
         return sum(_resident_kb(pid) for pid in _family(self._process.pid)) / 1024
+
+    def cpu_s(self) -> float:
+        """Return the processor time that the process, with any children, has used."""
+        return sum(process_cpu_s(pid) for pid in _family(self._process.pid))
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX

@@ -10,7 +10,7 @@ arrives meanwhile collects for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from penstock.jetstream.store import Work
@@ -38,6 +38,12 @@ class Commit:
         """Whether there is anything to wait for; memory streams have nothing."""
         return any(work is not None for _, work in self._items)
 
+    def release(self) -> list[Work]:
+        """Let the answers go before the sync, and return it: somebody has to make it later."""
+        for item, _ in self._items:
+            item.end_commit()
+        return [work for _, work in self._items if work is not None]
+
     def run(self) -> None:
         """Wait for the disk. An error is kept for the stream it belongs to."""
         for index, (_, work) in enumerate(self._items):
@@ -54,3 +60,19 @@ class Commit:
                 work.finish(self._errors.get(index))
         for item, _ in self._items:
             item.end_commit()
+
+
+class OneOff:
+    """A piece of work that belongs to no stream any more, and what to do when it is done."""
+
+    def __init__(self, work: Work, done: Callable[[], None]) -> None:
+        self._work = work
+        self._done = done
+
+    def begin_commit(self) -> Work | None:
+        """Have it done."""
+        return self._work
+
+    def end_commit(self) -> None:
+        """Say that it is done."""
+        self._done()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from penstock import headers
 from penstock.version import NATS_VERSION
 
 API_LEVEL = 0
@@ -37,6 +38,12 @@ STREAM_SOURCE = {
     "external": {"api": "string", "deliver": "string"},
     "consumer": {"name": "string", "deliver_subject": "string"},
 }
+
+
+def is_api_level_known(header: bytes) -> bool:
+    """Tell whether this server is new enough for a request with these headers."""
+    level = headers.get(header, b"Nats-Required-Api-Level")
+    return not level or (level.isdigit() and int(level) <= API_LEVEL)
 
 
 def option(

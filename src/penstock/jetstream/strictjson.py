@@ -54,8 +54,14 @@ class _Fraction(str):
     """A number with a fraction or an exponent, as it was written: no field takes one."""
 
 
-def decode(request: bytes, fields: Fields, type_name: str) -> dict[str, Any]:
-    """Return the fields of a request that are there and not null; an empty one has none."""
+def decode(
+    request: bytes, fields: Fields, type_name: str, *, strict: bool = True
+) -> dict[str, Any]:
+    """
+    Return the fields of a request that are there and not null; an empty one has none.
+
+    Without `strict`, fields that nobody knows are passed over.
+    """
     text = request.decode(errors="replace")
     values: dict[str, Any] = {}
     # Go's decoder goes on after the first value, and so do we.
@@ -64,6 +70,8 @@ def decode(request: bytes, fields: Fields, type_name: str) -> dict[str, Any]:
             continue
         if not isinstance(value, dict):
             raise _mismatch(value, f"Go value of type server.{type_name}")
+        if not strict:
+            value = {key: item for key, item in value.items() if key.lower() in fields}
         values |= _object(value, fields, type_name)
     return values
 

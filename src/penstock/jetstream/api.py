@@ -1,0 +1,194 @@
+"""
+`$JS.API.>`: from a request to the call it asks for, and back to an answer.
+
+A call is a row of a table: what its answers are called, how many names follow
+in the subject, and a function that takes the request and returns the answer's
+fields. It raises JetStreamError, which becomes the answer too. An answer that
+promises durability is returned as `Deferred` and leaves with the commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.account import payloads
+from penstock.errors import JetStreamError
+from penstock.jetstream import directget, errorcodes, strictjson
+from penstock.jetstream.model import is_api_level_known
+from penstock.jetstream.publish import error_document
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+    from penstock.jetstream.engine import Engine
+    from penstock.jetstream.stream import Stream
+
+PREFIX = b"$JS.API."
+DIRECT_GET = b"DIRECT.GET."
+MESSAGE_NEXT = b"CONSUMER.MSG.NEXT."
+TYPE = "io.nats.jetstream.api.v1.{}_response"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One API request."""
+
+    engine: Engine
+    names: tuple[str, ...]
+    """What follows in the subject: mostly the stream, and the consumer."""
+    body: bytes
+    header: bytes
+    reply: bytes
+    publisher: Session | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked for in particular."""
+        return self.body.strip() in (b"", b"{}")
+
+    def stream(self) -> Stream:
+        """Return the stream that the subject names."""
+        return self.engine.find(self.names[0])
+
+    def decode(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
+        """Return the fields of the body."""
+        try:
+            return strictjson.decode(self.body, fields, type_name)
+        except strictjson.InvalidJson as error:
+            raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
+
+    def decode_options(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
+        """Return the fields of a body that may as well be empty, or anything that is no JSON."""
+        if strictjson.is_object_or_array(self.body):
+            return self.decode(fields, type_name)
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """An answer that leaves once what a stream has stored and removed so far is safe."""
+
+    stream: Stream
+    document: Mapping[str, Any]
+
+
+Answer = Mapping[str, Any] | Deferred | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One row of the API."""
+
+    kind: str
+    """What its answers are called: `io.nats.jetstream.api.v1.<kind>_response`."""
+    names: int
+    """How many names follow in the subject; -1 for one or more."""
+    run: Callable[[Request], Answer]
+    """None is no answer, for now: the call has arranged for one."""
+    on_error: Mapping[str, Any] | None = None
+    """Fields that an error has beside itself."""
+
+
+class Api:
+    """Answers the API requests of one account."""
+
+    def __init__(self, engine: Engine, calls: Mapping[tuple[str, ...], Call]) -> None:
+        self._engine = engine
+        self._calls = calls
+        self.total = 0
+        self.errors = 0
+
+    def open(self) -> None:
+        """Start to listen."""
+        account, domain = self._engine.account, self._engine.domain
+        account.listen(PREFIX + b">", lambda batch, who: self._on_batch(batch, who, len(PREFIX)))
+        if domain:
+            prefix = f"$JS.{domain}.API.".encode()
+            account.listen(
+                prefix + b">", lambda batch, who: self._on_batch(batch, who, len(prefix))
+            )
+
+    def _on_batch(self, batch: list[Op], publisher: Session | None, skip: int) -> None:
+        for publish in batch:
+            name = publish[1][skip:]
+            if name.startswith(DIRECT_GET):
+                self._direct_get(publish, name[len(DIRECT_GET) :], publisher)
+            elif name.startswith(MESSAGE_NEXT):
+                self._next(publish, name[len(MESSAGE_NEXT) :], publisher)
+            else:
+                self._on_request(publish, name.decode(errors="replace").split("."), publisher)
+
+    def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> None:
+        stream_name, _, subject = name.partition(b".")
+        stream = self._engine.streams.get(stream_name.decode(errors="replace"))
+        if stream is None or not stream.config.allow_direct:
+            self._engine.account.answer_no_responders([publish], publisher)
+        elif publish[2]:
+            directget.answer(stream, publish, subject)
+
+    def _next(self, publish: Op, name: bytes, publisher: Session | None) -> None:
+        stream, _, consumer_name = name.decode(errors="replace").partition(".")
+        consumer = self._engine.consumer(stream, consumer_name)
+        if consumer is None:
+            self._engine.account.answer_no_responders([publish], publisher)
+        else:
+            consumer.on_next(publish, publisher)
+
+    def _on_request(self, publish: Op, tokens: list[str], publisher: Session | None) -> None:
+        """Find the call that a subject stands for; nats-server says nothing if there is none."""
+        for length in (3, 2, 1):
+            call = self._calls.get(tuple(tokens[:length]))
+            names = tokens[length:]
+            if call is not None and (call.names == len(names) or (call.names < 0 and names)):
+                for message in payloads(publish):
+                    self._run(call, publish, tuple(names), message, publisher)
+                return
+
+    def _run(
+        self,
+        call: Call,
+        publish: Op,
+        names: tuple[str, ...],
+        message: bytes,
+        publisher: Session | None,
+    ) -> None:
+        header_bytes = publish[3]
+        request = Request(
+            engine=self._engine,
+            names=names,
+            body=message[header_bytes:-2],
+            header=message[:header_bytes],
+            reply=publish[2],
+            publisher=publisher,
+        )
+        self.total += 1
+        try:
+            if not is_api_level_known(request.header):
+                raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
+            answer = call.run(request)
+        except JetStreamError as error:
+            self.errors += 1
+            answer = {"error": error_document(error)} | dict(call.on_error or {})
+        if answer is not None:
+            self.answer(call.kind, request.reply, answer)
+
+    def answer(self, kind: str, reply: bytes, answer: Mapping[str, Any] | Deferred) -> None:
+        """Send an answer, at once or when it is true."""
+        if not reply:
+            return
+        if isinstance(answer, Deferred):
+            stream = answer.stream
+            stream.owe([encode_answer(kind, reply, answer.document)])
+            self._engine.touch(stream)
+        else:
+            self._engine.account.publish([encode_answer(kind, reply, answer)], None)
+
+
+def encode_answer(kind: str, reply: bytes, document: Mapping[str, Any]) -> Op:
+    """Return the message that answers a request."""
+    typed = {"type": TYPE.format(kind)} | dict(document)
+    data = json.dumps(typed, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return (PUB, reply, b"", 0, len(data), data + CRLF)

@@ -1,0 +1,304 @@
+"""
+JetStream in one account: its streams, and everything that happens by itself.
+
+The engine has no socket, no thread and no clock of its own. It listens in its
+account, answers through it, and is driven from outside:
+
+    engine.begin_commit()               after each tick: what is to be made durable, see `commit`
+    engine.timers.next_deadline_ns()    when something is due without any message
+    engine.timers.run(now_ns)           do it
+
+For a consumer the engine is where time comes from (`clock_ns`, `timers.at`), how
+messages leave (`account.publish`, `account.deliver_as`), where interest is asked
+for (`account.has_interest`) and watched (`account.routes.watch`), and whom to
+tell of changes that are not safe yet (`touch`). Acks, flow control and pull
+requests come to it through `Consumer.on_acks`, `on_flow_control` and `on_next`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.core.account import Account
+from penstock.errors import ApiError, JetStreamError, StoreError
+from penstock.jetstream import errorcodes, rules
+from penstock.jetstream.advisories import Advisories
+from penstock.jetstream.api import Api
+from penstock.jetstream.commit import Commit, Durable
+from penstock.jetstream.memstore import open_memory_store
+from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.store import Store, Work
+from penstock.jetstream.stream import Consumer, Stream
+from penstock.jetstream.streamapi import CALLS
+from penstock.jetstream.streamfiles import Burial, StreamFiles
+from penstock.jetstream.timers import Timers
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.config import JetStreamConfig
+    from penstock.core.session import Session
+
+log = logging.getLogger("penstock")
+
+RETRY_NS = 1_000_000_000
+"""How long after a failure of the disk it is tried again."""
+NAME_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class Engine:
+    """The streams of one account."""
+
+    def __init__(
+        self,
+        account: Account,
+        config: JetStreamConfig,
+        *,
+        server_name: str,
+        clock_ns: Callable[[], int],
+        random: Callable[[], float],
+        files: StreamFiles,
+    ) -> None:
+        self.account = account
+        self.config = config
+        self.server_name = server_name
+        self.domain = config.domain or ""
+        self.clock_ns = clock_ns
+        self.files = files
+        self.timers = Timers()
+        self.streams: dict[str, Stream] = {}
+        self.dirty: dict[Durable, None] = {}
+        """What has changes that no commit has covered yet, in order."""
+        self.advisories = Advisories(self)
+        self.api = Api(self, CALLS)
+        self._random = random
+
+    def open(self) -> None:
+        """Bring back the streams on disk and start to listen."""
+        self.files.prepare()
+        for name in self.files.names():
+            self._recover(name)
+        self.api.open()
+        self.account.listen(b"$JS.ACK.>", self._on_acks)
+        self.account.listen(b"$JS.FC.>", self._on_flow_control)
+
+    def close(self) -> None:
+        """Make everything durable and let go of it. Blocks; no commit may be under way."""
+        for stream in self.streams.values():
+            stream.close()
+        self.streams.clear()
+
+    def new_id(self, length: int = 22) -> str:
+        """Return a random name: 22 characters for an event, 8 for an ephemeral consumer."""
+        return "".join(NAME_CHARACTERS[int(self._random() * 62)] for _ in range(length))
+
+    # Commits.
+
+    def touch(self, item: Durable) -> None:
+        """Say that something has changes which are to be made durable."""
+        self.dirty[item] = None
+
+    def begin_commit(self) -> Commit | None:
+        """Begin to make all changes so far durable, if there are any."""
+        if not self.dirty:
+            return None
+        items, self.dirty = self.dirty, {}
+        return Commit(items)
+
+    def visible_sequence(self, store: Store) -> int:
+        """Return up to where consumers may look: to what is safe, or is as safe as was asked."""
+        return store.durable_sequence if self.config.sync == "always" else store.last_sequence
+
+    def failed(self, stream: Stream) -> None:
+        """Try a stream again after a while: the disk may be well by then."""
+        self.timers.at(self.clock_ns() + RETRY_NS, lambda now_ns: self._retry(stream))
+
+    def _retry(self, stream: Stream) -> None:
+        if self.streams.get(stream.name) is stream:
+            self.touch(stream)
+
+    def failures(self) -> dict[str, str]:
+        """Return the streams that can not store at the moment, and why."""
+        return {
+            stream.name: stream.store.failure
+            for stream in self.streams.values()
+            if stream.store.failure is not None
+        }
+
+    def maintain(self) -> Work | None:
+        """Return the next piece of housekeeping that some store wants done."""
+        for stream in self.streams.values():
+            work = stream.store.maintain()
+            if work is not None:
+                return work
+        return None
+
+    # Streams.
+
+    def find(self, name: str) -> Stream:
+        """Return a stream, or raise the error that says it is not there."""
+        stream = self.streams.get(name)
+        if stream is None:
+            raise JetStreamError(errorcodes.STREAM_NOT_FOUND)
+        return stream
+
+    def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
+        """Make a stream, or return the one that is there and is the same."""
+        config = rules.checked_create(config, pedantic=pedantic)
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if existing.config != config:
+                raise JetStreamError(errorcodes.STREAM_NAME_EXIST)
+            return existing
+        self._check_new(config)
+        stream = Stream(self, config, created_ns=self.clock_ns(), store=self._new_store(config))
+        if config.first_seq > 1:
+            stream.purge(b">", before=config.first_seq)
+        self.streams[config.name] = stream
+        stream.open()
+        self.advisories.stream_action(config.name, "create")
+        return stream
+
+    def update_stream(
+        self, stream: Stream, config: StreamConfig, *, pedantic: bool = False
+    ) -> None:
+        """Change a stream's configuration."""
+        config = rules.checked_update(stream.config, config, pedantic=pedantic)
+        self._check_overlap(config)
+        self._check_reservation(config, stream)
+        if config.storage == "file":
+            self._write(config, stream.created_ns, errorcodes.STREAM_UPDATE)
+        stream.update(config)
+        self.advisories.stream_action(config.name, "modify")
+
+    def delete_stream(self, stream: Stream) -> Burial | None:
+        """Take a stream away; return what makes that durable, if it has to be."""
+        del self.streams[stream.name]
+        for consumer in tuple(stream.consumers.values()):
+            consumer.delete()
+        self.dirty.pop(stream, None)
+        stream.close()
+        self.advisories.stream_action(stream.name, "delete")
+        return self.files.bury(stream.name) if stream.config.storage == "file" else None
+
+    def _new_store(self, config: StreamConfig) -> Store:
+        if config.storage == "memory":
+            return open_memory_store()
+        self._write(config, self.clock_ns(), errorcodes.STREAM_CREATE)
+        try:
+            return self.files.open_store(config)[0]
+        except (OSError, StoreError) as error:
+            raise JetStreamError(errorcodes.STREAM_CREATE, err=str(error)) from error
+
+    def _write(self, config: StreamConfig, created_ns: int, code: ApiError) -> None:
+        try:
+            self.files.write(config, created_ns)
+        except OSError as error:
+            raise JetStreamError(code, err=f"can not write: {error}") from error
+
+    def _recover(self, name: str) -> None:
+        """Bring back one stream; one that can not be read does not keep the others away."""
+        try:
+            config, created_ns = self.files.read(name)
+            store, notes = self.files.open_store(config)
+        except (OSError, StoreError) as error:
+            log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, error)
+            return
+        stream = Stream(self, config, created_ns=created_ns, store=store)
+        self.streams[name] = stream
+        stream.open()
+        for note in notes:
+            log.warning("Stream '%s > %s': %s", self.account.name, name, note)
+        log.info(
+            "  Restored %s messages for stream '%s > %s'", store.messages, self.account.name, name
+        )
+
+    # Limits.
+
+    def _check_new(self, config: StreamConfig) -> None:
+        self._check_overlap(config)
+        self._check_reservation(config, None)
+
+    def _check_overlap(self, config: StreamConfig) -> None:
+        for other in self.streams.values():
+            if other.name != config.name and rules.overlap(config, other.config):
+                raise JetStreamError(errorcodes.STREAM_SUBJECT_OVERLAP)
+
+    def _check_reservation(self, config: StreamConfig, existing: Stream | None) -> None:
+        """See that the room streams may take together is there."""
+        limit = self._limit(config.storage)
+        reserved = self.reserved_bytes(config.storage)
+        if existing is not None:
+            reserved -= max(existing.config.max_bytes, 0)
+        if limit is not None and reserved + max(config.max_bytes, 1) > limit:
+            raise JetStreamError(_out_of(config.storage))
+
+    def reserved_bytes(self, storage: str) -> int:
+        """Return what streams with a bound may take together."""
+        return sum(max(each.config.max_bytes, 0) for each in self._stored_in(storage))
+
+    def used_bytes(self, storage: str) -> int:
+        """Return what streams take together."""
+        return sum(each.store.size_bytes for each in self._stored_in(storage))
+
+    def has_storage_limit(self, storage: str) -> bool:
+        """Tell whether each message has to be checked against what is left."""
+        return self._limit(storage) is not None
+
+    def check_room(self, storage: str, size: int) -> None:
+        """See that there is room for so many bytes more."""
+        limit = self._limit(storage)
+        if limit is not None and self.used_bytes(storage) + size > limit:
+            raise JetStreamError(errorcodes.INSUFFICIENT_RESOURCES)
+
+    def _limit(self, storage: str) -> int | None:
+        is_memory = storage == "memory"
+        return self.config.max_memory_bytes if is_memory else self.config.max_storage_bytes
+
+    def _stored_in(self, storage: str) -> list[Stream]:
+        return [each for each in self.streams.values() if each.config.storage == storage]
+
+    # What clients send to consumers.
+
+    def consumer(self, stream: str, name: str) -> Consumer | None:
+        """Return a consumer by the names of its stream and its own."""
+        found = self.streams.get(stream)
+        return found.consumers.get(name) if found is not None else None
+
+    def _on_acks(self, batch: list[Op], publisher: Session | None) -> None:
+        """Hand acks to their consumers, those for the same one together."""
+        prefix = b" "
+        consumer: Consumer | None = None
+        group: list[Op] = []
+        for publish in batch:
+            if not publish[1].startswith(prefix):
+                if consumer is not None:
+                    consumer.on_acks(group, len(prefix))
+                prefix, consumer = self._ack_target(publish[1])
+                group = []
+            group.append(publish)
+        if consumer is not None:
+            consumer.on_acks(group, len(prefix))
+
+    def _ack_target(self, subject: bytes) -> tuple[bytes, Consumer | None]:
+        """Return what the acks of this one's consumer start with, and the consumer."""
+        tokens = subject.split(b".")
+        # The newer form has the domain and a hash of the account before the names.
+        start = 4 if len(tokens) >= 11 else 2
+        names = [token.decode(errors="replace") for token in tokens[start : start + 2]]
+        prefix = b".".join(tokens[: start + 2]) + b"."
+        return prefix, self.consumer(*names) if len(names) == 2 else None
+
+    def _on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
+        for publish in batch:
+            tokens = publish[1].decode(errors="replace").split(".")
+            consumer = self.consumer(tokens[2], tokens[3]) if len(tokens) > 3 else None
+            if consumer is not None:
+                consumer.on_flow_control(publish)
+
+
+def _out_of(storage: str) -> ApiError:
+    if storage == "memory":
+        return errorcodes.MEMORY_RESOURCES_EXCEEDED
+    return errorcodes.STORAGE_RESOURCES_EXCEEDED

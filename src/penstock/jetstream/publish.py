@@ -1,0 +1,272 @@
+"""
+From what is published to what is stored: the checks, the refusals and the PubAcks.
+
+A message without headers, to a stream that keeps whatever it is sent, needs no
+check at all: a whole batch of them is one `append`, and later one answer. Only
+headers, and options that may refuse a message, make it be looked at by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import headers
+from penstock.core.account import payloads
+from penstock.errors import JetStreamError, StoreError
+from penstock.jetstream import errorcodes, lookup
+from penstock.jetstream.dedupe import DuplicateWindow
+from penstock.wire import PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+    from penstock.jetstream.store import Entry
+    from penstock.jetstream.stream import Stream
+
+HEADER_BYTES_MAX = 64 * 1024 - 1
+
+DISABLED = (
+    (b"Nats-Batch-Id", errorcodes.ATOMIC_PUBLISH_DISABLED),
+    (b"Nats-Incr", errorcodes.MESSAGE_COUNTER_DISABLED),
+    (b"Nats-TTL", errorcodes.MESSAGE_TTL_DISABLED),
+    (b"Nats-Schedule", errorcodes.MESSAGE_SCHEDULES_DISABLED),
+    (b"Nats-Scheduler", errorcodes.MESSAGE_SCHEDULES_DISABLED),
+    (b"Nats-Schedule-Next", errorcodes.MESSAGE_SCHEDULES_DISABLED),
+    (b"Nats-Stream-Source", errorcodes.MESSAGE_SOURCE_HEADER_NOT_ALLOWED),
+)
+"""Headers that ask for something no stream does yet, and how nats-server refuses them."""
+
+
+class Intake:
+    """Takes in what is published to the subjects of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._duplicates: DuplicateWindow | None = None
+        self._last_message_id = b""
+
+    def configure(self) -> None:
+        """Work out once what the stream's options mean for each message."""
+        config = self.stream.config
+        engine = self.stream.engine
+        self._is_careful = (
+            config.sealed
+            or config.discard == "new"
+            or config.retention == "interest"
+            or config.max_msg_size >= 0
+            or engine.has_storage_limit(config.storage)
+        )
+        name = json.dumps(config.name)
+        self._refused = f'"stream":{name},"seq":0}}'
+        domain = f', "domain":{json.dumps(engine.domain)}, ' if engine.domain else ","
+        ack = f'{{"stream":{name}{domain}"seq":'.encode().replace(b"%", b"%%")
+        self._ack_line = ack + b"%d}\r\n"
+        self._duplicate = ack + b'%d,"duplicate": true}\r\n'
+        if self._duplicates is not None:
+            self._duplicates.window_ns = config.duplicate_window
+
+    def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
+        """Store what was published, in order."""
+        stream = self.stream
+        now_ns = stream.engine.clock_ns()
+        # A clock that is set back must not make the stream unsorted.
+        now_ns = stream.last_time_ns = max(now_ns, stream.last_time_ns)
+        is_careful = self._is_careful
+        entries: list[Entry] = []
+        replies: list[bytes] = []
+        for publish in batch:
+            _, subject, reply, header_bytes, size, data = publish
+            if header_bytes or is_careful:
+                if entries:
+                    self._append(entries, replies)
+                    entries, replies = [], []
+                self._take(publish, now_ns)
+            elif len(data) == size + 2:
+                entries.append((subject, b"", data[:-2], now_ns))
+                replies.append(reply)
+            else:
+                stride = size + 2
+                starts = range(0, len(data), stride)
+                entries += [(subject, b"", data[at : at + size], now_ns) for at in starts]
+                replies += [reply] * len(starts)
+        if entries:
+            self._append(entries, replies)
+
+    def acks(self, first_sequence: int, replies: Sequence[bytes]) -> list[Op]:
+        """Return the PubAcks for messages stored one after another."""
+        line = self._ack_line
+        acks: list[Op] = []
+        for sequence, reply in enumerate(replies, first_sequence):
+            if reply:
+                data = line % sequence
+                acks.append((PUB, reply, b"", 0, len(data) - 2, data))
+        return acks
+
+    def refusal(self, error: JetStreamError) -> bytes:
+        """Return the PubAck of a message that was not stored."""
+        document = json.dumps(error_document(error), separators=(",", ":"))
+        return f'{{"error":{document},{self._refused}'.encode()
+
+    def _append(self, entries: list[Entry], replies: list[bytes]) -> int:
+        """Store messages that need no further check; return the first sequence."""
+        stream = self.stream
+        try:
+            first_sequence = stream.store.append(entries)
+        except StoreError as error:
+            refusal = self.refusal(store_failed(str(error)))
+            for reply in replies:
+                stream.answer(reply, refusal)
+            return 0
+        if not stream.config.no_ack:
+            stream.owe_acks(first_sequence, replies)
+        self._last_message_id = b""
+        stream.engine.touch(stream)
+        return first_sequence
+
+    def _take(self, publish: Op, now_ns: int) -> None:
+        """Store the messages of a run one by one, each with all its checks."""
+        _, subject, reply, header_bytes, _, _ = publish
+        for message in payloads(publish):
+            header, payload = message[:header_bytes], message[header_bytes:-2]
+            try:
+                self._take_one(subject, reply, header, payload, now_ns)
+            except JetStreamError as error:
+                self.stream.answer(reply, self.refusal(error))
+
+    def _take_one(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int
+    ) -> None:
+        rollup = message_id = None
+        if self.stream.config.sealed:
+            raise JetStreamError(errorcodes.STREAM_SEALED)
+        if b"\r\nNats-" in header:
+            self._check_headers(subject, header)
+            message_id = headers.get(header, b"Nats-Msg-Id")
+            if message_id and self._is_duplicate(message_id, reply, now_ns):
+                return
+            self._check_last_message_id(header)
+            rollup = self._rollup(header)
+        self._check_size(subject, header, payload)
+        sequence = self._append([(subject, header, payload, now_ns)], [reply])
+        if not sequence:
+            return
+        if not self._is_wanted(subject):
+            self.stream.store.remove([sequence])
+        if message_id:
+            self._last_message_id = message_id
+            self._window(now_ns).remember(message_id, sequence, now_ns)
+        if rollup is not None:
+            pattern = subject if rollup == b"sub" else b">"
+            self.stream.purge(pattern, before=sequence)
+
+    def _is_wanted(self, subject: bytes) -> bool:
+        """Tell whether retention keeps the message: by interest only if somebody has any."""
+        stream = self.stream
+        return stream.config.retention != "interest" or any(
+            consumer.wants(subject) for consumer in stream.consumers.values()
+        )
+
+    def _check_headers(self, subject: bytes, header: bytes) -> None:
+        """Check what the publisher expects of the stream."""
+        stream = self.stream
+        for key, error in DISABLED:
+            if headers.get(header, key):
+                raise JetStreamError(error)
+        expected = headers.get(header, b"Nats-Expected-Stream")
+        if expected and expected != stream.name.encode():
+            raise JetStreamError(errorcodes.STREAM_NOT_MATCH)
+        self._check_last_subject_sequence(subject, header)
+        sequence = _number(headers.get(header, b"Nats-Expected-Last-Sequence"))
+        last_sequence = stream.store.last_sequence
+        if sequence is not None and sequence != last_sequence:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE, seq=last_sequence)
+
+    def _check_last_subject_sequence(self, subject: bytes, header: bytes) -> None:
+        sequence = _number(headers.get(header, b"Nats-Expected-Last-Subject-Sequence"))
+        other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
+        if sequence is None:
+            if other:
+                raise JetStreamError(errorcodes.STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID)
+            return
+        last_sequence = lookup.last_sequence(self.stream.store, other or subject)
+        if sequence != last_sequence:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE, seq=last_sequence)
+
+    def _check_last_message_id(self, header: bytes) -> None:
+        expected = headers.get(header, b"Nats-Expected-Last-Msg-Id")
+        if expected and expected != self._last_message_id:
+            last = self._last_message_id.decode(errors="replace")
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_MESSAGE_ID, id=last)
+
+    def _rollup(self, header: bytes) -> bytes | None:
+        """Return what older messages the message replaces: those of its subject, or all."""
+        rollup = headers.get(header, b"Nats-Rollup")
+        if not rollup:
+            return None
+        rollup = rollup.lower()
+        config = self.stream.config
+        if not config.allow_rollup_hdrs or config.deny_purge:
+            raise JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err="rollup not permitted")
+        if rollup not in (b"sub", b"all"):
+            text = f"rollup value invalid: {json.dumps(rollup.decode(errors='replace'))}"
+            raise JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err=text)
+        return rollup
+
+    def _is_duplicate(self, message_id: bytes, reply: bytes, now_ns: int) -> bool:
+        """Answer a message that is there already with the sequence it has."""
+        sequence = self._window(now_ns).find(message_id, now_ns)
+        if sequence is None:
+            return False
+        if reply and not self.stream.config.no_ack:
+            data = self._duplicate % sequence
+            # The first one may not be safe yet, so the second waits with it.
+            self.stream.owe([(PUB, reply, b"", 0, len(data) - 2, data)])
+            self.stream.engine.touch(self.stream)
+        return True
+
+    def _window(self, now_ns: int) -> DuplicateWindow:
+        """Return the known message ids, read back from the store at the first use."""
+        if self._duplicates is None:
+            self._duplicates = DuplicateWindow(self.stream.config.duplicate_window)
+            self._duplicates.recover(self.stream.store, now_ns)
+        return self._duplicates
+
+    def _check_size(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        """Check what the stream has room for."""
+        config, store = self.stream.config, self.stream.store
+        size = len(header) + len(payload)
+        if 0 <= config.max_msg_size < size:
+            raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        if len(header) > HEADER_BYTES_MAX:
+            raise JetStreamError(errorcodes.STREAM_HEADER_EXCEEDS_MAXIMUM)
+        self.stream.engine.check_room(config.storage, len(subject) + size)
+        if config.discard != "new":
+            return
+        per_subject_max = config.max_msgs_per_subject
+        # Where a subject is full, its oldest message makes room for the new one.
+        replaces = 0 < per_subject_max <= store.last(subject)[1]
+        if replaces and config.discard_new_per_subject:
+            raise store_failed("maximum messages per subject exceeded")
+        if 0 < config.max_msgs <= store.messages and not replaces:
+            raise store_failed("maximum messages exceeded")
+        if 0 < config.max_bytes <= store.size_bytes + size and not replaces:
+            raise store_failed("maximum bytes exceeded")
+
+
+def store_failed(text: str) -> JetStreamError:
+    """Return the error of a message that could not be stored."""
+    return JetStreamError(errorcodes.STREAM_STORE_FAILED, err=text)
+
+
+def error_document(error: JetStreamError) -> dict[str, object]:
+    """Return an error as API answers and PubAcks show it."""
+    return {
+        "code": error.code,
+        "err_code": error.err_code,
+        "description": error.description,
+    }
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value and value.isdigit() else None

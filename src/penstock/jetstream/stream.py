@@ -1,0 +1,326 @@
+"""
+One stream: its configuration, its store, its consumers, and the answers it owes.
+
+How a message goes through:
+
+    intake.on_publish(batch)    checks it, `store.append`, remembers who waits for the ack
+    engine.touch(stream)        the stream has changes that are not safe yet
+    begin_commit / end_commit   the disk has them: PubAcks leave, and `visible_sequence` moves
+    consumer.on_messages()      each consumer looks for what is new to it
+
+A consumer sees messages up to `visible_sequence` and no further. So nobody can
+have seen a message that a power cut takes back, and no consumer ever stands
+behind a sequence that is given again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.core.route import Subscription
+from penstock.errors import JetStreamError
+from penstock.jetstream import errorcodes
+from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.publish import Intake
+from penstock.jetstream.store import Store, StoreLimits, Work
+from penstock.jetstream.timers import Timer
+from penstock.jetstream.times import format_time
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+    from penstock.jetstream.engine import Engine
+
+log = logging.getLogger("penstock")
+
+AGE_CHECK_NS_MIN = 10_000_000
+"""Messages that grow too old within so short a time are removed together."""
+READ_COUNT = 1000
+READ_BYTES = 1024 * 1024
+
+
+class Consumer(Protocol):
+    """What a stream and the engine ask of a consumer. It is also a `commit.Durable`."""
+
+    name: str
+
+    def on_messages(self) -> None:
+        """`stream.visible_sequence` has moved up: deliver what is wanted of it."""
+
+    def on_purged(self) -> None:
+        """Messages were purged: skip those that are gone, also among the pending ones."""
+
+    def on_acks(self, publishes: list[Op], skip: int) -> None:
+        """
+        Take acks, in the order in which they came.
+
+        `publish[1][skip:]` is `<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`,
+        the payload says which kind, `publish[2]` is who wants to know that it is safe.
+        """
+
+    def on_flow_control(self, publish: Op) -> None:
+        """Take a client's answer to a flow control request."""
+
+    def on_next(self, publish: Op, publisher: Session | None) -> None:
+        """Take a pull request; `publish[2]` is the inbox."""
+
+    def wants(self, subject: bytes) -> bool:
+        """Tell whether its filters let messages of this subject through."""
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Tell whether it wants this message and has not settled it yet."""
+
+    def close(self) -> None:
+        """Let go of timers, interest and files: the stream is closed. Nothing is deleted."""
+
+    def delete(self) -> None:
+        """Tell those who wait that the consumer is gone, remove its files, then as `close`."""
+
+    def begin_commit(self) -> Work | None:
+        """See `commit.Durable`."""
+
+    def end_commit(self) -> None:
+        """See `commit.Durable`."""
+
+
+class Stream:
+    """A stream that is being served."""
+
+    def __init__(
+        self, engine: Engine, config: StreamConfig, *, created_ns: int, store: Store
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.created_ns = created_ns
+        self.store = store
+        self.consumers: dict[str, Consumer] = {}
+        """By name. Whoever adds or removes one calls `consumers_changed`."""
+        self.visible_sequence = store.last_sequence
+        """The last message that consumers may see."""
+        self.last_time_ns = store.state().last_time_ns
+        self.intake = Intake(self)
+        self._subscriptions: list[Subscription] = []
+        # What is owed once the store is synced: runs of plain PubAcks as (first sequence,
+        # reply subjects), and finished messages as (0, publishes).
+        self._owed: list[tuple[int, Sequence[Any]]] = []
+        self._committing: list[tuple[int, Sequence[Any]]] = []
+        self._age_timer: Timer | None = None
+        self._had_failure = False
+        self._apply_config()
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.config.name
+
+    def open(self) -> None:
+        """Start to listen on the subjects of the stream."""
+        account = self.engine.account
+        self._subscriptions = [
+            account.listen(subject.encode(), self.intake.on_publish)
+            for subject in self.config.subjects
+        ]
+        self._arm_age_timer()
+
+    def close(self) -> None:
+        """Stop to listen and let go of everything; the files stay."""
+        self._stop_listening()
+        for consumer in tuple(self.consumers.values()):
+            consumer.close()
+        self.consumers.clear()
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        self.store.close()
+
+    def update(self, config: StreamConfig) -> None:
+        """Become what a checked configuration says."""
+        self._stop_listening()
+        self.config = config
+        self._apply_config()
+        self.store.enforce(self.engine.clock_ns())
+        self.open()
+        self.engine.touch(self)
+
+    def _stop_listening(self) -> None:
+        for subscription in self._subscriptions:
+            self.engine.account.unlisten(subscription)
+        self._subscriptions = []
+
+    def _apply_config(self) -> None:
+        config = self.config
+        discards_old = config.discard == "old"
+        self.store.limits = StoreLimits(
+            messages_max=max(config.max_msgs, 0) if discards_old else 0,
+            bytes_max=max(config.max_bytes, 0) if discards_old else 0,
+            age_ns_max=config.max_age,
+            messages_per_subject_max=max(config.max_msgs_per_subject, 0),
+        )
+        self.intake.configure()
+
+    # Acks.
+
+    def owe_acks(self, first_sequence: int, replies: list[bytes]) -> None:
+        """Answer each reply subject, b"" is none, with its sequence once that is safe."""
+        self._owed.append((first_sequence, replies))
+
+    def owe(self, publishes: Sequence[Op]) -> None:
+        """Publish these once everything before them is safe."""
+        self._owed.append((0, publishes))
+
+    def answer(self, reply: bytes, document: bytes) -> None:
+        """Answer at once, without waiting for anything."""
+        if reply and not self.config.no_ack:
+            self.engine.account.send(reply, document)
+
+    def begin_commit(self) -> Work | None:
+        """Hand what was appended to the operating system."""
+        self._committing += self._owed
+        self._owed = []
+        return self.store.flush()
+
+    def end_commit(self) -> None:
+        """Send the acks of what is safe now, or say why it is not; wake the consumers."""
+        owed, self._committing = self._committing, []
+        failure = self.store.failure
+        if failure is not None:
+            self._fail(owed, failure)
+            return
+        if self._had_failure:
+            self._had_failure = False
+            log.info("Stream '%s > %s' stores again", self.engine.account.name, self.name)
+        self.visible_sequence = self.engine.visible_sequence(self.store)
+        self._send_acks(owed)
+        if self.config.max_age:
+            self._arm_age_timer()
+        for consumer in tuple(self.consumers.values()):
+            consumer.on_messages()
+
+    def _send_acks(self, owed: list[tuple[int, Sequence[Any]]]) -> None:
+        publishes: list[Op] = []
+        for sequence, items in owed:
+            if sequence:
+                publishes += self.intake.acks(sequence, items)
+            else:
+                publishes += items
+        if publishes:
+            self.engine.account.publish(publishes, None)
+
+    def _fail(self, owed: list[tuple[int, Sequence[Any]]], failure: str) -> None:
+        """Answer everybody who waited that the disk failed; try again with the next commit."""
+        if not self._had_failure:
+            self._had_failure = True
+            log.error(
+                "Stream '%s > %s' can not store: %s", self.engine.account.name, self.name, failure
+            )
+        error = self.intake.refusal(JetStreamError(errorcodes.STREAM_STORE_FAILED, err=failure))
+        for sequence, items in owed:
+            replies = items if sequence else [publish[1] for publish in items]
+            for reply in replies:
+                self.answer(reply, error)
+        self.engine.failed(self)
+
+    # Removal.
+
+    def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
+        """Remove messages; return how many were there."""
+        removed = self.store.remove(sequences, erase=erase)
+        if removed:
+            self.engine.touch(self)
+        return removed
+
+    def purge(self, pattern: bytes, *, before: int = 0, keep: int = 0) -> int:
+        """Remove the messages that match; return how many."""
+        purged = self.store.purge(pattern, before=before, keep=keep)
+        self.engine.touch(self)
+        for consumer in tuple(self.consumers.values()):
+            consumer.on_purged()
+        return purged
+
+    def on_acked(self, consumer: Consumer, sequences: Iterable[int]) -> None:
+        """Drop what retention kept for this consumer only: it has settled these messages."""
+        if self.config.retention == "workqueue":
+            self.remove(sequences)
+        elif self.config.retention == "interest":
+            others = [each for each in self.consumers.values() if each is not consumer]
+            self.remove([each for each in sequences if not self._is_needed(each, others)])
+
+    def _is_needed(self, sequence: int, consumers: list[Consumer]) -> bool:
+        message = self.store.get(sequence) if consumers else None
+        return message is not None and any(each.needs(sequence, message[2]) for each in consumers)
+
+    def consumers_changed(self) -> None:
+        """Drop what nobody waits for any more; called after a consumer came or went."""
+        self.intake.configure()
+        if self.config.retention != "interest":
+            return
+        consumers = list(self.consumers.values())
+        sequence = self.store.first_sequence
+        while sequence <= self.visible_sequence:
+            messages, sequence = self.store.read(
+                sequence, count_max=READ_COUNT, bytes_max=READ_BYTES
+            )
+            self.remove(
+                stored
+                for stored, _, subject, _, _ in messages
+                if not any(each.needs(stored, subject) for each in consumers)
+            )
+
+    # Age.
+
+    def _arm_age_timer(self) -> None:
+        """Wake up when the oldest message will be too old, unless that is arranged for."""
+        if self._age_timer is not None and self._age_timer.is_armed:
+            return
+        state = self.store.state() if self.config.max_age else None
+        if state is not None and state.messages:
+            deadline_ns = state.first_time_ns + self.config.max_age
+            deadline_ns = max(deadline_ns, self.engine.clock_ns() + AGE_CHECK_NS_MIN)
+            self._age_timer = self.engine.timers.at(deadline_ns, self._on_age)
+
+    def _on_age(self, now_ns: int) -> None:
+        if self.store.enforce(now_ns):
+            self.engine.touch(self)
+        self._arm_age_timer()
+
+    # What clients are told.
+
+    def info(self) -> dict[str, Any]:
+        """Return StreamInfo as create, update and list answer it."""
+        info: dict[str, Any] = {
+            "config": self.config.to_answer(),
+            "created": format_time(self.created_ns),
+            "state": self.state(),
+        }
+        if self.engine.domain:
+            info["domain"] = self.engine.domain
+        return info | {"ts": format_time(self.engine.clock_ns())}
+
+    def state(self, *, deleted_max: int = 0) -> dict[str, Any]:
+        """Return the figures of the stream, with up to so many deleted sequences."""
+        state = self.store.state()
+        is_new = not state.last_sequence
+        document: dict[str, Any] = {
+            "messages": state.messages,
+            "bytes": state.size_bytes,
+            "first_seq": 0 if is_new else state.first_sequence,
+            "first_ts": format_time(state.first_time_ns),
+            "last_seq": state.last_sequence,
+            "last_ts": format_time(state.last_time_ns or self.last_time_ns),
+        }
+        if state.subjects:
+            document["num_subjects"] = state.subjects
+        if state.deleted:
+            document["num_deleted"] = state.deleted
+            if deleted_max:
+                document["deleted"] = self.store.deleted(deleted_max)
+        if state.lost:
+            document["lost"] = {"msgs": None, "bytes": 0, "count": state.lost}
+        return document | {"consumer_count": len(self.consumers)}
+
+
+def message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> Op:
+    """Return a message as `account.publish` and `account.deliver_as` take it."""
+    size = len(header) + len(payload)
+    return (PUB, subject, reply, len(header), size, header + payload + CRLF)

@@ -1,0 +1,236 @@
+"""The calls of the API that are about streams and the messages in them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from penstock import subjects as patterns
+from penstock.errors import JetStreamError
+from penstock.jetstream import errorcodes, lookup, rules
+from penstock.jetstream.api import Answer, Call, Deferred, Request
+from penstock.jetstream.commit import OneOff
+from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
+from penstock.jetstream.store import Message
+from penstock.jetstream.stream import Stream
+from penstock.jetstream.times import format_time
+
+NAMES_MAX = 1024
+LIST_MAX = 256
+SUBJECT_DETAILS_MAX = 100_000
+DELETED_DETAILS_MAX = 100_000
+
+INFO_FIELDS = {"offset": "int", "deleted_details": "bool", "subjects_filter": "string"}
+LIST_FIELDS = {"offset": "int", "subject": "string"}
+PURGE_FIELDS = {"filter": "string", "seq": "uint64", "keep": "uint64"}
+DELETE_FIELDS = {"seq": "uint64", "no_erase": "bool"}
+UNPAGED = {"total": 0, "offset": 0, "limit": 0}
+
+
+def account_info(request: Request) -> Answer:
+    """`INFO`: what the account uses and may use."""
+    engine = request.engine
+    info: dict[str, Any] = {
+        "memory": engine.used_bytes("memory"),
+        "storage": engine.used_bytes("file"),
+        "reserved_memory": engine.reserved_bytes("memory"),
+        "reserved_storage": engine.reserved_bytes("file"),
+        "streams": len(engine.streams),
+        "consumers": sum(len(stream.consumers) for stream in engine.streams.values()),
+        "limits": {
+            "max_memory": -1,
+            "max_storage": -1,
+            "max_streams": -1,
+            "max_consumers": -1,
+            "max_ack_pending": -1,
+            "memory_max_stream_bytes": -1,
+            "storage_max_stream_bytes": -1,
+            "max_bytes_required": False,
+        },
+    }
+    if engine.domain:
+        info["domain"] = engine.domain
+    # The request that asks does not count itself.
+    counts = {"total": engine.api.total - 1, "errors": engine.api.errors}
+    return info | {"api": {"level": API_LEVEL} | counts}
+
+
+def create(request: Request) -> Answer:
+    """`STREAM.CREATE.<stream>`."""
+    values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
+    name = request.names[0]
+    if values.get("name", "") != name:
+        raise JetStreamError(errorcodes.STREAM_MISMATCH)
+    if "/" in name or "\\" in name:
+        raise JetStreamError(errorcodes.STREAM_NAME_CONTAINS_PATH_SEPARATORS)
+    config = StreamConfig.from_json(values)
+    stream = request.engine.create_stream(config, pedantic=values.get("pedantic", False))
+    return stream.info() | {"did_create": True}
+
+
+def update(request: Request) -> Answer:
+    """`STREAM.UPDATE.<stream>`, with the whole configuration."""
+    values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
+    config, pedantic = StreamConfig.from_json(values), values.get("pedantic", False)
+    rules.checked(config, pedantic=pedantic)
+    if config.name != request.names[0]:
+        raise JetStreamError(errorcodes.STREAM_MISMATCH)
+    stream = request.stream()
+    request.engine.update_stream(stream, config, pedantic=pedantic)
+    return stream.info()
+
+
+def info(request: Request) -> Answer:
+    """`STREAM.INFO.<stream>`, perhaps with its subjects and its deleted messages."""
+    options = request.decode_options(INFO_FIELDS, "JSApiStreamInfoRequest")
+    stream = request.stream()
+    offset = max(options.get("offset", 0), 0)
+    pattern = options.get("subjects_filter", "")
+    answer = stream.info()
+    answer["state"] = stream.state(
+        deleted_max=DELETED_DETAILS_MAX if options.get("deleted_details") else 0
+    )
+    answer["cluster"] = {"leader": request.engine.server_name}
+    answer["ts"] = answer.pop("ts")
+    page = UNPAGED
+    if pattern:
+        found = {
+            subject.decode(errors="replace"): count
+            for subject, _, count in stream.store.subjects(pattern.encode())
+        }
+        if found:
+            page = {"total": len(found), "offset": offset, "limit": SUBJECT_DETAILS_MAX}
+            shown = sorted(found)[offset : offset + SUBJECT_DETAILS_MAX]
+            _insert_subjects(answer["state"], {subject: found[subject] for subject in shown})
+    return page | answer
+
+
+def _insert_subjects(state: dict[str, Any], subjects: dict[str, int]) -> None:
+    consumer_count = state.pop("consumer_count")
+    if subjects:
+        state["subjects"] = subjects
+    state["consumer_count"] = consumer_count
+
+
+def names(request: Request) -> Answer:
+    """`STREAM.NAMES`, perhaps only of those that store a subject."""
+    streams, page = _page(request, NAMES_MAX, "JSApiStreamNamesRequest")
+    return page | {"streams": [stream.name for stream in streams] or None}
+
+
+def list_streams(request: Request) -> Answer:
+    """`STREAM.LIST`: the same, with everything about them."""
+    streams, page = _page(request, LIST_MAX, "JSApiStreamListRequest")
+    return page | {"streams": [_listed(stream) for stream in streams]}
+
+
+def _listed(stream: Stream) -> dict[str, Any]:
+    answer = stream.info()
+    answer["config"] = stream.config.to_json()
+    return answer
+
+
+def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:
+    options = request.decode_options(LIST_FIELDS, type_name)
+    pattern = options.get("subject", "").encode()
+    found = [
+        stream
+        for _, stream in sorted(request.engine.streams.items())
+        if not pattern
+        or any(patterns.overlap(pattern, each.encode()) for each in stream.config.subjects)
+    ]
+    offset = min(max(options.get("offset", 0), 0), len(found))
+    page = {"total": len(found), "offset": offset, "limit": limit}
+    return found[offset : offset + limit], page
+
+
+def delete(request: Request) -> Answer:
+    """`STREAM.DELETE.<stream>`."""
+    if not request.is_empty:
+        raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    engine = request.engine
+    burial = engine.delete_stream(request.stream())
+    if burial is None:
+        return {"success": True}
+
+    def done() -> None:
+        engine.api.answer("stream_delete", request.reply, {"success": True})
+
+    engine.touch(OneOff(burial, done))
+    return None
+
+
+def purge(request: Request) -> Answer:
+    """`STREAM.PURGE.<stream>`: everything, or what matches, lies below or is too many."""
+    options = request.decode_options(PURGE_FIELDS, "JSApiStreamPurgeRequest")
+    before, keep = options.get("seq", 0), options.get("keep", 0)
+    if before and keep:
+        raise JetStreamError(errorcodes.BAD_REQUEST)
+    stream = request.stream()
+    if stream.config.sealed:
+        raise JetStreamError(errorcodes.STREAM_SEALED)
+    if stream.config.deny_purge:
+        raise JetStreamError(errorcodes.STREAM_PURGE_FAILED, err="stream purge not permitted")
+    pattern = options.get("filter", "").encode() or b">"
+    purged = stream.purge(pattern, before=before, keep=keep)
+    return Deferred(stream, {"success": True, "purged": purged})
+
+
+def delete_message(request: Request) -> Answer:
+    """`STREAM.MSG.DELETE.<stream>`: one message, overwritten unless `no_erase`."""
+    if request.is_empty:
+        raise JetStreamError(errorcodes.BAD_REQUEST)
+    options = request.decode(DELETE_FIELDS, "JSApiMsgDeleteRequest")
+    stream = request.stream()
+    if stream.config.sealed:
+        raise JetStreamError(errorcodes.STREAM_SEALED)
+    if stream.config.deny_delete:
+        raise _delete_failed("message delete not permitted")
+    if not stream.remove([options.get("seq", 0)], erase=not options.get("no_erase", False)):
+        raise _delete_failed("no message found")
+    return Deferred(stream, {"success": True})
+
+
+def _delete_failed(text: str) -> JetStreamError:
+    return JetStreamError(errorcodes.STREAM_MESSAGE_DELETE_FAILED, err=text)
+
+
+def get_message(request: Request) -> Answer:
+    """`STREAM.MSG.GET.<stream>`: one message by sequence, by time or by subject."""
+    if request.is_empty:
+        raise JetStreamError(errorcodes.BAD_REQUEST)
+    options = request.decode(lookup.FIELDS, "JSApiMsgGetRequest")
+    if options.get("batch") or options.get("max_bytes") or not lookup.is_one_question(options):
+        raise JetStreamError(errorcodes.BAD_REQUEST)
+    stream = request.stream()
+    try:
+        message = lookup.find(stream.store, options)
+    except ValueError as error:
+        raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
+    if message is None:
+        raise JetStreamError(errorcodes.NO_MESSAGE_FOUND)
+    return {"message": _stored(message, with_headers=not options.get("no_hdr"))}
+
+
+def _stored(message: Message, *, with_headers: bool) -> dict[str, Any]:
+    sequence, time_ns, subject, header, payload = message
+    document: dict[str, Any] = {"subject": subject.decode(errors="replace"), "seq": sequence}
+    if header and with_headers:
+        document["hdrs"] = base64.b64encode(header).decode()
+    if payload:
+        document["data"] = base64.b64encode(payload).decode()
+    return document | {"time": format_time(time_ns)}
+
+
+CALLS = {
+    ("INFO",): Call("account_info", 0, account_info),
+    ("STREAM", "CREATE"): Call("stream_create", 1, create),
+    ("STREAM", "UPDATE"): Call("stream_update", 1, update),
+    ("STREAM", "INFO"): Call("stream_info", 1, info, UNPAGED),
+    ("STREAM", "NAMES"): Call("stream_names", 0, names, UNPAGED | {"streams": None}),
+    ("STREAM", "LIST"): Call("stream_list", 0, list_streams, UNPAGED | {"streams": []}),
+    ("STREAM", "DELETE"): Call("stream_delete", 1, delete),
+    ("STREAM", "PURGE"): Call("stream_purge", 1, purge),
+    ("STREAM", "MSG", "GET"): Call("stream_msg_get", 1, get_message),
+    ("STREAM", "MSG", "DELETE"): Call("stream_msg_delete", 1, delete_message),
+}

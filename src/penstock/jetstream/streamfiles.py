@@ -1,0 +1,121 @@
+"""
+Where the streams of an account are kept:
+
+    <store_dir>/jetstream/<account>/streams/<name>/
+        stream.json     the configuration and the time of creation
+        messages/       the segments, see `filestore`
+        consumers/      one directory for each durable consumer
+
+A stream that is deleted is first renamed, so that its name is free at once and
+what is left of it after a crash is known to be rubbish.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from penstock.errors import StoreError
+from penstock.jetstream.disk import Disk
+from penstock.jetstream.filestore import open_file_store
+from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.store import Store
+
+FORMAT = 1
+META = "stream.json"
+DELETED = ".deleted"
+"""A stream name has no dot, so nothing else ends like this."""
+
+
+class StreamFiles:
+    """The directories of an account's file streams."""
+
+    def __init__(self, disk: Disk, store_dir: str, account: str) -> None:
+        self.disk = disk
+        self.root = f"{store_dir}/jetstream/{account}/streams"
+        self._deleted = 0
+
+    def prepare(self) -> None:
+        """Make the directory, and remove what deleted streams have left in it."""
+        self.disk.make_directory(self.root)
+        for name in self.disk.names(self.root):
+            if name.endswith(DELETED):
+                self.disk.remove_directory(f"{self.root}/{name}")
+
+    def names(self) -> list[str]:
+        """Return the names of the streams that are there."""
+        return [name for name in self.disk.names(self.root) if not name.endswith(DELETED)]
+
+    def path(self, name: str) -> str:
+        """Return the directory of a stream."""
+        return f"{self.root}/{name}"
+
+    def consumers_path(self, name: str) -> str:
+        """Return the directory of a stream's consumers."""
+        return f"{self.path(name)}/consumers"
+
+    def read(self, name: str) -> tuple[StreamConfig, int]:
+        """Return a stream's configuration and its time of creation; raise StoreError."""
+        path = f"{self.path(name)}/{META}"
+        try:
+            file = self.disk.open(path)
+        except OSError as error:
+            raise StoreError(f"`{path}` can not be read: {error}") from error
+        try:
+            document = json.loads(file.read(0, file.size()))
+            return StreamConfig.from_json(document["config"]), int(document["created_ns"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"`{path}` is damaged: {error!r}") from error
+        finally:
+            file.close()
+
+    def write(self, config: StreamConfig, created_ns: int) -> None:
+        """Keep a stream's configuration, durably; whole or not at all."""
+        directory = self.path(config.name)
+        document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
+        self.disk.make_directory(directory)
+        write_whole(self.disk, directory, META, json.dumps(document, indent=1).encode())
+
+    def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
+        """Open or make the store of a stream; return it with what is to be told about it."""
+        salt = zlib.crc32(config.name.encode())
+        return open_file_store(self.disk, f"{self.path(config.name)}/messages", salt=salt)
+
+    def bury(self, name: str) -> Burial:
+        """Take a stream out of sight; the work returned makes that durable, and the room free."""
+        self._deleted += 1
+        grave = f"{self.root}/{name}.{self._deleted}{DELETED}"
+        self.disk.rename(self.path(name), grave)
+        return Burial(self.disk, self.root, grave)
+
+
+class Burial:
+    """The rest of deleting a stream. A `store.Work`."""
+
+    def __init__(self, disk: Disk, root: str, grave: str) -> None:
+        self._disk = disk
+        self._root = root
+        self._grave = grave
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Make sure the stream stays away, and give its room back."""
+        self._disk.sync_directory(self._root)
+        self._disk.remove_directory(self._grave)
+
+    def finish(self, error: OSError | None = None) -> None:
+        """Remember what went wrong, for the answer."""
+        self.error = error
+
+
+def write_whole(disk: Disk, directory: str, name: str, content: bytes) -> None:
+    """Write a small file so that after a crash it is the old one or the new one."""
+    temporary = f"{directory}/{name}.new"
+    file = disk.create(temporary)
+    try:
+        file.write(content, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory}/{name}")
+    disk.sync_directory(directory)

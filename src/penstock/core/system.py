@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock import config, times
+from penstock.core.account import message_count
 from penstock.core.record import user_of
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION
@@ -43,8 +44,9 @@ class UserInfo:
         """Tell a client who it is. Who gives no reply subject is told nothing."""
         if publisher is None:
             return
-        for _, _, reply, *_ in batch:
-            if reply:
+        for run in batch:
+            reply = run[2]
+            for _ in range(message_count(run) if reply else 0):
                 document = {"server": self._server(), "data": user_info(publisher)}
                 publisher.account.send(reply, json.dumps(document, separators=(",", ":")).encode())
 

@@ -69,6 +69,7 @@ class Server:
         self.broker = Broker(
             self.config, server_id=server_id, clock_ns=time.time_ns, random=random.random
         )
+        self.config_load_ns = self.broker.start_ns
         self._log_start()
         listener = _listening_socket(self.config.host, self.config.port)
         try:
@@ -107,6 +108,7 @@ class Server:
         for session in reload.apply(self.broker, config):
             self.reactor.run_check(session.transport)
         self.config = config
+        self.config_load_ns = self.broker.clock_ns()
         self._advertise()
         self.reactor.flush()
 

@@ -39,7 +39,7 @@ def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> 
         "mqtt": {},
         "websocket": {},
         "jetstream": {},
-        **_times(server.broker),
+        **_times(server),
         "mem": usage.resident_bytes(),
         "cores": usage.cores(),
         "cpu": cpu_percent,
@@ -84,13 +84,14 @@ def _settings(server: Server) -> dict[str, Any]:
     return settings
 
 
-def _times(broker: Broker) -> dict[str, Any]:
+def _times(server: Server) -> dict[str, Any]:
+    broker = server.broker
     now_ns = broker.clock_ns()
     return {
         "start": times.timestamp(broker.start_ns),
         "now": times.timestamp(now_ns),
         "uptime": times.uptime(now_ns - broker.start_ns),
-        "config_load_time": times.timestamp(broker.start_ns),
+        "config_load_time": times.timestamp(server.config_load_ns),
     }
 
 

@@ -109,3 +109,16 @@ def test_who_gives_no_reply_subject_and_the_server_itself_are_told_nothing() -> 
     served.default_account.send(b"$SYS.REQ.USER.INFO", b"", reply=b"_INBOX.x")
 
     assert answers(session) == []
+
+
+def test_a_client_without_rules_on_responses_is_told_none() -> None:
+    permissions = Permissions(subscribe=SubjectRules(deny=("secret",)))
+    users = (User(name="erin", password="pw", permissions=permissions),)
+    session = client(
+        broker(authorization=Authorization(users=users)), b',"user":"erin","pass":"pw"'
+    )
+    session.receive(ASK)
+
+    (answer,) = answers(session)
+
+    assert answer["data"]["permissions"] == {"publish": {}, "subscribe": {"deny": ["secret"]}}

@@ -316,7 +316,7 @@ class Connection:
         self._last_error = error
         self._link = None
         self.connected.set()
-        self.outbox.discard()
+        self.outbox.discard(error)
         self.pings.stop(error)
         for interest in list(self.interests.values()):
             self._remove(interest, error)

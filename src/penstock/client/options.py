@@ -32,9 +32,13 @@ class ClientOptions:
     inbox_prefix: str = setting("_INBOX", "First tokens of the subjects replies come to.")
 
     user: str | None = setting(None, "User name.")
-    password: str | None = setting(None, "Password of the user.")
-    token: str | None = setting(None, "Authentication token.")
-    nkey_seed: str | None = setting(None, "Seed of an nkey user, `SU…`.")
+    password: str | None = field(
+        default=None, repr=False, metadata={"doc": "Password of the user."}
+    )
+    token: str | None = field(default=None, repr=False, metadata={"doc": "Authentication token."})
+    nkey_seed: str | None = field(
+        default=None, repr=False, metadata={"doc": "Seed of an nkey user, `SU…`."}
+    )
     credentials: str | Path | None = field(
         default=None,
         metadata={"doc": "Path of a creds file: a JWT and a seed. Read again at every connect."},

@@ -28,6 +28,9 @@ RETRY_WAIT_S = 0.25
 INACTIVE_THRESHOLD = timedelta(minutes=1)
 """How long the server keeps a consumer of a client that died."""
 
+CONSUME = ConsumeOptions(heartbeat_s=2.0, gone_s_max=1.0)
+"""A consumer of ours lives on one server: when that is lost, waiting for it is no use."""
+
 CONFIG: Mapping[str, Any] = {
     "ack_policy": "none",
     "max_deliver": 1,
@@ -104,7 +107,7 @@ class OrderedConsumer:
         self._consumer = info["name"]
         self._consumer_sequence = 0
         subject = f"{self._api.prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}"
-        self._consume = Consume(self._api.client, subject.encode(), ConsumeOptions(gone_s_max=1.0))
+        self._consume = Consume(self._api.client, subject.encode(), CONSUME)
 
     async def _create_patiently(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Create the consumer, also while an election leaves nobody to answer."""

@@ -29,6 +29,7 @@ class Outbox:
         self._link: Link | None = None
         self._writable = False
         self._room = asyncio.Event()
+        self._error: Exception | None = None
         self.pending_bytes = 0
         self.limit_bytes = pending_bytes_max
         """From here on a publisher should `make_room`; `add` itself never refuses."""
@@ -59,6 +60,8 @@ class Outbox:
         while self.pending_bytes >= self.limit_bytes:
             self._room.clear()
             await self._room.wait()
+        if self._error is not None:
+            raise self._error
 
     def check_room(self) -> None:
         """Raise where `make_room` would wait."""
@@ -81,8 +84,9 @@ class Outbox:
         self._link = None
         self._set_writable(False)
 
-    def discard(self) -> None:
-        """Drop everything and let every waiting publisher go."""
+    def discard(self, error: Exception) -> None:
+        """Drop everything, and tell every publisher that waits."""
+        self._error = error
         self.detach()
         self._pieces.clear()
         self.pending_bytes = 0

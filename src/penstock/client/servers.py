@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ConfigError
@@ -22,8 +22,8 @@ class Server:
     tls: bool = False
     tls_hostname: str | None = None
     user: str | None = None
-    password: str | None = None
-    token: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:

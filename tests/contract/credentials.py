@@ -1,0 +1,90 @@
+"""Keys, JWTs and certificates that tests make for themselves."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import nkeys
+from penstock.client import auth
+
+OPERATOR, ACCOUNT, USER = 14 << 3, 0, 20 << 3
+
+
+def new_seed(prefix: int) -> str:
+    """Make an nkey seed of a kind."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    key = ed25519.Ed25519PrivateKey.generate().private_bytes_raw()
+    # The prefix of the kind straddles two bytes behind the seed's own five bits.
+    return nkeys.encode(auth.SEED_PREFIX | prefix >> 5, bytes([prefix << 3 & 0xFF]) + key)
+
+
+@dataclass
+class Key:
+    """An nkey with its public half."""
+
+    prefix: int
+    seed: str = field(init=False)
+    public: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seed = new_seed(self.prefix)
+        self.public = auth.public_key(self.seed)
+
+    def jwt(self, subject: str, name: str, nats: dict[str, Any]) -> str:
+        """Return a claim about `subject`, signed with this key."""
+        header = _encode({"typ": "JWT", "alg": "ed25519-nkey"})
+        claims = {
+            "jti": name,
+            "iat": 1,
+            "iss": self.public,
+            "sub": subject,
+            "name": name,
+            "nats": {"version": 2, **nats},
+        }
+        signed = f"{header}.{_encode(claims)}"
+        return f"{signed}.{auth.sign(self.seed, signed)}"
+
+
+def _encode(value: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def operator_config_and_creds(directory: Path) -> tuple[str, Path]:
+    """Return the configuration of a server with an operator, and a user's creds file."""
+    operator, account, user = Key(OPERATOR), Key(ACCOUNT), Key(USER)
+    unlimited = {"subs": -1, "data": -1, "payload": -1}
+    account_limits = {**unlimited, "conn": -1, "imports": -1, "exports": -1, "wildcards": True}
+    operator_jwt = operator.jwt(operator.public, "operator", {"type": "operator"})
+    account_jwt = operator.jwt(
+        account.public, "account", {"type": "account", "limits": account_limits}
+    )
+    user_jwt = account.jwt(user.public, "user", {"type": "user", **unlimited})
+    path = directory / "user.creds"
+    path.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user.seed}\n------END USER NKEY SEED------\n"
+    )
+    config = (
+        f"operator: {operator_jwt}\nresolver: MEMORY\n"
+        f"resolver_preload: {{ {account.public}: {account_jwt} }}\n"
+    )
+    return config, path
+
+
+def make_certificate(directory: Path, name: str = "server") -> tuple[Path, Path]:
+    """Make a certificate for localhost that is its own authority; return it and its key."""
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        "-subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 "
+        f"-keyout {key} -out {certificate}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return certificate, key

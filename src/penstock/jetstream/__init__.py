@@ -1,0 +1,1 @@
+"""JetStream: streams, consumers and their storage. No I/O except in `disk`."""

@@ -1,0 +1,139 @@
+"""Put the segments found on disk together: which of their messages are still there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import StoreError
+from penstock.jetstream.block import Block
+from penstock.jetstream.catalog import Catalog
+from penstock.jetstream.columns import Topics
+from penstock.jetstream.recovery import Loaded, Recovered
+from penstock.jetstream.segment import HEADER_BYTES, Removal
+from penstock.jetstream.segmentfile import segment_path
+from penstock.jetstream.subjecttable import CountedSubjects
+from penstock.jetstream.tail import Tail
+
+if TYPE_CHECKING:
+    from penstock.jetstream.filestore import FileLog
+
+
+def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | None:
+    """Fill a log's catalog; return the segment that takes the next records, if one can."""
+    catalog = log.catalog
+    tail = None
+    for segment in found.segments:
+        _add_block(catalog, segment, log.directory)
+        is_last = segment is found.segments[-1]
+        if is_last and _takes_more(segment, log.settings.segment_bytes_max):
+            tail = _reopen(log, segment)
+        elif segment.summary is None:
+            # Behind what is damaged, not over it: somebody may still want to look at it.
+            end = segment.records_end if is_last else segment.file_bytes
+            log.upkeep.seal_later(segment.block, end, list(segment.removals))
+    floor = _floor(found)
+    for segment in found.segments:
+        for removal in segment.removals:
+            _apply(catalog, removal)
+    for block in catalog.blocks:
+        _cut_below(catalog, block, floor)
+    catalog.restore(
+        floor,
+        last_sequence=_last_sequence(found, floor),
+        last_time_ns=_last_time_ns(found),
+        lost=found.lost,
+    )
+    catalog.reset_subjects(per_subject_max)
+    for segment in found.segments:
+        _tabulate(catalog, segment)
+    catalog.settle()
+    return tail
+
+
+def _add_block(catalog: Catalog, segment: Loaded, directory: str) -> None:
+    block = segment.block
+    if catalog.blocks and block.first_sequence <= catalog.blocks[-1].last_sequence:
+        raise StoreError(
+            f"`{segment_path(directory, block.number)}` has messages that the segment before it "
+            "has too; hint: files of two stores may have been mixed up"
+        )
+    catalog.blocks.append(block)
+
+
+def _takes_more(segment: Loaded, segment_bytes_max: int) -> bool:
+    # A complete one is worth opening again only if much fits in: its columns must be read.
+    room_from = segment_bytes_max if segment.summary is None else segment_bytes_max // 2
+    return segment.block.dense and segment.records_end < room_from
+
+
+def _reopen(log: FileLog, segment: Loaded) -> Tail:
+    block = segment.block
+    if block.places is None:
+        log.cache.load_places(block)
+    if block.topics is None:
+        log.cache.load_topics(block)
+    assert block.topics is not None
+    block.topics = Topics(block.topics.slice(0, block.total))
+    log.cache.disown(block)
+    tail = Tail(block)
+    tail.file = log.disk.open(segment_path(log.directory, block.number))
+    if segment.file_bytes != segment.records_end:
+        tail.file.truncate(segment.records_end)
+    tail.end = tail.written_end = tail.durable_end = segment.records_end
+    tail.removals = [(HEADER_BYTES, removal) for removal in segment.removals]
+    return tail
+
+
+def _floor(found: Recovered) -> int:
+    floors = [segment.header.floor_sequence for segment in found.segments]
+    for segment in found.segments:
+        floors += [removal.floor_sequence for removal in segment.removals]
+    return max(floors, default=1) or 1
+
+
+def _last_sequence(found: Recovered, floor: int) -> int:
+    ends = [max(s.block.last_sequence, s.header.base_sequence) for s in found.segments]
+    return max(*ends, floor - 1) if ends else floor - 1
+
+
+def _last_time_ns(found: Recovered) -> int:
+    times = [max(s.block.last_time_ns, s.header.base_time_ns) for s in found.segments]
+    return max(times, default=0)
+
+
+def _apply(catalog: Catalog, removal: Removal) -> None:
+    """Mark what one record says is gone."""
+    for first, last in removal.ranges:
+        index = max(catalog.block_at(first), 0)
+        while index < len(catalog.blocks) and catalog.blocks[index].first_sequence <= last:
+            block = catalog.blocks[index]
+            if block.last_sequence >= first:
+                catalog.positioned(block)
+                start, stop = block.position(first), block.position(last + 1)
+                if start < stop:
+                    block.clear(start, stop)
+                    block.scrub = block.scrub or removal.erase
+            index += 1
+
+
+def _cut_below(catalog: Catalog, block: Block, floor: int) -> None:
+    if block.last_sequence < floor:
+        block.clear(0, block.total)
+    elif block.first_sequence < floor:
+        block.clear(0, catalog.positioned(block).position(floor))
+    if block.start >= block.total:
+        block.count = block.size_bytes = 0
+    elif block.start or block.live is not None:
+        catalog.placed(block).recount()
+
+
+def _tabulate(catalog: Catalog, segment: Loaded) -> None:
+    block, summary, subjects = segment.block, segment.summary, catalog.subjects
+    if not block.count:
+        return
+    if summary is not None and block.count == block.total and isinstance(subjects, CountedSubjects):
+        rows = zip(summary.subjects, summary.last_deltas, summary.counts, strict=True)
+        for subject, delta, count in rows:
+            subjects.merge(subject, summary.first_sequence + delta, count)
+    else:
+        catalog.tabulate_block(block)

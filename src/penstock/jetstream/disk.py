@@ -1,0 +1,242 @@
+"""
+The only module of JetStream that touches the file system.
+
+`Disk` is what a store needs of one, and no more, so that the tests can put a
+simulated disk in its place: one that loses what was not synced, tears writes,
+fails and runs full.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+from penstock.errors import StoreError
+
+
+class File(Protocol):
+    """An open file. Nothing here is buffered in this process. All methods raise OSError."""
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Write all of `data` at an offset. After an error, any part of it may be there."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes from an offset; fewer than asked only at the end of the file."""
+
+    def size(self) -> int:
+        """Return the length of the file."""
+
+    def truncate(self, length: int) -> None:
+        """Cut the file off."""
+
+    def sync(self) -> None:
+        """Return once everything written before would survive a power cut. Any thread."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class Lock(Protocol):
+    """A directory held by this process."""
+
+    def release(self) -> None:
+        """Let others have the directory."""
+
+
+class Disk(Protocol):
+    """A file system. Paths are strings, with `/` between names. All methods raise OSError."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it, durably. It may be there already."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory and everything in it. It may be gone already."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, in order; none if there is no such directory."""
+
+    def create(self, path: str) -> File:
+        """Open a new, empty file; one of that name loses its content."""
+
+    def open(self, path: str) -> File:
+        """Open a file that is there."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name, in place of what had it. Whole or not at all."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file. It may be gone already."""
+
+    def sync_directory(self, path: str) -> None:
+        """Return once the names in a directory would survive a power cut. Any thread."""
+
+    def lock(self, path: str) -> Lock:
+        """Take a directory for this process; raise StoreError if another has it."""
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Write all of `data` at an offset."""
+        written = os.pwrite(self._descriptor, data, offset)
+        if written < len(data):
+            view = memoryview(data)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, view[written:], offset + written)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes from an offset."""
+        data = os.pread(self._descriptor, length, offset)
+        while len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        """Return the length of the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, length: int) -> None:
+        """Cut the file off."""
+        os.ftruncate(self._descriptor, length)
+
+    def sync(self) -> None:
+        """Return once everything written before would survive a power cut."""
+        _sync_data(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+
+class RealLock:
+    """The lock on a directory: held by the operating system, so gone with the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        os.close(self._descriptor)
+
+
+class RealDisk:
+    """The file system of the operating system."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it, durably."""
+        if os.path.isdir(path):
+            return
+        above = os.path.dirname(path.rstrip("/"))
+        if above:
+            self.make_directory(above)
+        os.mkdir(path, 0o700)
+        self.sync_directory(above or ".")
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory and everything in it."""
+        if not os.path.isdir(path):
+            return
+        for name in os.listdir(path):
+            entry = f"{path}/{name}"
+            if os.path.isdir(entry) and not os.path.islink(entry):
+                self.remove_directory(entry)
+            else:
+                self.remove(entry)
+        os.rmdir(path)
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, in order."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def create(self, path: str) -> RealFile:
+        """Open a new, empty file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return RealFile(os.open(path, flags, 0o600))
+
+    def open(self, path: str) -> RealFile:
+        """Open a file that is there."""
+        try:
+            return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except PermissionError:
+            # `penstock store check` must be able to look at what it may not change.
+            return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name, in place of what had it."""
+        os.replace(path, new_path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def sync_directory(self, path: str) -> None:
+        """Return once the names in a directory would survive a power cut."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> RealLock:
+        """Take a directory for this process; raise StoreError if another has it."""
+        descriptor = os.open(f"{path}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise StoreError(
+                f"store directory `{path}` is in use by process {holder or 'unknown'}; "
+                "hint: stop that server, or give this one a `store_dir` of its own"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return RealLock(descriptor)
+
+
+def _sync_data(descriptor: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):  # pragma: no cover - macOS: fsync leaves it in the drive
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:  # pragma: no cover
+        os.fsync(descriptor)
+
+
+def write_whole(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a small file, durably: a power cut leaves the old content or the new."""
+    directory = path.rpartition("/")[0]
+    draft = disk.create(f"{path}.tmp")
+    try:
+        draft.write(data, 0)
+        draft.sync()
+    finally:
+        draft.close()
+    disk.rename(f"{path}.tmp", path)
+    disk.sync_directory(directory)
+
+
+def read_whole(disk: Disk, path: str) -> bytes | None:
+    """Return the content of a small file, or None if there is none."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

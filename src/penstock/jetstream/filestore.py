@@ -1,0 +1,395 @@
+"""
+A stream on disk: a directory of append-only segments.
+
+The rules that make an acknowledgement mean something:
+
+1. Records go to one file at a time, in order. The next segment's file is not
+   made before the last one is synced. So whatever a crash leaves is everything
+   up to some record, at least everything synced, and then nothing.
+2. `flush` writes; the work it returns syncs, and covers what was written before
+   it began. There is one such work at a time: of two, one could swallow the
+   error that belongs to the other.
+3. What is not durable is kept in memory. After a failed write or sync nobody
+   knows what the file holds behind its last good sync (Linux reports a failed
+   fsync once and then forgets the pages), so it is cut off there, and what was
+   kept is written to a new segment. Until that is synced, appends are refused.
+   Nothing is given a second time and nothing is taken back.
+4. A message is replaced only by one that is durable: the file of a dropped or
+   compacted segment is removed only once all that was appended before is synced,
+   because a limit may have dropped it in favour of a message not yet on disk.
+   The exception is a purge while the disk is failing: it may be full, and a
+   purge is what makes room.
+5. A trailer is written only behind records that are synced. It repeats what they
+   say; without it they are walked.
+6. Removals are records too, in the same order as the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.errors import StoreError
+from penstock.jetstream.assembly import assemble
+from penstock.jetstream.block import Block
+from penstock.jetstream.catalog import Catalog
+from penstock.jetstream.disk import Disk, File
+from penstock.jetstream.messagestore import MessageStore
+from penstock.jetstream.recovery import load, mend
+from penstock.jetstream.segment import (
+    HEADER_BYTES,
+    Header,
+    decode_messages,
+    encode_header,
+    encode_records,
+    encode_removal,
+)
+from penstock.jetstream.segmentcache import SegmentCache
+from penstock.jetstream.segmentfile import segment_path
+from penstock.jetstream.store import Entry, Message, StoreLimits, Work, complete
+from penstock.jetstream.tail import Tail
+from penstock.jetstream.upkeep import Upkeep
+
+READ_GAP_BYTES = 16 * 1024
+"""Bytes between two messages that are cheaper to read than to skip."""
+
+RECLAIM_BYTES_MIN = 1024 * 1024
+"""A segment of which nothing is left is given up once it is this large."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """The bounds of a file store."""
+
+    segment_bytes_max: int = 32 * 1024 * 1024
+    segment_messages_max: int = 256 * 1024
+    index_bytes_max: int = 64 * 1024 * 1024
+    """Memory for finding messages in complete segments, per stream."""
+    tail_bytes_max: int = 256 * 1024
+    """Memory for messages just stored, per stream, beside those not yet durable."""
+    files_max: int = 16
+    """Open files of complete segments, per stream."""
+
+
+def open_file_store(
+    disk: Disk,
+    directory: str,
+    *,
+    limits: StoreLimits | None = None,
+    salt: int = 0,
+    settings: FileSettings | None = None,
+) -> tuple[MessageStore, list[str]]:
+    """
+    Open the store in a directory, or make one.
+
+    Returns it with notes about what was repaired or lost, in words for people.
+    `salt` should differ between streams; a store keeps the one it was made with.
+    """
+    disk.make_directory(directory)
+    limits = limits or StoreLimits()
+    found = load(disk, directory, salt)
+    mend(disk, directory, found)
+    salt = salt if found.salt is None else found.salt
+    log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
+    log.start(found.next_number, assemble(log, found, limits.messages_per_subject_max))
+    return MessageStore(log.catalog, log, limits), found.notes
+
+
+class Sync:
+    """The work that makes what was written durable."""
+
+    def __init__(self, log: FileLog, file: File, directory: str | None) -> None:
+        self._log = log
+        self._file = file
+        self._directory = directory
+        self.recovers = log.failure is not None
+        self.covers: tuple[int, int] = log.written
+
+    def run(self) -> None:
+        """Return once it would survive a power cut."""
+        # One read of one attribute: the loop may be writing on meanwhile.
+        self.covers = self._log.written
+        self._file.sync()
+        if self._directory is not None:
+            self._log.disk.sync_directory(self._directory)
+
+    def finish(self, error: OSError | None = None) -> None:
+        """Move `durable_sequence` up, or mark the store as failed."""
+        self._log.synced(self, error)
+
+
+class FileLog:
+    """Writes and reads the segments of one stream. The catalog does the counting."""
+
+    def __init__(self, disk: Disk, directory: str, *, salt: int, settings: FileSettings) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.settings = settings
+        self.salt = salt
+        self.failure: str | None = None
+        self.durable_sequence = 0
+        self.durable_position = 0
+        self.position = 0
+        """Bytes appended since the store was opened."""
+        self.written = (0, 0)
+        """What is written: end in the file of the first tail, and position."""
+        self.cache = SegmentCache(
+            disk,
+            directory,
+            salt=salt,
+            memory_bytes_max=settings.index_bytes_max,
+            files_max=settings.files_max,
+        )
+        self.catalog = Catalog(self.cache)
+        self.tails: list[Tail] = []
+        """Segments that are not complete and durable, in order; the last takes records."""
+        self.upkeep = Upkeep(self)
+        self._next_number = 1
+        self._floor_durable = 1
+        self._sync: Sync | None = None
+
+    def start(self, next_number: int, tail: Tail | None) -> None:
+        """Go on after the segments found on disk; `tail` takes the next records."""
+        self._next_number = next_number
+        self._floor_durable = self.catalog.first_sequence
+        self.durable_sequence = self.catalog.last_sequence
+        if tail is not None:
+            self.tails.append(tail)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Return the bytes that are not durable yet."""
+        return sum(tail.pending_bytes for tail in self.tails)
+
+    def append(self, first_sequence: int, entries: Sequence[Entry]) -> None:
+        """Buffer messages and tell the catalog."""
+        if self.failure is not None:
+            raise StoreError(self.failure)
+        tail = self._tail_from(first_sequence)
+        data, lengths = encode_records(first_sequence, entries, self.salt)
+        offset = tail.add(data, first_sequence + len(entries) - 1)
+        self.position += len(data)
+        block = tail.block
+        if not block.total:
+            block.first_time_ns = entries[0][3]
+        block.last_time_ns = entries[-1][3]
+        self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
+
+    def _tail_from(self, sequence: int) -> Tail:
+        """Return the tail that takes the message with this sequence."""
+        tail = self.tails[-1] if self.tails else None
+        if tail is None or tail.full:
+            return self._new_tail(sequence)
+        block = tail.block
+        if not block.total:
+            block.first_sequence, block.last_sequence = sequence, sequence - 1
+        elif block.last_sequence + 1 != sequence:
+            # A purge moved the sequence on: a growing segment has no gaps.
+            tail.full = True
+            return self._new_tail(sequence)
+        return tail
+
+    def _new_tail(self, sequence: int) -> Tail:
+        tail = Tail(Block(0, sequence))
+        self.tails.append(tail)
+        self.catalog.add_block(tail.block)
+        return tail
+
+    def fetch(self, block: Block, positions: Sequence[int]) -> list[Message | None]:
+        """Return messages of one block; None for each whose bytes are damaged."""
+        places = block.places
+        assert places is not None
+        self.cache.touch(block)
+        if isinstance(positions, range):
+            offsets: Sequence[int] = places.offsets[positions.start : positions.stop]
+            lengths: Sequence[int] = places.lengths[positions.start : positions.stop]
+        else:
+            offsets = [places.offsets[position] for position in positions]
+            lengths = [places.lengths[position] for position in positions]
+        messages: list[Message | None] = []
+        for first, stop in _stretches(offsets, lengths):
+            start, end = offsets[first], offsets[stop - 1] + lengths[stop - 1]
+            data = self._bytes(block, start, end)
+            messages += decode_messages(data, offsets[first:stop], base=start, salt=self.salt)
+        expected = block.sequences(positions)
+        if [message and message[0] for message in messages] == expected:
+            return messages
+        pairs = zip(messages, expected, strict=True)
+        return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
+
+    def _bytes(self, block: Block, start: int, end: int) -> bytes:
+        for tail in self.tails:
+            if tail.block is block:
+                data = tail.read(start, end)
+                if data is not None:
+                    return data
+                assert tail.file is not None
+                return self._read(tail.file, start, end)
+        return self._read(self.cache.file(block), start, end)
+
+    def _read(self, file: File, start: int, end: int) -> bytes:
+        try:
+            return file.read(start, end - start)
+        except OSError as error:
+            raise StoreError(f"cannot read from `{self.directory}`: {error}") from error
+
+    def flush(self) -> Work | None:
+        """Write what is buffered; return what makes it durable."""
+        self._note_removals()
+        self.upkeep.doom(self.catalog.take_emptied())
+        if not self.tails:
+            return None
+        try:
+            if self.failure is not None:
+                if self._sync is not None:
+                    return None
+                self._salvage()
+            self._write()
+        except OSError as error:
+            self._fail(error)
+            return None
+        return self._start_sync()
+
+    def _note_removals(self) -> None:
+        for removal in self.catalog.take_removals():
+            tail = self._tail_for_removal()
+            data = encode_removal(removal, self.salt)
+            tail.removals.append((tail.add(data, self.catalog.last_sequence), removal))
+            self.position += len(data)
+
+    def _tail_for_removal(self) -> Tail:
+        tail = self.tails[-1] if self.tails else None
+        if tail is not None and not tail.full:
+            block = tail.block
+            if block.count or block.stored_bytes < RECLAIM_BYTES_MIN:
+                return tail
+            tail.full = True
+        fresh = self._new_tail(self.catalog.last_sequence + 1)
+        self.catalog.settle()
+        return fresh
+
+    def _write(self) -> None:
+        """Write to the first tail; the next one has to wait until that is durable."""
+        tail = self.tails[0]
+        if tail.file is None:
+            self._create_file(tail)
+        tail.write(encode_header(self._header(tail)))
+        behind = sum(later.end - HEADER_BYTES for later in self.tails[1:])
+        self.written = (tail.written_end, self.position - behind)
+        if (
+            tail.end >= self.settings.segment_bytes_max
+            or tail.block.total >= self.settings.segment_messages_max
+        ):
+            tail.full = True
+
+    def _create_file(self, tail: Tail) -> None:
+        tail.block.number = tail.block.covers = self._next_number
+        self._next_number += 1
+        tail.file = self.disk.create(segment_path(self.directory, tail.block.number))
+
+    def _header(self, tail: Tail) -> Header:
+        return Header(
+            number=tail.block.number,
+            covers=tail.block.covers,
+            salt=self.salt,
+            base_sequence=tail.block.first_sequence - 1,
+            # Not `first_sequence`: what moved that may be in this very file, behind the header.
+            floor_sequence=self._floor_durable,
+            base_time_ns=self.catalog.last_time_ns,
+        )
+
+    def _start_sync(self) -> Sync | None:
+        tail = self.tails[0]
+        if self._sync is not None or tail.durable_end == tail.written_end:
+            return None
+        assert tail.file is not None
+        is_new = tail.durable_end == 0
+        self._sync = Sync(self, tail.file, self.directory if is_new else None)
+        return self._sync
+
+    def synced(self, sync: Sync, error: OSError | None) -> None:
+        """Take note of how a sync went."""
+        assert sync is self._sync, "a sync is finished once"
+        self._sync = None
+        if error is not None:
+            self._fail(error)
+            return
+        tail = self.tails[0]
+        end, self.durable_position = sync.covers
+        self.durable_sequence = max(self.durable_sequence, tail.synced(end))
+        for offset, removal in tail.removals:
+            if offset < end:
+                self._floor_durable = max(self._floor_durable, removal.floor_sequence)
+        if sync.recovers:
+            self.failure = None
+        tail.trim(self.settings.tail_bytes_max)
+        self.retire()
+        self.upkeep.advance()
+
+    def retire(self) -> None:
+        """Let go of tails that take no more records and are durable."""
+        while self.tails and self.tails[0].full and self.tails[0].durable:
+            tail = self.tails.pop(0)
+            assert tail.file is not None
+            self.cache.adopt_file(tail.block, tail.file)
+            self.upkeep.seal_later(tail.block, tail.end, [removal for _, removal in tail.removals])
+
+    def _fail(self, error: OSError) -> None:
+        self.failure = f"cannot store messages in `{self.directory}`: {error.strerror or error}"
+
+    def _salvage(self) -> None:
+        """Cut the failed file off at its last good sync; the rest goes to a new segment."""
+        tail = self.tails[0]
+        if tail.file is None:
+            return
+        if tail.durable_end == 0:
+            tail.file.close()
+            tail.file = None
+            tail.written_end = 0
+            self.disk.remove(segment_path(self.directory, tail.block.number))
+            return
+        tail.file.truncate(tail.durable_end)
+        tail.file.sync()
+        if tail.end > tail.durable_end:
+            fresh = tail.split(0)
+            self.catalog.insert_block(fresh.block, after=tail.block)
+            self.tails.insert(1, fresh)
+        self.retire()
+
+    def maintain(self) -> Work | None:
+        """Return the next piece of housekeeping, if there is one."""
+        return self.upkeep.next()
+
+    def close(self) -> None:
+        """Make everything durable and complete, and let go of the files."""
+        try:
+            for _ in range(2 + len(self.tails)):
+                complete(self.flush())
+            if self.failure is None:
+                for tail in self.tails:
+                    tail.full = True
+                self.retire()
+                self.upkeep.seal_all()
+        finally:
+            for tail in self.tails:
+                if tail.file is not None:
+                    tail.file.close()
+            self.cache.close()
+        if self.failure is not None:
+            raise StoreError(self.failure)
+
+
+def _stretches(offsets: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return which messages to read in one go: those with little between them."""
+    if not offsets:
+        return []
+    span = offsets[-1] + lengths[-1] - offsets[0]
+    if span - sum(lengths) <= READ_GAP_BYTES:
+        return [(0, len(offsets))]
+    stretches: list[tuple[int, int]] = []
+    first = 0
+    for index in range(1, len(offsets)):
+        if offsets[index] - offsets[index - 1] - lengths[index - 1] > READ_GAP_BYTES:
+            stretches.append((first, index))
+            first = index
+    return [*stretches, (first, len(offsets))]

@@ -1,0 +1,220 @@
+"""
+Read a store's directory: what is in it, and what has to be put right.
+
+A segment with a good trailer is taken at its word. Any other is walked. In the
+last one, the walk ends at the first record that does not check out: what follows
+was never synced, and half of a tick must not count without the other half. In
+those before it everything was synced, so there damage is damage, and the walk
+goes on behind it.
+
+`load` only reads; `mend` changes files, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.errors import StoreError
+from penstock.jetstream.block import Block
+from penstock.jetstream.columns import columns_of
+from penstock.jetstream.disk import Disk, read_whole, write_whole
+from penstock.jetstream.segment import (
+    Header,
+    Removal,
+    Scan,
+    find_record,
+    scan,
+)
+from penstock.jetstream.segmentfile import (
+    DRAFT,
+    SUMMARY,
+    read_footer,
+    read_header,
+    read_part,
+    segment_number,
+    segment_path,
+)
+from penstock.jetstream.trailer import Summary, decode_summary
+
+SET_ASIDE = ".lost"
+
+
+@dataclass
+class Loaded:
+    """One segment as it was found."""
+
+    header: Header
+    block: Block
+    removals: tuple[Removal, ...]
+    records_end: int
+    file_bytes: int
+    summary: Summary | None
+    """What the trailer says; None when the records were walked."""
+
+
+@dataclass
+class Recovered:
+    """A store's directory as it was found."""
+
+    segments: list[Loaded] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    """Files that are left over and can go: drafts, and segments merged into others."""
+    torn: Loaded | None = None
+    """The last segment, if it ends in something that is not a record."""
+    incomplete: str | None = None
+    """The last segment's file, if nothing in it checks out."""
+    next_number: int = 1
+    salt: int | None = None
+    lost: int = 0
+
+
+def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
+    """Read what is in a directory, and change nothing. `salt` helps where headers are damaged."""
+    found = Recovered()
+    names = disk.names(directory)
+    found.stale = [f"{directory}/{name}" for name in names if name.endswith(DRAFT)]
+    numbers = [number for name in names if (number := segment_number(name)) is not None]
+    headers = {number: _read_header(disk, directory, number) for number in numbers}
+    found.salt = next((h.salt for h in headers.values() if h is not None), salt)
+    found.next_number = max(numbers, default=0) + 1
+    covered = 0
+    for number in numbers:
+        header = headers[number]
+        if number <= covered:
+            found.stale.append(segment_path(directory, number))
+            continue
+        _load_segment(disk, directory, number, header, found, is_last=number == numbers[-1])
+        covered = max(covered, header.covers if header else number)
+    return found
+
+
+def _read_header(disk: Disk, directory: str, number: int) -> Header | None:
+    header = read_header(disk, segment_path(directory, number))
+    return header if header is not None and header.number == number else None
+
+
+def _load_segment(
+    disk: Disk,
+    directory: str,
+    number: int,
+    header: Header | None,
+    found: Recovered,
+    *,
+    is_last: bool,
+) -> None:
+    path = segment_path(directory, number)
+    if header is not None:
+        summarized = _by_trailer(disk, path, header)
+        if summarized is not None:
+            found.segments.append(summarized)
+            return
+    data = read_whole(disk, path) or b""
+    header = header or _guess_header(number, data, found, is_last=is_last, path=path)
+    if header is None:
+        return
+    walked = scan(data, header.salt, tolerant=not is_last)
+    segment = _by_walk(header, walked, len(data))
+    if walked.damaged:
+        _report_damage(path, segment, walked, found)
+    if is_last and walked.end < len(data):
+        found.torn = segment
+        found.notes.append(_describe_torn(path, data, walked, header.salt))
+    found.segments.append(segment)
+
+
+def _by_trailer(disk: Disk, path: str, header: Header) -> Loaded | None:
+    file = disk.open(path)
+    try:
+        size = file.size()
+        footer = read_footer(file, header.salt)
+        data = read_part(file, header.salt, SUMMARY)
+    finally:
+        file.close()
+    if footer is None or data is None:
+        return None
+    summary = decode_summary(data)
+    block = Block(header.number, summary.first_sequence)
+    block.covers = header.covers
+    block.last_sequence = summary.last_sequence
+    block.first_time_ns, block.last_time_ns = summary.first_time_ns, summary.last_time_ns
+    block.total = block.count = summary.total
+    block.size_bytes = block.stored_bytes = summary.stored_bytes
+    block.dense = summary.dense
+    return Loaded(header, block, summary.removals, footer.records_end, size, summary)
+
+
+def _by_walk(header: Header, walked: Scan, file_bytes: int) -> Loaded:
+    first = walked.sequences[0] if walked.sequences else header.base_sequence + 1
+    block = Block(header.number, first)
+    block.covers = header.covers
+    block.places, block.topics = columns_of(walked)
+    block.dense = block.places.deltas is None
+    block.last_sequence = walked.sequences[-1] if walked.sequences else first - 1
+    block.first_time_ns, block.last_time_ns = walked.first_time_ns, walked.last_time_ns
+    block.total = block.count = len(walked.sequences)
+    block.size_bytes = block.stored_bytes = sum(walked.lengths)
+    return Loaded(header, block, tuple(walked.removals), walked.end, file_bytes, None)
+
+
+def _guess_header(
+    number: int, data: bytes, found: Recovered, *, is_last: bool, path: str
+) -> Header | None:
+    """Return a header for a segment whose own does not check out; None if it has no records."""
+    salt = found.salt
+    first = None if salt is None else find_record(data, 0, salt)
+    if first is None or salt is None:
+        if not is_last:
+            raise StoreError(
+                f"`{path}` is no segment of this store, or its header is damaged and no record "
+                "in it checks out; hint: `penstock store repair` sets it aside"
+            )
+        found.notes.append(f"`{path}` was never completely written: set aside")
+        found.incomplete = path
+        return None
+    found.notes.append(f"`{path}`: the header is damaged, the records are walked")
+    last = found.segments[-1].block.last_sequence if found.segments else 0
+    return Header(number, number, salt, last, 0, 0)
+
+
+def _report_damage(path: str, segment: Loaded, walked: Scan, found: Recovered) -> None:
+    block = segment.block
+    for offset, length in walked.damaged:
+        # What follows the last record of a complete segment is its trailer.
+        if offset >= walked.end:
+            continue
+        found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
+        found.lost += 1
+    if segment.header.covers == segment.header.number and block.total:
+        missing = block.last_sequence - segment.header.base_sequence - block.total
+        if missing > 0:
+            found.notes.append(f"`{path}`: {missing} messages could not be read")
+
+
+def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:
+    dropped = len(data) - walked.end
+    note = f"`{path}`: the last {dropped} bytes are no complete record: dropped"
+    if find_record(data, walked.end + 1, salt) is not None:
+        note += f"; records behind them are set aside in `{path}{SET_ASIDE}`"
+    return note
+
+
+def mend(disk: Disk, directory: str, found: Recovered) -> None:
+    """Cut off a torn tail, keeping what may be records, and remove what is left over."""
+    torn = found.torn
+    if torn is not None:
+        path = segment_path(directory, torn.block.number)
+        data = read_whole(disk, path) or b""
+        if find_record(data, torn.records_end + 1, torn.header.salt) is not None:
+            write_whole(disk, path + SET_ASIDE, data[torn.records_end :])
+        file = disk.open(path)
+        try:
+            file.truncate(torn.records_end)
+            file.sync()
+        finally:
+            file.close()
+        torn.file_bytes = torn.records_end
+    if found.incomplete is not None:
+        disk.rename(found.incomplete, found.incomplete + SET_ASIDE)
+    for path in found.stale:
+        disk.remove(path)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-
 from tests.servers import PROGRAMS, Program, ServerProcess
 
 Servers = Callable[..., ServerProcess]

@@ -35,18 +35,21 @@ typedef struct {
     const char *name;
     Py_ssize_t size;
     int kind, names, numbers;
+    bool is_loose; /* takes whatever follows, without a space before it */
 } Verb;
 
 static const Verb COMMANDS[] = {
-    {"PUB", 3, PUB, 1, 1},     {"HPUB", 4, PUB, 1, 2},        {"SUB", 3, SUB, 0, 0},
-    {"UNSUB", 5, UNSUB, 0, 0}, {"CONNECT", 7, CONNECT, 0, 0}, {"PING", 4, PING, 0, 0},
-    {"PONG", 4, PONG, 0, 0},   {"+OK", 3, OK, 0, 0},
+    {"PUB", 3, PUB, 1, 1, false},  {"HPUB", 4, PUB, 1, 2, false},
+    {"SUB", 3, SUB, 0, 0, false},  {"UNSUB", 5, UNSUB, 0, 0, false},
+    {"INFO", 4, INFO, 0, 0, true}, {"CONNECT", 7, CONNECT, 0, 0, true},
+    {"PING", 4, PING, 0, 0, true}, {"-ERR", 4, FAIL, 0, 0, false},
+    {"PONG", 4, PONG, 0, 0, true}, {"+OK", 3, OK, 0, 0, true},
 };
 
 static const Verb MESSAGES[] = {
-    {"MSG", 3, MSG, 2, 1},   {"HMSG", 4, MSG, 2, 2},  {"INFO", 4, INFO, 0, 0},
-    {"-ERR", 4, ERR, 0, 0},  {"PING", 4, PING, 0, 0}, {"PONG", 4, PONG, 0, 0},
-    {"+OK", 3, OK, 0, 0},
+    {"MSG", 3, MSG, 2, 1, false},  {"HMSG", 4, MSG, 2, 2, false}, {"INFO", 4, INFO, 0, 0, true},
+    {"-ERR", 4, ERR, 0, 0, false}, {"PING", 4, PING, 0, 0, true}, {"PONG", 4, PONG, 0, 0, true},
+    {"+OK", 3, OK, 0, 0, true},
 };
 
 typedef struct {
@@ -109,9 +112,8 @@ static void *fail(Scan *scan, const char *text) {
     return NULL;
 }
 
-/* What bytes.split() splits at. */
 static bool is_white_space(char byte) {
-    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+    return byte == ' ' || byte == '\t' || byte == '\r';
 }
 
 static const char *skip(const char *byte, const char *end, bool white_space) {
@@ -149,14 +151,18 @@ static void *check_incomplete(Scan *scan) {
 static const Verb *split_line(Scan *scan, const char *line_end, Slice *arguments) {
     if (line_end > scan->position && line_end[-1] == '\r')
         line_end--;
-    const char *verb_end = skip(scan->position, line_end, false);
-    Py_ssize_t size = verb_end - scan->position;
-    arguments->start = skip(verb_end, line_end, true);
-    arguments->size = line_end - arguments->start;
     for (Py_ssize_t i = 0; i < scan->verbs_count; i++) {
         const Verb *verb = &scan->verbs[i];
-        if (verb->size != size || !starts_with(scan->position, verb->name, size))
+        const char *verb_end = scan->position + verb->size;
+        if (verb->size > line_end - scan->position ||
+            !starts_with(scan->position, verb->name, verb->size))
             continue;
+        const char *start = verb_end;
+        while (start < line_end && (*start == ' ' || *start == '\t'))
+            start++;
+        if (start == verb_end && !verb->is_loose)
+            break;
+        *arguments = (Slice){start, line_end - start};
         if (arguments->size > scan->control_line_bytes_max)
             return fail(scan, CONTROL_LINE_EXCEEDED);
         return verb;
@@ -168,15 +174,13 @@ static const Verb *split_line(Scan *scan, const char *line_end, Slice *arguments
 static int split_fields(Scan *scan, Slice arguments, int fewest, Slice fields[FIELDS_MAX]) {
     const char *end = arguments.start + arguments.size;
     const char *field = skip(arguments.start, end, true);
-    if (field == end)
-        fail(scan, UNKNOWN_OPERATION);
     int count = 0;
     for (; field < end && count <= fewest; count++) {
         const char *field_end = skip(field, end, false);
         fields[count] = (Slice){field, field_end - field};
         field = skip(field_end, end, true);
     }
-    if (count > 0 && (count < fewest || field < end)) {
+    if (count < fewest || field < end) {
         fail(scan, MALFORMED);
         return 0;
     }
@@ -310,6 +314,8 @@ static PyObject *read_operation(Scan *scan) {
     case CONNECT:
     case INFO:
         return NEW_OPERATION(verb->kind, new_bytes(arguments));
+    case FAIL:
+        return fail(scan, MALFORMED);
     case ERR:
         return NEW_OPERATION(ERR, new_bytes(strip_quotes(arguments)));
     default:

@@ -7,7 +7,7 @@ A subject is tokens joined by dots. In a pattern, `*` stands for one token and
 
 from __future__ import annotations
 
-WHITE_SPACE = b" \t\r\n\f\v"
+WHITE_SPACE = b" \t\r\n"
 
 
 def is_valid(pattern: bytes) -> bool:

@@ -10,7 +10,7 @@ What a server reads (`parse_commands`):
     (SUB, subject, queue, sid)                         queue is b"" for a plain subscription
     (UNSUB, sid, max_messages)                         0: at once
     (CONNECT, json)
-    (PING,) (PONG,) (OK,)
+    (INFO, json) (PING,) (PONG,) (OK,)
     (FAIL, text)                                       the peer broke the protocol
 
 What a client reads (`parse_messages`):
@@ -34,6 +34,7 @@ the next operation takes, where that is known (0 where it is not).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -52,10 +53,15 @@ PAYLOAD_VIOLATION = b"Maximum Payload Violation"
 CONTROL_LINE_EXCEEDED = b"maximum control line exceeded"
 MALFORMED = b""
 
-COMMANDS = (b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"PING", b"PONG", b"+OK")
+COMMANDS = (
+    *(b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK"),
+)
 MESSAGES = (b"MSG", b"HMSG", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK")
 VERB_BYTES_MAX = len(b"CONNECT")
 BARE = {b"PING": (PING,), b"PONG": (PONG,), b"+OK": (OK,)}
+LOOSE = (b"CONNECT", b"INFO", *BARE)
+"""Verbs that take whatever follows, without a space before it."""
+FIELD = re.compile(rb"[^ \t\r]+")
 
 
 class Malformed(Exception):
@@ -111,11 +117,15 @@ def _check_incomplete(start: bytes, verbs: Sequence[bytes], line_max: int) -> No
 def _split_line(line: bytes, verbs: Sequence[bytes], line_max: int) -> tuple[bytes, bytes]:
     """Return the verb in capitals and the rest of the line."""
     line = line.removesuffix(b"\r")
-    fields = line.split(None, 1)
-    verb = fields[0].upper() if fields else b""
-    if verb not in verbs or not line.startswith(fields[0]):
+    for verb in verbs:
+        if line[: len(verb)].upper() == verb:
+            break
+    else:
         raise Malformed(UNKNOWN_OPERATION)
-    arguments = fields[1] if len(fields) == 2 else b""
+    rest = line[len(verb) :]
+    arguments = rest.lstrip(b" \t")
+    if len(arguments) == len(rest) and verb not in LOOSE:
+        raise Malformed(UNKNOWN_OPERATION)
     if len(arguments) > line_max:
         raise Malformed(CONTROL_LINE_EXCEEDED)
     return verb, arguments
@@ -133,6 +143,10 @@ def _command(
         return _unsubscribe(arguments), start
     if verb == b"CONNECT":
         return (CONNECT, arguments), start
+    if verb == b"INFO":
+        return (INFO, arguments), start
+    if verb == b"-ERR":
+        raise Malformed(MALFORMED)
     return BARE[verb], start
 
 
@@ -199,9 +213,9 @@ def _message(
 
 def _fields(arguments: bytes, fewest: int) -> list[bytes]:
     """Split the arguments of a line, which are so many or, with the optional one, one more."""
-    fields = arguments.split()
-    if not fields:
-        raise Malformed(UNKNOWN_OPERATION)
+    # split() takes these two for white space as well; nats-server does not.
+    is_odd = b"\v" in arguments or b"\f" in arguments
+    fields = FIELD.findall(arguments) if is_odd else arguments.split()
     if len(fields) - fewest not in (0, 1):
         raise Malformed(MALFORMED)
     return fields

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from penstock import _hot
 from penstock.core.route import Handler, Route, RouteTable, Subscription
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
 GLOBAL = "$G"
+
+LARGE_BYTES = 2048
+"""From this size on, one more buffer in a system call is cheaper than a copy of the payload."""
 
 
 class Account:
@@ -71,7 +74,7 @@ class Account:
         for publish in publishes:
             subject = publish[1]
             route = cache.get(subject) or find(subject)
-            if route is not batch_route:
+            if route is not batch_route or publish[4] >= LARGE_BYTES:
                 if batch_route is not None:
                     self._deliver(batch_route, batch, publisher)
                 batch_route = route
@@ -102,6 +105,11 @@ class Account:
                 self.answer_no_responders([last_messages(publish, missed)], publisher)
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
+        if batch[0][4] >= LARGE_BYTES:
+            self._deliver_large(route, batch[0])
+            batch = batch[1:]
+            if not batch:
+                return
         pieces = _hot.message_pieces(batch)
         count = len(pieces) - 1
         payload_bytes = sum([len(publish[5]) for publish in batch]) - 2 * count
@@ -116,6 +124,20 @@ class Account:
             sid = subscription.sid
             size = encoded_bytes + count * len(sid)
             subscription.session.enqueue((sid, pieces), size, count, payload_bytes)  # type: ignore[union-attr]
+
+    def _deliver_large(self, route: Route, publish: Op) -> None:
+        """Hand every receiver the same payloads, each behind a control line of its own."""
+        count = message_count(publish)
+        payload_bytes = count * publish[4]
+        for sid, subscriptions in route.shared:
+            buffers, size = large_buffers(sid, publish)
+            for subscription in subscriptions:
+                subscription.delivered += count
+                subscription.session.enqueue_all(buffers, size, count, payload_bytes)  # type: ignore[union-attr]
+        for subscription in route.single:
+            subscription.delivered += count
+            buffers, size = large_buffers(subscription.sid, publish)
+            subscription.session.enqueue_all(buffers, size, count, payload_bytes)  # type: ignore[union-attr]
 
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
         """Give a run to one subscription as far as its rules allow; return how many it took."""
@@ -133,10 +155,15 @@ class Account:
         if publish[3] and not session.headers:
             publish = without_headers(publish)
         subscription.delivered += count
-        encoded = subscription.sid.join(_hot.message_pieces([publish]))
-        session.enqueue(encoded, len(encoded), count, count * publish[4])
+        if publish[4] >= LARGE_BYTES:
+            buffers, size = large_buffers(subscription.sid, publish)
+            session.enqueue_all(buffers, size, count, count * publish[4])
+        else:
+            encoded = subscription.sid.join(_hot.message_pieces([publish]))
+            session.enqueue(encoded, len(encoded), count, count * publish[4])
         if publish[2] and session.permissions is not None:
-            session.permissions.expect_reply(publish[2])
+            for _ in range(count):
+                session.permissions.expect_reply(publish[2])
         if subscription.is_spent:
             session.remove_subscription(subscription)
         return count
@@ -179,6 +206,21 @@ class Account:
             if subscription.session is publisher and not subscription.queue:
                 return subscription
         return None
+
+
+def large_buffers(sid: bytes, publish: Op) -> tuple[list[Buffer], int]:
+    """Return a run as control lines and shared slices of its data, and their size."""
+    _, subject, reply, header_bytes, size, data = publish
+    before, after = delivery_line(subject, reply, header_bytes, size)
+    line = before + sid + after
+    stride = size + 2
+    if len(data) == stride:
+        return [line, data], len(line) + stride
+    view = memoryview(data)
+    buffers: list[Buffer] = []
+    for offset in range(0, len(data), stride):
+        buffers += (line, view[offset : offset + stride])
+    return buffers, len(data) + len(buffers) // 2 * len(line)
 
 
 def message_count(publish: Op) -> int:

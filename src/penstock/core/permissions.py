@@ -74,6 +74,9 @@ class Permissions:
             self._note_reply(self._responses, reply)
 
     def _decide(self, subject: bytes) -> bool:
+        if b"" in subject.split(b"."):
+            # No pattern matches an empty token, neither an allowed nor a denied one.
+            return self._publish_allow is None
         if any(subjects.matches(pattern, subject) for pattern, _ in self._publish_deny):
             return False
         allow = self._publish_allow

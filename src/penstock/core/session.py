@@ -10,6 +10,7 @@ is written, so that a message on its way to a thousand subscribers is held once.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
@@ -18,7 +19,7 @@ from penstock.core.account import Account, message_count, single_messages
 from penstock.core.auth import Check, Identity
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
-from penstock.wire import CONNECT, FAIL, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
+from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -145,6 +146,13 @@ class Session:
             self._deferred += operations
         else:
             self._process(operations)
+
+    def enqueue_all(
+        self, entries: Sequence[Any], size: int, messages: int, payload_bytes: int
+    ) -> None:
+        """Owe the peer several buffers, `size` bytes in all."""
+        self.outbox += entries[:-1]
+        self.enqueue(entries[-1], size, messages, payload_bytes)
 
     def enqueue(self, entry: Any, size: int, messages: int = 0, payload_bytes: int = 0) -> None:
         """Owe the peer `size` more bytes."""
@@ -425,6 +433,11 @@ class Session:
         self.pings_unanswered = 0
         self.round_trip_ns = self.broker.clock_ns() - self.ping_sent_ns
 
+    def _on_info(self, operation: Op) -> None:
+        """Take an INFO as nats-server does: without a word, if it is one."""
+        if _connect_options(operation[1]) is None:
+            self.fail("", "Parse Error")
+
     def _on_ok(self, operation: Op) -> None:
         """Take a `+OK` as nats-server does: without a word."""
 
@@ -439,6 +452,7 @@ HANDLERS = {
     UNSUB: Session._on_unsubscribe,
     PING: Session._on_ping,
     PONG: Session._on_pong,
+    INFO: Session._on_info,
     OK: Session._on_ok,
     FAIL: Session._on_fail,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.wire import CONNECT, FAIL, PING, PONG, PUB, SUB, UNSUB, Op
+from penstock.wire import CONNECT, FAIL, INFO, PING, PONG, PUB, SUB, UNSUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -15,7 +15,7 @@ log = logging.getLogger("penstock")
 TRACE = 5
 PAYLOAD_BYTES = 256
 """Of longer payloads only the start is shown."""
-NAMES = {SUB: "SUB", UNSUB: "UNSUB", PING: "PING", PONG: "PONG", FAIL: "malformed"}
+NAMES = {SUB: "SUB", UNSUB: "UNSUB", PING: "PING", PONG: "PONG", INFO: "INFO", FAIL: "malformed"}
 
 
 def is_on() -> bool:

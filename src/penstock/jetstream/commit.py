@@ -10,7 +10,7 @@ arrives meanwhile collects for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from penstock.jetstream.store import Work
@@ -60,19 +60,3 @@ class Commit:
                 work.finish(self._errors.get(index))
         for item, _ in self._items:
             item.end_commit()
-
-
-class OneOff:
-    """A piece of work that belongs to no stream any more, and what to do when it is done."""
-
-    def __init__(self, work: Work, done: Callable[[], None]) -> None:
-        self._work = work
-        self._done = done
-
-    def begin_commit(self) -> Work | None:
-        """Have it done."""
-        return self._work
-
-    def end_commit(self) -> None:
-        """Say that it is done."""
-        self._done()

@@ -32,7 +32,7 @@ from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamapi import CALLS
-from penstock.jetstream.streamfiles import Burial, StreamFiles
+from penstock.jetstream.streamfiles import Deletion, StreamFiles, close_store
 from penstock.jetstream.timers import Timers
 from penstock.wire import Op
 
@@ -87,6 +87,7 @@ class Engine:
         """Make everything durable and let go of it. Blocks; no commit may be under way."""
         for stream in self.streams.values():
             stream.close()
+            close_store(stream.store)
         self.streams.clear()
 
     def new_id(self, length: int = 22) -> str:
@@ -172,15 +173,16 @@ class Engine:
         stream.update(config)
         self.advisories.stream_action(config.name, "modify")
 
-    def delete_stream(self, stream: Stream) -> Burial | None:
-        """Take a stream away; return what makes that durable, if it has to be."""
+    def delete_stream(self, stream: Stream, done: Callable[[], None]) -> None:
+        """Take a stream away, and call `done` once it can not come back."""
         del self.streams[stream.name]
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
-        self.dirty.pop(stream, None)
         stream.close()
+        self.dirty.pop(stream, None)
         self.advisories.stream_action(stream.name, "delete")
-        return self.files.bury(stream.name) if stream.config.storage == "file" else None
+        grave = self.files.bury(stream.name) if stream.config.storage == "file" else None
+        self.touch(Deletion(stream.store, grave, done))
 
     def _new_store(self, config: StreamConfig) -> Store:
         if config.storage == "memory":

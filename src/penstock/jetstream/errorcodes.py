@@ -81,6 +81,7 @@ MESSAGE_SCHEDULES_DISABLED = ApiError(400, 10188, "message schedules is disabled
 STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID = ApiError(
     400, 10193, "missing sequence for expected last sequence per subject"
 )
+MESSAGE_SCHEDULES_SCHEDULER_INVALID = ApiError(400, 10212, "message schedules invalid scheduler")
 MESSAGE_SOURCE_HEADER_NOT_ALLOWED = ApiError(
     400, 10227, "message stream source header is not allowed"
 )

@@ -31,8 +31,8 @@ DISABLED = (
     (b"Nats-Incr", errorcodes.MESSAGE_COUNTER_DISABLED),
     (b"Nats-TTL", errorcodes.MESSAGE_TTL_DISABLED),
     (b"Nats-Schedule", errorcodes.MESSAGE_SCHEDULES_DISABLED),
-    (b"Nats-Scheduler", errorcodes.MESSAGE_SCHEDULES_DISABLED),
-    (b"Nats-Schedule-Next", errorcodes.MESSAGE_SCHEDULES_DISABLED),
+    (b"Nats-Scheduler", errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID),
+    (b"Nats-Schedule-Next", errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID),
     (b"Nats-Stream-Source", errorcodes.MESSAGE_SOURCE_HEADER_NOT_ALLOWED),
 )
 """Headers that ask for something no stream does yet, and how nats-server refuses them."""

@@ -16,7 +16,7 @@ behind a sequence that is given again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
@@ -39,6 +39,13 @@ AGE_CHECK_NS_MIN = 10_000_000
 """Messages that grow too old within so short a time are removed together."""
 READ_COUNT = 1000
 READ_BYTES = 1024 * 1024
+
+
+Json = dict[str, Any]
+Owed = tuple[int, Sequence[Any]]
+"""
+An answer that waits: PubAcks as (first sequence, reply subjects), others as (0, publishes).
+"""
 
 
 class Consumer(Protocol):
@@ -100,12 +107,12 @@ class Stream:
         self.visible_sequence = store.last_sequence
         """The last message that consumers may see."""
         self.last_time_ns = store.state().last_time_ns
+        self.is_closed = False
         self.intake = Intake(self)
         self._subscriptions: list[Subscription] = []
-        # What is owed once the store is synced: runs of plain PubAcks as (first sequence,
-        # reply subjects), and finished messages as (0, publishes).
-        self._owed: list[tuple[int, Sequence[Any]]] = []
-        self._committing: list[tuple[int, Sequence[Any]]] = []
+        self._owed: list[Owed] = []
+        self._committing: list[Owed] = []
+        self._committing_sequence = 0
         self._age_timer: Timer | None = None
         self._had_failure = False
         self._apply_config()
@@ -125,14 +132,14 @@ class Stream:
         self._arm_age_timer()
 
     def close(self) -> None:
-        """Stop to listen and let go of everything; the files stay."""
+        """Stop to listen and to do anything by itself; the store is left to the engine."""
+        self.is_closed = True
         self._stop_listening()
         for consumer in tuple(self.consumers.values()):
             consumer.close()
         self.consumers.clear()
         if self._age_timer is not None:
             self._age_timer.cancel()
-        self.store.close()
 
     def update(self, config: StreamConfig) -> None:
         """Become what a checked configuration says."""
@@ -178,10 +185,13 @@ class Stream:
         """Hand what was appended to the operating system."""
         self._committing += self._owed
         self._owed = []
+        self._committing_sequence = self.store.last_sequence
         return self.store.flush()
 
     def end_commit(self) -> None:
         """Send the acks of what is safe now, or say why it is not; wake the consumers."""
+        if self.is_closed:
+            return
         owed, self._committing = self._committing, []
         failure = self.store.failure
         if failure is not None:
@@ -191,13 +201,27 @@ class Stream:
             self._had_failure = False
             log.info("Stream '%s > %s' stores again", self.engine.account.name, self.name)
         self.visible_sequence = self.engine.visible_sequence(self.store)
+        if self.visible_sequence < self._committing_sequence:
+            # At the end of a segment a store syncs that first, and the rest the next time.
+            owed = self._hold_back(owed)
         self._send_acks(owed)
         if self.config.max_age:
             self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
             consumer.on_messages()
 
-    def _send_acks(self, owed: list[tuple[int, Sequence[Any]]]) -> None:
+    def _hold_back(self, owed: list[Owed]) -> list[Owed]:
+        """Return what is owed up to the visible sequence; the rest waits for the next commit."""
+        for index, (first_sequence, replies) in enumerate(owed):
+            safe = max(self.visible_sequence + 1 - first_sequence, 0)
+            if first_sequence and safe < len(replies):
+                rest = (first_sequence + safe, replies[safe:])
+                self._owed = [rest, *owed[index + 1 :], *self._owed]
+                self.engine.touch(self)
+                return [*owed[:index], (first_sequence, replies[:safe])]
+        return owed
+
+    def _send_acks(self, owed: list[Owed]) -> None:
         publishes: list[Op] = []
         for sequence, items in owed:
             if sequence:
@@ -207,7 +231,7 @@ class Stream:
         if publishes:
             self.engine.account.publish(publishes, None)
 
-    def _fail(self, owed: list[tuple[int, Sequence[Any]]], failure: str) -> None:
+    def _fail(self, owed: list[Owed], failure: str) -> None:
         """Answer everybody who waited that the disk failed; try again with the next commit."""
         if not self._had_failure:
             self._had_failure = True
@@ -286,9 +310,9 @@ class Stream:
 
     # What clients are told.
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Json:
         """Return StreamInfo as create, update and list answer it."""
-        info: dict[str, Any] = {
+        info: Json = {
             "config": self.config.to_answer(),
             "created": format_time(self.created_ns),
             "state": self.state(),
@@ -297,26 +321,25 @@ class Stream:
             info["domain"] = self.engine.domain
         return info | {"ts": format_time(self.engine.clock_ns())}
 
-    def state(self, *, deleted_max: int = 0) -> dict[str, Any]:
-        """Return the figures of the stream, with up to so many deleted sequences."""
+    def state(self, *, subjects: Mapping[str, int] | None = None, deleted_max: int = 0) -> Json:
+        """Return the figures of the stream, with these subjects, and so many deleted sequences."""
         state = self.store.state()
-        is_new = not state.last_sequence
-        document: dict[str, Any] = {
+        document: Json = {
             "messages": state.messages,
             "bytes": state.size_bytes,
-            "first_seq": 0 if is_new else state.first_sequence,
+            "first_seq": state.first_sequence if state.last_sequence else 0,
             "first_ts": format_time(state.first_time_ns),
             "last_seq": state.last_sequence,
             "last_ts": format_time(state.last_time_ns or self.last_time_ns),
         }
-        if state.subjects:
-            document["num_subjects"] = state.subjects
-        if state.deleted:
-            document["num_deleted"] = state.deleted
-            if deleted_max:
-                document["deleted"] = self.store.deleted(deleted_max)
-        if state.lost:
-            document["lost"] = {"msgs": None, "bytes": 0, "count": state.lost}
+        optional: Json = {
+            "num_subjects": state.subjects,
+            "subjects": subjects,
+            "num_deleted": state.deleted,
+            "deleted": self.store.deleted(deleted_max) if deleted_max else None,
+            "lost": {"msgs": None, "bytes": 0, "count": state.lost} if state.lost else None,
+        }
+        document |= {name: value for name, value in optional.items() if value}
         return document | {"consumer_count": len(self.consumers)}
 
 

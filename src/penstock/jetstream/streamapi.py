@@ -9,7 +9,6 @@ from penstock import subjects as patterns
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
-from penstock.jetstream.commit import OneOff
 from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import Message
 from penstock.jetstream.stream import Stream
@@ -86,30 +85,25 @@ def info(request: Request) -> Answer:
     stream = request.stream()
     offset = max(options.get("offset", 0), 0)
     pattern = options.get("subjects_filter", "")
+    subjects = _subjects(stream, pattern) if pattern else {}
+    shown = sorted(subjects)[offset : offset + SUBJECT_DETAILS_MAX]
     answer = stream.info()
     answer["state"] = stream.state(
-        deleted_max=DELETED_DETAILS_MAX if options.get("deleted_details") else 0
+        subjects={subject: subjects[subject] for subject in shown},
+        deleted_max=DELETED_DETAILS_MAX if options.get("deleted_details") else 0,
     )
-    answer["cluster"] = {"leader": request.engine.server_name}
-    answer["ts"] = answer.pop("ts")
+    told = answer.pop("ts")
     page = UNPAGED
-    if pattern:
-        found = {
-            subject.decode(errors="replace"): count
-            for subject, _, count in stream.store.subjects(pattern.encode())
-        }
-        if found:
-            page = {"total": len(found), "offset": offset, "limit": SUBJECT_DETAILS_MAX}
-            shown = sorted(found)[offset : offset + SUBJECT_DETAILS_MAX]
-            _insert_subjects(answer["state"], {subject: found[subject] for subject in shown})
-    return page | answer
-
-
-def _insert_subjects(state: dict[str, Any], subjects: dict[str, int]) -> None:
-    consumer_count = state.pop("consumer_count")
     if subjects:
-        state["subjects"] = subjects
-    state["consumer_count"] = consumer_count
+        page = {"total": len(subjects), "offset": offset, "limit": SUBJECT_DETAILS_MAX}
+    return page | answer | {"cluster": {"leader": request.engine.server_name}, "ts": told}
+
+
+def _subjects(stream: Stream, pattern: str) -> dict[str, int]:
+    return {
+        subject.decode(errors="replace"): count
+        for subject, _, count in stream.store.subjects(pattern.encode())
+    }
 
 
 def names(request: Request) -> Answer:
@@ -149,14 +143,11 @@ def delete(request: Request) -> Answer:
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
     engine = request.engine
-    burial = engine.delete_stream(request.stream())
-    if burial is None:
-        return {"success": True}
 
     def done() -> None:
         engine.api.answer("stream_delete", request.reply, {"success": True})
 
-    engine.touch(OneOff(burial, done))
+    engine.delete_stream(request.stream(), done)
     return None
 
 
@@ -230,7 +221,7 @@ CALLS = {
     ("STREAM", "NAMES"): Call("stream_names", 0, names, UNPAGED | {"streams": None}),
     ("STREAM", "LIST"): Call("stream_list", 0, list_streams, UNPAGED | {"streams": []}),
     ("STREAM", "DELETE"): Call("stream_delete", 1, delete),
-    ("STREAM", "PURGE"): Call("stream_purge", 1, purge),
+    ("STREAM", "PURGE"): Call("stream_purge", 1, purge, {"purged": 0}),
     ("STREAM", "MSG", "GET"): Call("stream_msg_get", 1, get_message),
     ("STREAM", "MSG", "DELETE"): Call("stream_msg_delete", 1, delete_message),
 }

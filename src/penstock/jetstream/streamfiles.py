@@ -13,13 +13,17 @@ what is left of it after a crash is known to be rubbish.
 from __future__ import annotations
 
 import json
+import logging
 import zlib
+from collections.abc import Callable
 
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk
 from penstock.jetstream.filestore import open_file_store
 from penstock.jetstream.model import StreamConfig
-from penstock.jetstream.store import Store
+from penstock.jetstream.store import Store, Work
+
+log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "stream.json"
@@ -81,31 +85,62 @@ class StreamFiles:
         salt = zlib.crc32(config.name.encode())
         return open_file_store(self.disk, f"{self.path(config.name)}/messages", salt=salt)
 
-    def bury(self, name: str) -> Burial:
-        """Take a stream out of sight; the work returned makes that durable, and the room free."""
+    def bury(self, name: str) -> Grave:
+        """Take a stream out of sight: its name is free from now on."""
         self._deleted += 1
-        grave = f"{self.root}/{name}.{self._deleted}{DELETED}"
-        self.disk.rename(self.path(name), grave)
-        return Burial(self.disk, self.root, grave)
+        path = f"{self.root}/{name}.{self._deleted}{DELETED}"
+        self.disk.rename(self.path(name), path)
+        return Grave(self.disk, self.root, path)
 
 
-class Burial:
-    """The rest of deleting a stream. A `store.Work`."""
+class Grave:
+    """What is left of a stream that was deleted. A `store.Work`."""
 
-    def __init__(self, disk: Disk, root: str, grave: str) -> None:
+    def __init__(self, disk: Disk, root: str, path: str) -> None:
         self._disk = disk
         self._root = root
-        self._grave = grave
-        self.error: OSError | None = None
+        self._path = path
 
     def run(self) -> None:
         """Make sure the stream stays away, and give its room back."""
         self._disk.sync_directory(self._root)
-        self._disk.remove_directory(self._grave)
+        self._disk.remove_directory(self._path)
 
     def finish(self, error: OSError | None = None) -> None:
-        """Remember what went wrong, for the answer."""
-        self.error = error
+        """Say what stayed behind; the next start removes it."""
+        if error is not None:
+            log.error("`%s` can not be removed: %s", self._path, error)
+
+
+class Deletion:
+    """
+    A deleted stream until nothing is left of it. A `commit.Durable`.
+
+    The store is closed when a commit begins, because no other is under way then,
+    which may still use its files.
+    """
+
+    def __init__(self, store: Store, grave: Grave | None, done: Callable[[], None]) -> None:
+        self._store = store
+        self._grave = grave
+        self._done = done
+
+    def begin_commit(self) -> Work | None:
+        """Close the store; return what removes its files."""
+        close_store(self._store)
+        return self._grave
+
+    def end_commit(self) -> None:
+        """Say that it is done."""
+        self._done()
+
+
+def close_store(store: Store) -> None:
+    """Close a store; what could not be saved was never acknowledged."""
+    try:
+        store.close()
+    except (OSError, StoreError) as error:
+        log.error("A store could not be closed in order: %s", error)
 
 
 def write_whole(disk: Disk, directory: str, name: str, content: bytes) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from penstock.times import timestamp
+
 ZERO = "0001-01-01T00:00:00Z"
 """How Go writes a time that was never set."""
+
+LAYOUT = "2006-01-02T15:04:05Z07:00"
+"""How Go writes what it expects."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RFC3339 = re.compile(
@@ -16,19 +21,14 @@ RFC3339 = re.compile(
 
 def format_time(time_ns: int) -> str:
     """Return nanoseconds since 1970 as text; 0 is a time that was never set."""
-    if not time_ns:
-        return ZERO
-    seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
-    text = (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
-    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
-    return f"{text}{fraction}Z"
+    return timestamp(time_ns) if time_ns else ZERO
 
 
 def parse_time(text: str) -> int:
     """Return nanoseconds since 1970, 0 for the time that was never set; raise ValueError."""
     match = RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a time: {text!r}")
+        raise ValueError(f'parsing time "{text}" as "{LAYOUT}": cannot parse "{text}" as "2006"')
     date, fraction, zone = match.groups()
     if text == ZERO:
         return 0

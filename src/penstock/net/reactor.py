@@ -83,6 +83,8 @@ class Reactor:
         self.read_buffer = bytearray(self.limits.read_bytes_max)
         self.read_view = memoryview(self.read_buffer)
         self.stalled_clients = 0
+        self.before_flush: Callable[[], None] | None = None
+        """Called before anything is written: what it publishes goes out at once."""
         self._poller = select.epoll() if hasattr(select, "epoll") else SelectorPoller()
         self._connections: dict[int, Connection] = {}
         self._masks: dict[int, int] = {}
@@ -117,7 +119,9 @@ class Reactor:
         return connection
 
     def watch(self, connection: Connection) -> None:
-        """Watch a connection for what it now waits for."""
+        """Watch a connection for what it now waits for; one that was closed meanwhile, not at all."""
+        if connection.is_closed:
+            return
         mask = (READ if connection.wants_read else 0) | (WRITE if connection.is_blocked else 0)
         if mask != self._masks[connection.fd]:
             self._masks[connection.fd] = mask
@@ -148,6 +152,8 @@ class Reactor:
 
     def flush(self) -> None:
         """Write every session that is owed something. Whoever acts outside a tick calls this."""
+        if self.before_flush is not None:
+            self.before_flush()
         broker = self.broker
         while broker.dirty:
             dirty, broker.dirty = broker.dirty, []

@@ -20,8 +20,9 @@ from penstock import _hot, nkeys
 from penstock.config import ServerConfig
 from penstock.core import reload
 from penstock.core.broker import Broker
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.net.connection import Connection
+from penstock.net.journal import Journal
 from penstock.net.monitor import Monitor
 from penstock.net.reactor import Reactor
 from penstock.version import NATS_VERSION, VERSION
@@ -50,6 +51,8 @@ class Server:
         self.http_port: int | None = None
         self.is_ready = False
         """Whether clients can connect: from `start` until `stop` or `lame_duck`."""
+        self.journal: Journal | None = None
+        """JetStream, if it is switched on."""
         self._monitor: Monitor | None = None
         self._is_stopping = False
         self._stopped: asyncio.Event | None = None
@@ -73,13 +76,18 @@ class Server:
         self._log_start()
         listener = _listening_socket(self.config.host, self.config.port)
         try:
+            self._open_journal()
             await self._start_monitor()
-        except ConfigError:
+        except PenstockError:
             listener.close()
+            if self.journal is not None:
+                self.journal.release()
             raise
         self.port = listener.getsockname()[1]
         self._advertise()
         self.reactor = Reactor(loop, self.broker)
+        if self.journal is not None:
+            self.journal.attach(self.reactor)
         self.reactor.listen(listener, self._accept)
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
         self._stopped = asyncio.Event()
@@ -95,7 +103,11 @@ class Server:
             return
         self._is_stopping = True
         self.is_ready = False
+        if self.journal is not None:
+            await self.journal.settle()
         self.reactor.close()
+        if self.journal is not None:
+            await self.journal.close()
         if self._monitor is not None:
             await self._monitor.close()
         self._stopped.set()
@@ -148,6 +160,15 @@ class Server:
             has_port = config.client_advertise.rpartition(":")[2].isdigit()
             suffix = "" if has_port else f":{self.port}"
             info["connect_urls"] = [config.client_advertise + suffix]
+
+    def _open_journal(self) -> None:
+        if self.config.jetstream is None:
+            return
+        self.journal = Journal(self.broker, self.config.jetstream)
+        self.journal.open()
+        self.broker.info["jetstream"] = True
+        if self.config.jetstream.domain:
+            self.broker.info["domain"] = self.config.jetstream.domain
 
     def _accept(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,193 @@
+"""
+Drives JetStream: gives the engine time, and its changes to the disk.
+
+One commit is under way at a time, in one thread that does nothing else. What
+arrives meanwhile collects for the next, so a thousand publishers wait for one
+sync and not for a thousand. With a sync interval the answers do not wait: what
+was written is synced by a timer. The same thread does the housekeeping of the
+stores, in pieces, when there is nothing else to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.config import JetStreamConfig
+from penstock.core.broker import Broker
+from penstock.jetstream.disk import Lock, RealDisk
+from penstock.jetstream.engine import Engine
+from penstock.jetstream.store import Work
+from penstock.jetstream.streamfiles import StreamFiles
+from penstock.net.reactor import Reactor
+
+log = logging.getLogger("penstock")
+
+HOUSEKEEPING_S = 0.5
+COMMITS_MAX = 8
+"""Commits in a row that need no disk: the answers of one may be the publishes of the next."""
+
+
+class Journal:
+    """The engine of one server on its event loop."""
+
+    def __init__(self, broker: Broker, config: JetStreamConfig) -> None:
+        disk = RealDisk()
+        account = broker.default_account
+        self.config = config
+        self.engine = Engine(
+            account,
+            config,
+            server_name=broker.server_name,
+            clock_ns=broker.clock_ns,
+            random=random.random,
+            files=StreamFiles(disk, config.store_dir, account.name),
+        )
+        self._disk = disk
+        self._lock: Lock | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="penstock-journal")
+        self._job: asyncio.Future[None] | None = None
+        """What the thread is doing."""
+        self._unsynced: list[Work] = []
+        self._deadline_ns: int | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def open(self) -> None:
+        """Lock the store directory and bring back what is in it. Blocks."""
+        directory = f"{self.config.store_dir}/jetstream"
+        self._disk.make_directory(directory)
+        self._lock = self._disk.lock(directory)
+        log.info("Starting JetStream")
+        log.info("  Store Directory: %s", directory)
+        log.info("  Sync:            %s", self._describe_sync())
+        self.engine.open()
+        log.info("  Streams:         %d", len(self.engine.streams))
+
+    def _describe_sync(self) -> str:
+        sync = self.config.sync
+        return "always, before the ack" if sync == "always" else f"every {sync:g} s"
+
+    def attach(self, reactor: Reactor) -> None:
+        """Start to work on the reactor's loop."""
+        self._reactor = reactor
+        self._loop = reactor.loop
+        reactor.before_flush = self.on_tick
+        self._every(HOUSEKEEPING_S, self._keep_house)
+        if self.config.sync != "always":
+            self._every(self.config.sync, self._sync)
+        self.on_tick()
+
+    def on_tick(self) -> None:
+        """Begin a commit if there is anything new and none is under way; watch the clock."""
+        engine = self.engine
+        for _ in range(COMMITS_MAX):
+            if self._job is not None or not engine.dirty:
+                break
+            self._commit()
+        deadline_ns = engine.timers.next_deadline_ns()
+        if deadline_ns != self._deadline_ns:
+            self._arm(deadline_ns)
+
+    def _commit(self) -> None:
+        commit = self.engine.begin_commit()
+        assert commit is not None, "somebody is dirty"
+        if self.config.sync != "always":
+            self._unsynced += commit.release()
+        elif commit.is_slow:
+            self._run(commit.run, commit.finish)
+        else:
+            commit.finish()
+
+    def _run(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+        """Do something in the thread, then go on here."""
+        job = self._loop.run_in_executor(self._executor, run)
+        job.add_done_callback(lambda done: self._done(done, finish))
+        self._job = job
+
+    def _done(self, job: asyncio.Future[None], finish: Callable[[], None]) -> None:
+        self._job = None
+        job.result()
+        finish()
+        # The next commit begins before the acks of this one are written.
+        self._reactor.flush()
+
+    def _arm(self, deadline_ns: int | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline_ns, self._deadline = deadline_ns, None
+        if deadline_ns is not None:
+            delay_s = max(deadline_ns - self.engine.clock_ns(), 0) / 1e9
+            self._deadline = self._loop.call_later(delay_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline_ns = self._deadline = None
+        self.engine.timers.run(self.engine.clock_ns())
+        self._reactor.flush()
+
+    def _every(self, interval_s: float, action: Callable[[], None]) -> None:
+        def again() -> None:
+            self._timers.remove(handle)
+            self._every(interval_s, action)
+            action()
+
+        handle = self._loop.call_later(interval_s, again)
+        self._timers.append(handle)
+
+    def _sync(self) -> None:
+        """Make durable what was written since the last time."""
+        if self._job is None and self._unsynced:
+            works, self._unsynced = self._unsynced, []
+            self._work(works)
+
+    def _keep_house(self) -> None:
+        is_idle = self._job is None and not self.engine.dirty
+        work = self.engine.maintain() if is_idle else None
+        if work is not None:
+            self._work([work], then=self._keep_house)
+
+    def _work(self, works: list[Work], then: Callable[[], None] = lambda: None) -> None:
+        errors: dict[int, OSError] = {}
+
+        def run() -> None:
+            for index, work in enumerate(works):
+                try:
+                    work.run()
+                except OSError as error:
+                    errors[index] = error
+
+        def finish() -> None:
+            for index, work in enumerate(works):
+                work.finish(errors.get(index))
+            then()
+
+        self._run(run, finish)
+
+    async def settle(self) -> None:
+        """Return when nothing that was published so far still waits for the disk."""
+        self.on_tick()
+        while self._job is not None:
+            await asyncio.wait([self._job])
+            # The callback that takes the result runs after us.
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Make everything durable and let go of the directory."""
+        for timer in (*self._timers, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._timers.clear()
+        await self.settle()
+        self._sync()
+        await self.settle()
+        self.release()
+
+    def release(self) -> None:
+        """Close the stores and let go of the directory; nothing may be under way."""
+        self._executor.shutdown()
+        self.engine.close()
+        if self._lock is not None:
+            self._lock.release()

@@ -119,7 +119,7 @@ class Reactor:
         return connection
 
     def watch(self, connection: Connection) -> None:
-        """Watch a connection for what it now waits for; one that was closed meanwhile, not at all."""
+        """Watch a connection for what it now waits for, unless it was closed meanwhile."""
         if connection.is_closed:
             return
         mask = (READ if connection.wants_read else 0) | (WRITE if connection.is_blocked else 0)

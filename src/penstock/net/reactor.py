@@ -159,7 +159,8 @@ class Reactor:
             dirty, broker.dirty = broker.dirty, []
             for session in dirty:
                 session.is_dirty = False
-                session.transport.flush()
+                if session.transport is not None:
+                    session.transport.flush()
 
     def slow_down(self, publisher: Connection) -> None:
         """Hold a publisher back while those it publishes to have too much waiting."""

@@ -7,16 +7,24 @@ PenstockError
 ├── ConfigError        the operator's settings do not make sense
 ├── StoreError         the disk failed us, or what is on it cannot be trusted
 ├── JetStreamError     a JetStream API request failed: carries the wire codes
-└── ClientError        our own client could not do what it was asked
-    ├── ConnectFailed     no server could be reached, or none would have us
-    ├── ConnectionClosed  the client is closed, for good
-    ├── ConnectionLost    the connection broke before the answer: the outcome is unknown
-    ├── RequestTimeout    no answer in time: the outcome is unknown
-    ├── NoResponders      nobody listens on that subject
-    ├── ServerError       the server said `-ERR`
-    ├── SlowConsumer      a subscription's queue was full, messages were dropped
-    ├── OutboxFull        the bound on unsent bytes is reached
-    └── BatchFailed       some messages of a batch were not stored: carries each failure
+├── ClientError        our own client could not do what it was asked
+│   ├── ConnectFailed     no server could be reached, or none would have us
+│   ├── ConnectionClosed  the client is closed, for good
+│   ├── ConnectionLost    the connection broke before the answer: the outcome is unknown
+│   ├── RequestTimeout    no answer in time: the outcome is unknown
+│   ├── NoResponders      nobody listens on that subject
+│   ├── ServerError       the server said `-ERR`
+│   ├── SlowConsumer      a subscription's queue was full, messages were dropped
+│   ├── OutboxFull        the bound on unsent bytes is reached
+│   └── BatchFailed       some messages of a batch were not stored: carries each failure
+└── BusError           the event bus could not do what it was asked
+    ├── BusClosed         the bus is closed, or was never opened
+    ├── InvalidEnvelope   an event breaks the rules of an envelope, or cannot be read
+    ├── TopicMismatch     a topic on the broker is not as it was declared: carries the report
+    ├── AlreadyHandled    a second handler for the same topic
+    ├── HandlerTimeout    a handler took longer than it may
+    ├── DeadlineExceeded  there was no room for a message before its deadline
+    └── MissingExtra      a package is not installed that this setting needs
 """
 
 from __future__ import annotations
@@ -112,3 +120,40 @@ class BatchFailed(ClientError):
             f"{len(failures)} of {len(acks)} messages failed, the first at {first}: "
             f"{failures[first]}"
         )
+
+
+class BusError(PenstockError):
+    """The event bus could not do what it was asked."""
+
+
+class BusClosed(BusError):
+    """The bus is closed, or was never opened."""
+
+
+class InvalidEnvelope(BusError):
+    """An event breaks the rules of an envelope, or cannot be read as one."""
+
+
+class TopicMismatch(BusError):
+    """A topic on the broker is not as it was declared."""
+
+    def __init__(self, report: Any) -> None:
+        self.report = report
+        """What was expected, and what is there."""
+        super().__init__(str(report))
+
+
+class AlreadyHandled(BusError):
+    """One bus has one handler for a topic."""
+
+
+class HandlerTimeout(BusError):
+    """A handler took longer than it may."""
+
+
+class DeadlineExceeded(BusError):
+    """There was no room for a message before its deadline; it was not published."""
+
+
+class MissingExtra(BusError):
+    """A package is not installed that a setting needs; the text names the extra."""

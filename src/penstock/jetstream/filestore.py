@@ -104,6 +104,8 @@ class Sync:
         self._directory = directory
         self.recovers = log.failure is not None
         self.covers: tuple[int, int] = log.written
+        self._overdue = log.upkeep.overdue()
+        self._overdue_error: OSError | None = None
 
     def run(self) -> None:
         """Return once it would survive a power cut."""
@@ -112,9 +114,16 @@ class Sync:
         self._file.sync()
         if self._directory is not None:
             self._log.disk.sync_directory(self._directory)
+        if self._overdue is not None:
+            try:
+                self._overdue.run()
+            except OSError as error:
+                self._overdue_error = error
 
     def finish(self, error: OSError | None = None) -> None:
         """Move `durable_sequence` up, or mark the store as failed."""
+        if self._overdue is not None:
+            self._overdue.finish(error or self._overdue_error)
         self._log.synced(self, error)
 
 
@@ -237,6 +246,7 @@ class FileLog:
         """Write what is buffered; return what makes it durable."""
         self._note_removals()
         self.upkeep.doom(self.catalog.take_emptied())
+        self.retire()
         if not self.tails:
             return None
         try:
@@ -261,7 +271,7 @@ class FileLog:
         tail = self.tails[-1] if self.tails else None
         if tail is not None and not tail.full:
             block = tail.block
-            if block.count or block.stored_bytes < RECLAIM_BYTES_MIN:
+            if block.count or block.stored_bytes < RECLAIM_BYTES_MIN or not tail.durable:
                 return tail
             tail.full = True
         fresh = self._new_tail(self.catalog.last_sequence + 1)

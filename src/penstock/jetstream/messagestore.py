@@ -54,10 +54,22 @@ class MessageStore:
     """The messages of one stream. See `Store` for what each method promises."""
 
     def __init__(self, catalog: Catalog, log: Log, limits: StoreLimits) -> None:
-        self.limits = limits
+        self._limits = limits
         self._catalog = catalog
         self._log = log
         self._first_time: tuple[int, int] = (0, 0)
+
+    @property
+    def limits(self) -> StoreLimits:
+        """Return what the store may hold."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: StoreLimits) -> None:
+        self._limits = limits
+        # Appends must find the subject table as this limit needs it.
+        if limits.messages_per_subject_max != self._catalog.subjects.per_subject_max:
+            self._catalog.retable(limits.messages_per_subject_max)
 
     @property
     def first_sequence(self) -> int:
@@ -205,8 +217,6 @@ class MessageStore:
         """Remove what is over the limits or too old; return how many."""
         catalog, limits = self._catalog, self.limits
         before = catalog.messages
-        if limits.messages_per_subject_max != catalog.subjects.per_subject_max:
-            catalog.retable(limits.messages_per_subject_max)
         if limits.age_ns_max and catalog.messages:
             catalog.remove_before(self.sequence_at(now_ns - limits.age_ns_max))
         self._drop_surplus()

@@ -75,7 +75,10 @@ class Store(Protocol):
     """
 
     limits: StoreLimits
-    """May be replaced at any time; call `enforce` afterwards."""
+    """
+    May be replaced at any time; call `enforce` afterwards. A new limit per subject
+    takes effect at once.
+    """
 
     @property
     def first_sequence(self) -> int:
@@ -103,7 +106,12 @@ class Store(Protocol):
 
     @property
     def dirty_bytes(self) -> int:
-        """Return the bytes appended but not yet durable; they are held in memory too."""
+        """
+        Return the bytes appended but not yet durable.
+
+        They are held in memory too: who syncs at intervals should do so early when
+        this grows beyond some megabytes.
+        """
 
     @property
     def failure(self) -> str | None:
@@ -174,10 +182,21 @@ class Store(Protocol):
         """Return the figures of the store."""
 
     def flush(self) -> Work | None:
-        """Hand what is buffered to the operating system; return what makes it durable."""
+        """
+        Hand what is buffered to the operating system; return what makes it durable.
+
+        The work covers what was written before it began to run. Until it is finished,
+        `flush` writes but returns None. Call it again while there are `dirty_bytes`:
+        at the end of a segment only that is synced, and the rest the next time.
+        """
 
     def maintain(self) -> Work | None:
-        """Return the next piece of housekeeping (compaction, erasure), if there is one."""
+        """
+        Return the next piece of housekeeping (sealing, compaction, erasure), if there is one.
+
+        Independent of `flush`; may run beside its work. Wants a turn now and then even
+        under load.
+        """
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Blocks."""

@@ -25,6 +25,10 @@ RETRY_BYTES = 1024 * 1024
 """After an error, work is not tried again before so much was appended."""
 
 
+BACKLOG_MAX = 2
+"""Segments that may wait for a quiet moment to be sealed or removed."""
+
+
 class Task:
     """A piece of work: what to do in a thread, and what to do with the result."""
 
@@ -110,6 +114,18 @@ class Upkeep:
             _, install = self._waiting
             self._waiting = None
             install()
+
+    def overdue(self) -> Work | None:
+        """Return work that must not wait for a quiet moment: memory or disk would fill up."""
+        if self._busy or self._waiting is not None:
+            return None
+        work = None
+        if len(self._doomed) > BACKLOG_MAX:
+            work = self._remove_files()
+        if work is None and len(self._unsealed) > BACKLOG_MAX:
+            work = self._seal() if self._log.position >= self._retry_position else None
+        self._busy = work is not None
+        return work
 
     def next(self) -> Work | None:
         """Return the next piece of work, if there is one."""

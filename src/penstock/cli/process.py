@@ -17,11 +17,14 @@ from typing import Any
 from penstock.cli import log
 from penstock.cli.main import executable
 from penstock.errors import ConfigError, PenstockError
+from penstock.net.allocator import Allocator
 from penstock.net.server import Server
 from penstock.options import Options
 
 logger = logging.getLogger("penstock")
 
+QUIET_S = 2.0
+"""A server without traffic for this long gives memory back."""
 UNSPECIFIED = ("0.0.0.0", "::")
 DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
 """An address nobody has; asking for the way to it sends nothing and tells our own."""
@@ -34,6 +37,7 @@ class Process:
         self._options = options
         self._load_again = load_again
         self._server = Server(options.server)
+        self._allocator = Allocator()
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -42,8 +46,10 @@ class Process:
     async def run(self) -> int:
         """Serve until stopped. Return the exit code."""
         self._handle_signals()
+        self._allocator.keep_freed()
         try:
             await self._server.start()
+            self._look_after_memory()
             await self._serve()
         except (OSError, PenstockError) as error:
             logger.critical("%s", error)
@@ -63,6 +69,10 @@ class Process:
         finally:
             asked.cancel()
             await self._server.stop()
+
+    def _look_after_memory(self) -> None:
+        self._allocator.give_back_if_quiet(sum(self._server.broker.totals()))
+        asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

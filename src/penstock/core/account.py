@@ -61,6 +61,14 @@ class Account:
             self._deliver(route, publishes, None)
         return not route.is_empty
 
+    def answer_all(self, subjects: list[bytes], answers: list[Op]) -> None:
+        """Publish answers to these reply subjects, one each: mostly they are of one inbox."""
+        route = self.routes.shared_route(subjects)
+        if route is None:
+            self.publish(answers, None)
+        else:
+            self._deliver(route, answers, None)
+
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
         route = self.routes.cache.get(subject) or self.routes.find(subject)
@@ -87,22 +95,55 @@ class Account:
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
             return
+        if len(batch) == 1 and len(batch[0][5]) == batch[0][4] + 2:
+            self._deliver_one(route, batch[0])
+        else:
+            self._deliver_many(route, batch, publisher)
+        if not route.is_plain:
+            self._deliver_carefully(route, batch, publisher)
+
+    def _deliver_one(self, route: Route, publish: Op) -> None:
+        """Deliver a message that came alone: no pieces, and a large payload is not copied."""
+        _, subject, reply, header_bytes, size, data = publish
+        before, after = delivery_line(subject, reply, header_bytes, size)
+        receivers = route.single
+        if route.queues:
+            random = self._random
+            chosen = [members[int(random() * len(members))] for members in route.queues]
+            receivers = (*receivers, *chosen)
+        is_large = size >= LARGE_BYTES
+        if not is_large:
+            after += data
+        for sid, subscriptions in route.shared:
+            encoded = before + sid + after
+            for subscription in subscriptions:
+                subscription.delivered += 1
+                subscription.session.enqueue_one(encoded, data if is_large else None, size)  # type: ignore[union-attr]
+        for subscription in receivers:
+            subscription.delivered += 1
+            encoded = before + subscription.sid + after
+            subscription.session.enqueue_one(encoded, data if is_large else None, size)  # type: ignore[union-attr]
+
+    def _deliver_many(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.shared or route.single:
             self._deliver_encoded(route, batch)
-        if route.careful or route.queues:
-            self._deliver_carefully(route, batch, publisher)
+        for members in route.queues:
+            for publish in batch:
+                self._deliver_queue(members, publish, publisher)
+
+    def _deliver_carefully(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        if route.careful or route.careful_queues:
+            is_heard = bool(route.shared or route.single or route.queues or route.handlers)
+            for publish in batch:
+                taken = [self.offer(each, publish, publisher) for each in route.careful]
+                queues = route.careful_queues
+                taken += [self._deliver_queue(each, publish, publisher) for each in queues]
+                missed = message_count(publish) - max(taken)
+                if missed and not is_heard:
+                    self.answer_no_responders([last_messages(publish, missed)], publisher)
         for subscription in route.handlers:
             assert subscription.handler is not None
             subscription.handler(batch, publisher)
-
-    def _deliver_carefully(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
-        is_heard = bool(route.shared or route.single or route.handlers)
-        for publish in batch:
-            taken = [self.offer(each, publish, publisher) for each in route.careful]
-            taken += [self._deliver_queue(each, publish, publisher) for each in route.queues]
-            missed = message_count(publish) - max(taken)
-            if missed and not is_heard:
-                self.answer_no_responders([last_messages(publish, missed)], publisher)
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
         if batch[0][4] >= LARGE_BYTES:

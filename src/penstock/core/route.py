@@ -69,7 +69,16 @@ class Subscription:
 class Route:
     """The receivers of one subject, sorted by how they are served. Immutable."""
 
-    __slots__ = ("careful", "handlers", "is_empty", "queues", "shared", "single")
+    __slots__ = (
+        "careful",
+        "careful_queues",
+        "handlers",
+        "is_empty",
+        "is_plain",
+        "queues",
+        "shared",
+        "single",
+    )
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         by_sid: dict[bytes, list[Subscription]] = {}
@@ -89,9 +98,16 @@ class Route:
         self.shared = tuple((sid, tuple(group)) for sid, group in groups if len(group) > 1)
         self.single = tuple(group[0] for _, group in groups if len(group) == 1)
         self.careful = tuple(careful)
-        self.queues = tuple(tuple(members) for members in queues.values())
+        members = [tuple(group) for group in queues.values()]
+        self.queues = tuple(group for group in members if not _needs_care(group))
+        self.careful_queues = tuple(group for group in members if _needs_care(group))
         self.handlers = tuple(handlers)
+        self.is_plain = not (careful or self.careful_queues or handlers)
         self.is_empty = not (by_sid or careful or queues or handlers)
+
+
+def _needs_care(members: tuple[Subscription, ...]) -> bool:
+    return any(member.needs_care for member in members)
 
 
 class RouteTable:
@@ -171,6 +187,27 @@ class RouteTable:
             self.cache[subject] = route
             self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
         return route
+
+    def shared_route(self, replies: list[bytes]) -> Route | None:
+        """
+        Return the one route that replies of the same inbox have, or None if they may differ.
+
+        Looks at them all together, at C speed: a batch of replies to one client,
+        each new, would otherwise cost more to route than to send.
+        """
+        parent = replies[0].rpartition(b".")[0]
+        prefix = parent + b"." if parent else b""
+        text = b" ".join(replies) + b" "
+        is_shared = (
+            text.count(b" " + prefix) + text.startswith(prefix) >= len(replies)
+            and text.count(b".") == len(replies) * prefix.count(b".")
+            and b". " not in text
+        )
+        if not is_shared:
+            return None
+        if parent not in self._by_prefix:
+            self.find(replies[0])
+        return self._by_prefix.get(parent)
 
     def _match(self, subject: bytes) -> Route:
         self.matches += 1

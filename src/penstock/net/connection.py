@@ -122,7 +122,7 @@ class Connection:
         session = self.session
         outbox = session.outbox
         while outbox:
-            buffers, size = _encode(outbox)
+            buffers, size = _encode(outbox, session.outbox_bytes)
             try:
                 sent = self._send(buffers)
             except (BlockingIOError, InterruptedError):
@@ -252,25 +252,25 @@ class Connection:
         self.reactor.forget(self)
         self.sock.close()
         self.reactor.broker.close(self.session, reason)
+        # Without this cycle its buffers go at once, not when the garbage collector comes by.
+        self.session.transport = None
 
 
-def _encode(outbox: list[Any]) -> tuple[list[Any], int]:
+def _encode(outbox: list[Any], outbox_bytes: int) -> tuple[list[Any], int]:
     """Return the first entries as buffers, as many as are worth one system call."""
-    if len(outbox) == 1:
-        entry = outbox[0]
-        if type(entry) is tuple:
-            entry = entry[0].join(entry[1])
-        return [entry], len(entry)
-    buffers: list[Any] = []
+    if outbox_bytes > WRITE_BYTES or len(outbox) > WRITE_BUFFERS:
+        outbox = _first_entries(outbox)
+    buffers = [entry if type(entry) is not tuple else entry[0].join(entry[1]) for entry in outbox]
+    return buffers, sum(map(len, buffers))
+
+
+def _first_entries(outbox: list[Any]) -> list[Any]:
     size = 0
-    for entry in outbox:
-        if type(entry) is tuple:
-            entry = entry[0].join(entry[1])
-        buffers.append(entry)
-        size += len(entry)
-        if size >= WRITE_BYTES or len(buffers) == WRITE_BUFFERS:
-            break
-    return buffers, size
+    for index, entry in enumerate(outbox[:WRITE_BUFFERS]):
+        size += len(entry) if type(entry) is not tuple else sum(map(len, entry[1]))
+        if size >= WRITE_BYTES:
+            return outbox[: index + 1]
+    return outbox[:WRITE_BUFFERS]
 
 
 def _rest(outbox: list[Any], buffers: list[Any], sent: int) -> list[Any]:

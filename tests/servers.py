@@ -8,14 +8,15 @@ configuration and the same tests, so whatever a test says is said of both.
 from __future__ import annotations
 
 import json
-import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,14 @@ class ServerProcess:
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024
+
+    def varz(self) -> dict[str, Any]:
+        """Return what its monitoring says, which needs `http_port: -1` in the configuration."""
+        found = re.search(r"Starting http monitor on \S+:(\d+)", self.log)
+        assert found is not None
+        with urllib.request.urlopen(f"http://{HOST}:{found[1]}/varz") as answer:
+            varz: dict[str, Any] = json.load(answer)
+        return varz
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -196,10 +205,8 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = DEADLINE_S) -> N
         time.sleep(0.005)
 
 
-def open_files_limit() -> int:
-    """Raise this process's limit of open files as far as it goes, and return it."""
-    import resource
-
+def raise_open_files_limit() -> int:
+    """Raise the limit of open files of this process and its children to come, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.sysconf("SC_OPEN_MAX")
+    return hard

@@ -32,7 +32,7 @@ from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamapi import CALLS
-from penstock.jetstream.streamfiles import Deletion, StreamFiles, close_store
+from penstock.jetstream.streamfiles import Deletion, Grave, StreamFiles, close_store
 from penstock.jetstream.timers import Timers
 from penstock.wire import Op
 
@@ -157,8 +157,9 @@ class Engine:
         if config.first_seq > 1:
             stream.purge(b">", before=config.first_seq)
         self.streams[config.name] = stream
-        stream.open()
+        # First, so that a stream of advisories does not begin with its own.
         self.advisories.stream_action(config.name, "create")
+        stream.open()
         return stream
 
     def update_stream(
@@ -175,14 +176,22 @@ class Engine:
 
     def delete_stream(self, stream: Stream, done: Callable[[], None]) -> None:
         """Take a stream away, and call `done` once it can not come back."""
+        grave = self._bury(stream)
         del self.streams[stream.name]
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
         stream.close()
         self.dirty.pop(stream, None)
         self.advisories.stream_action(stream.name, "delete")
-        grave = self.files.bury(stream.name) if stream.config.storage == "file" else None
         self.touch(Deletion(stream.store, grave, done))
+
+    def _bury(self, stream: Stream) -> Grave | None:
+        if stream.config.storage == "memory":
+            return None
+        try:
+            return self.files.bury(stream.name)
+        except OSError as error:
+            raise JetStreamError(errorcodes.STREAM_DELETE, err=str(error)) from error
 
     def _new_store(self, config: StreamConfig) -> Store:
         if config.storage == "memory":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from penstock import headers
+from penstock.jetstream import strictjson
 from penstock.version import NATS_VERSION
 
 API_LEVEL = 0
@@ -90,7 +91,9 @@ class StreamConfig:
     sources: tuple[Mapping[str, Any], ...] = option(
         (), [STREAM_SOURCE], omit_empty=True, supported=False
     )
-    compression: str = option("none", ("none", "s2"))
+    compression: str = option(
+        "none", strictjson.OneOf(("none", "s2"), "unknown compression algorithm")
+    )
     first_seq: int = option(0, "uint64", omit_empty=True)
     subject_transform: Mapping[str, Any] | None = option(
         None, SUBJECT_TRANSFORM, omit_empty=True, supported=False
@@ -128,8 +131,10 @@ class StreamConfig:
         """Return the configuration as it is stored."""
         document = {}
         for item in fields(self):
-            value = getattr(self, item.name)
+            value, kind = getattr(self, item.name), item.metadata["kind"]
             if value or not item.metadata["omit_empty"]:
+                if isinstance(kind, dict) and value is not None:
+                    value = {name: value[name] for name in kind if value.get(name)}
                 document[item.name] = list(value) if isinstance(value, tuple) else value
         return document
 

@@ -9,7 +9,6 @@ headers, and options that may refuse a message, make it be looked at by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock import headers
@@ -69,39 +68,42 @@ class Intake:
     def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
         """Store what was published, in order."""
         stream = self.stream
-        now_ns = stream.engine.clock_ns()
         # A clock that is set back must not make the stream unsorted.
-        now_ns = stream.last_time_ns = max(now_ns, stream.last_time_ns)
-        is_careful = self._is_careful
-        entries: list[Entry] = []
-        replies: list[bytes] = []
+        now_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
+        stream.last_time_ns = now_ns
+        if not self._is_careful:
+            entries = [
+                (subject, b"", data[:-2], now_ns)
+                for _, subject, _, header_bytes, size, data in batch
+                if not header_bytes and len(data) == size + 2
+            ]
+            if len(entries) == len(batch):
+                self._append(entries, [publish[2] for publish in batch])
+                return
         for publish in batch:
-            _, subject, reply, header_bytes, size, data = publish
-            if header_bytes or is_careful:
-                if entries:
-                    self._append(entries, replies)
-                    entries, replies = [], []
+            if publish[3] or self._is_careful:
                 self._take(publish, now_ns)
-            elif len(data) == size + 2:
-                entries.append((subject, b"", data[:-2], now_ns))
-                replies.append(reply)
             else:
-                stride = size + 2
-                starts = range(0, len(data), stride)
-                entries += [(subject, b"", data[at : at + size], now_ns) for at in starts]
-                replies += [reply] * len(starts)
-        if entries:
-            self._append(entries, replies)
+                self._take_run(publish, now_ns)
 
-    def acks(self, first_sequence: int, replies: Sequence[bytes]) -> list[Op]:
-        """Return the PubAcks for messages stored one after another."""
+    def _take_run(self, publish: Op, now_ns: int) -> None:
+        """Store messages with the same control line, which need no check."""
+        _, subject, reply, _, size, data = publish
+        starts = range(0, len(data), size + 2)
+        entries = [(subject, b"", data[start : start + size], now_ns) for start in starts]
+        self._append(entries, [reply] * len(entries))
+
+    def send_acks(self, first_sequence: int, replies: list[bytes]) -> None:
+        """Send the PubAcks of messages stored one after another."""
         line = self._ack_line
-        acks: list[Op] = []
-        for sequence, reply in enumerate(replies, first_sequence):
-            if reply:
-                data = line % sequence
-                acks.append((PUB, reply, b"", 0, len(data) - 2, data))
-        return acks
+        acks: list[Op] = [
+            (PUB, reply, b"", 0, len(data := line % sequence) - 2, data)
+            for sequence, reply in enumerate(replies, first_sequence)
+            if reply
+        ]
+        if acks:
+            subjects = replies if len(acks) == len(replies) else [ack[1] for ack in acks]
+            self.stream.engine.account.answer_all(subjects, acks)
 
     def refusal(self, error: JetStreamError) -> bytes:
         """Return the PubAck of a message that was not stored."""

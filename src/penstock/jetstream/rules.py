@@ -154,8 +154,6 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
     for index, subject in enumerate(config.subjects):
         _check_subject(config, subject)
         for other in config.subjects[index + 1 :]:
-            if other == subject:
-                raise invalid("duplicate subjects detected")
             if patterns.overlap(other.encode(), subject.encode()):
                 raise invalid(f'subject "{subject}" overlaps with "{other}"')
     return config

@@ -16,7 +16,7 @@ behind a sequence that is given again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
@@ -42,7 +42,7 @@ READ_BYTES = 1024 * 1024
 
 
 Json = dict[str, Any]
-Owed = tuple[int, Sequence[Any]]
+Owed = tuple[int, list[Any]]
 """
 An answer that waits: PubAcks as (first sequence, reply subjects), others as (0, publishes).
 """
@@ -172,7 +172,7 @@ class Stream:
         """Answer each reply subject, b"" is none, with its sequence once that is safe."""
         self._owed.append((first_sequence, replies))
 
-    def owe(self, publishes: Sequence[Op]) -> None:
+    def owe(self, publishes: list[Op]) -> None:
         """Publish these once everything before them is safe."""
         self._owed.append((0, publishes))
 
@@ -204,7 +204,7 @@ class Stream:
         if self.visible_sequence < self._committing_sequence:
             # At the end of a segment a store syncs that first, and the rest the next time.
             owed = self._hold_back(owed)
-        self._send_acks(owed)
+        self._send(owed)
         if self.config.max_age:
             self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
@@ -221,15 +221,12 @@ class Stream:
                 return [*owed[:index], (first_sequence, replies[:safe])]
         return owed
 
-    def _send_acks(self, owed: list[Owed]) -> None:
-        publishes: list[Op] = []
-        for sequence, items in owed:
-            if sequence:
-                publishes += self.intake.acks(sequence, items)
+    def _send(self, owed: list[Owed]) -> None:
+        for first_sequence, items in owed:
+            if first_sequence:
+                self.intake.send_acks(first_sequence, items)
             else:
-                publishes += items
-        if publishes:
-            self.engine.account.publish(publishes, None)
+                self.engine.account.publish(items, None)
 
     def _fail(self, owed: list[Owed], failure: str) -> None:
         """Answer everybody who waited that the disk failed; try again with the next commit."""

@@ -16,6 +16,7 @@ import json
 import logging
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk
@@ -88,7 +89,7 @@ class StreamFiles:
     def bury(self, name: str) -> Grave:
         """Take a stream out of sight: its name is free from now on."""
         self._deleted += 1
-        path = f"{self.root}/{name}.{self._deleted}{DELETED}"
+        path = f"{self.root}/{self._deleted}{DELETED}"
         self.disk.rename(self.path(name), path)
         return Grave(self.disk, self.root, path)
 
@@ -127,7 +128,9 @@ class Deletion:
 
     def begin_commit(self) -> Work | None:
         """Close the store; return what removes its files."""
-        close_store(self._store)
+        with suppress(OSError, StoreError):
+            # What it could not save is about to be removed anyway.
+            self._store.close()
         return self._grave
 
     def end_commit(self) -> None:

@@ -6,8 +6,9 @@ field, a value of the wrong type and a syntax error each have their sentence.
 
 What may stand in an object is a mapping of field names to kinds. A kind is the
 name of a Go type ("string", "bool", "int64", "time.Duration", "[]string", ...),
-a tuple of the words an enumeration allows, a mapping for an object, or a list
-with one mapping for an array of objects. Field names match in any case.
+a tuple of the words an enumeration allows (`OneOf`, if it complains in words of
+its own), a mapping for an object, or a list with one mapping for an array of
+objects. Field names match in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 Fields = Mapping[str, Any]
 
@@ -40,6 +41,13 @@ GO_ESCAPES = {chr(code): f"\\x{code:02x}" for code in range(32)} | {
     "\r": "\\r",
     "'": "\\'",
 }
+
+
+class OneOf(NamedTuple):
+    """An enumeration that has its own way to refuse a word."""
+
+    words: tuple[str, ...]
+    refusal: str
 
 
 class InvalidJson(ValueError):
@@ -114,6 +122,10 @@ def _object(value: Mapping[str, Any], fields: Fields, path: str) -> dict[str, An
 
 def _item(item: Any, kind: Any, path: str) -> Any:
     """Check one value against the kind its field has."""
+    if isinstance(kind, OneOf):
+        if item not in kind.words:
+            raise InvalidJson(kind.refusal)
+        return item
     if isinstance(kind, tuple):
         if item not in kind:
             raise InvalidJson(f"can not unmarshal {json.dumps(json.dumps(item))}")

@@ -1,0 +1,92 @@
+"""
+Envelopes to bytes and back, with payloads of the type a handler asks for.
+
+msgspec reads dataclasses, its own Structs, TypedDicts and all built-in types; a
+pydantic model is recognised by its methods, so pydantic is never imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from penstock.bus.compression import Compressor, decompress, is_compressed
+from penstock.bus.envelope import Envelope
+from penstock.errors import InvalidEnvelope
+
+Upcaster: TypeAlias = Callable[[Any], Any]
+"""Takes the payload of one version and returns that of the next."""
+
+
+class Codec:
+    """Encodes and decodes envelopes; knows how to bring old payloads up to date."""
+
+    def __init__(self, compressor: Compressor | None = None) -> None:
+        self._encode = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
+        self._compressor = compressor
+        self._upcasters: dict[tuple[str, int], Upcaster] = {}
+        self._decoders: dict[Any, msgspec.json.Decoder[Envelope[Any]]] = {}
+
+    def encode(self, envelope: Envelope[Any]) -> bytes:
+        """Return the envelope as JSON, compressed if it is large and that is wanted."""
+        try:
+            data = self._encode(envelope)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise InvalidEnvelope(f"`{envelope.event_type}` cannot be encoded: {error}") from error
+        return self._compressor(data) if self._compressor is not None else data
+
+    def decode(self, data: bytes, payload_type: Any = Any) -> Envelope[Any]:
+        """Read an envelope whose payload becomes a `payload_type`."""
+        if is_compressed(data):
+            data = decompress(data)
+        try:
+            if self._upcasters:
+                return self._decode_any_version(data, payload_type)
+            return self._decoder(payload_type).decode(data)
+        except (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError) as error:
+            raise InvalidEnvelope(f"not an envelope: {error}") from error
+
+    def upcaster(self, event_type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
+        """Register a function that turns a payload of `from_version` into one of the next."""
+
+        def register(upcast: Upcaster) -> Upcaster:
+            if (event_type, from_version) in self._upcasters:
+                raise InvalidEnvelope(
+                    f"`{event_type}` version {from_version} has an upcaster already"
+                )
+            self._upcasters[event_type, from_version] = upcast
+            return upcast
+
+        return register
+
+    def _decode_any_version(self, data: bytes, payload_type: Any) -> Envelope[Any]:
+        envelope = self._decoder(Any).decode(data)
+        payload, version = envelope.payload, envelope.event_version
+        while (upcast := self._upcasters.get((envelope.event_type, version))) is not None:
+            payload, version = upcast(payload), version + 1
+        if payload_type is not Any:
+            payload = msgspec.convert(payload, payload_type, dec_hook=_decode_foreign)
+        return envelope.with_payload(payload, event_version=version)
+
+    def _decoder(self, payload_type: Any) -> msgspec.json.Decoder[Envelope[Any]]:
+        decoder = self._decoders.get(payload_type)
+        if decoder is None:
+            decoder = msgspec.json.Decoder(Envelope[payload_type], dec_hook=_decode_foreign)
+            self._decoders[payload_type] = decoder
+        return decoder
+
+
+def _encode_foreign(value: Any) -> Any:
+    """Turn a pydantic model into what JSON has."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def _decode_foreign(payload_type: Any, value: Any) -> Any:
+    """Make a pydantic model out of what JSON had."""
+    if hasattr(payload_type, "model_validate"):
+        return payload_type.model_validate(value)
+    raise TypeError(f"nothing is known of {payload_type!r}")

@@ -1,0 +1,225 @@
+"""
+Reading the configuration: files, environment variables, presets.
+
+Values are checked against the annotation of their field, so a new setting needs
+nothing here. A key that does not exist is an error which names the nearest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from penstock.bus.config import PRESETS, BusConfig, TopicOptions, key_of
+from penstock.errors import ConfigError, MissingExtra
+
+ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
+PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"
+
+DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
+DURATION_PART = re.compile(r"([\d.]+)([a-z]+)")
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+SIZE = re.compile(r"(\d+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
+SIZES = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
+FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
+
+
+def load_config(
+    source: Mapping[str, Any] | str | Path | None = None,
+    *,
+    preset: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> BusConfig:
+    """Return the configuration of a YAML file or mapping, over a preset, under the environment."""
+    environment = os.environ if environment is None else environment
+    tree = _tree_of(source)
+    variables = environment_tree(environment)
+    chosen = environment.get(PRESET_VARIABLE) or str(tree.pop("preset", "")) or preset
+    layers = [preset_tree(chosen or "balanced"), tree, variables]
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    config: BusConfig = build(BusConfig, merged, "eventbus")
+    return config
+
+
+def preset_tree(name: str) -> Mapping[str, Any]:
+    """Return what a preset changes."""
+    if name not in PRESETS:
+        raise ConfigError(f"`preset`: `{name}` is unknown{_nearest(name, PRESETS)}")
+    return PRESETS[name]
+
+
+def environment_tree(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the tree that the variables of the bus spell."""
+    paths = dict(_paths(BusConfig, ()))
+    tree: dict[str, Any] = {}
+    for name, value in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name == PRESET_VARIABLE:
+            continue
+        if name not in paths:
+            raise ConfigError(f"variable `{name}` is unknown{_nearest(name, paths)}")
+        branch = tree
+        *sections, key = paths[name]
+        for one in sections:
+            branch = branch.setdefault(one, {})
+        branch[key] = value
+    return tree
+
+
+def build(kind: Any, tree: Any, path: str) -> Any:
+    """Make a dataclass out of a tree whose keys are those of a file."""
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"`{path}` must be a section with keys, not {tree!r}")
+    hints = get_type_hints(kind)
+    items = {key_of(item): item for item in fields(kind)}
+    values = {}
+    for key, value in tree.items():
+        item = items.get(_snake_case(str(key)))
+        if item is None:
+            raise ConfigError(f"`{path}.{key}` is unknown{_nearest(str(key), items)}")
+        values[item.name] = _read(hints[item.name], value, f"{path}.{key}")
+    return kind(**values)
+
+
+def _tree_of(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    if source is None:
+        return {}
+    if isinstance(source, Mapping):
+        tree: Any = source
+    else:
+        tree = _parse_yaml(source.read_text() if isinstance(source, Path) else source)
+    if not isinstance(tree, Mapping):
+        raise ConfigError("the configuration must be a mapping: `eventbus: {...}`")
+    inner = tree.get("eventbus", tree)
+    unknown = [key for key in tree if key != "eventbus"] if "eventbus" in tree else []
+    if unknown:
+        raise ConfigError(f"`{unknown[0]}` is unknown beside `eventbus`")
+    if inner is None:
+        return {}
+    if not isinstance(inner, Mapping):
+        raise ConfigError("`eventbus` must be a section with keys")
+    return dict(inner)
+
+
+def _parse_yaml(text: str) -> Any:
+    try:
+        yaml = import_module("yaml")
+    except ImportError:
+        raise MissingExtra("YAML needs a package; hint: pip install 'penstock[bus]'") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {error}") from error
+
+
+def _merge(target: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        name = _snake_case(str(key))
+        if isinstance(value, Mapping) and name != "topics":
+            _merge(target.setdefault(name, {}), value)
+        else:
+            target[name] = value
+
+
+def _paths(kind: Any, sections: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Iterate over environment variables and the path of keys that each stands for."""
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        path = (*sections, key_of(item))
+        if is_dataclass(hints[item.name]):
+            yield from _paths(hints[item.name], path)
+        elif item.name != "topics":
+            yield ENVIRONMENT_PREFIX + "_".join(path).upper(), path
+
+
+def _read(hint: Any, value: Any, path: str) -> Any:
+    """Return a value as its field's annotation wants it."""
+    if is_dataclass(hint):
+        return build(hint, value, path)
+    if get_origin(hint) in (Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))
+    if get_origin(hint) is Literal:
+        return _read_choice(get_args(hint), value, path)
+    if get_origin(hint) is tuple:
+        values = value.split(",") if isinstance(value, str) else value
+        return tuple(str(one).strip() for one in values)
+    if get_origin(hint) is not None:
+        return {
+            str(topic): build(TopicOptions, options or {}, f"{path}.{topic}")
+            for topic, options in value.items()
+        }
+    return _READERS[hint](value, path)
+
+
+def _read_choice(choices: tuple[str, ...], value: Any, path: str) -> str:
+    name = _snake_case(str(value)).replace("-", "_")
+    if name not in choices:
+        raise ConfigError(f"`{path}` must be one of {', '.join(choices)}, not {value!r}")
+    return name
+
+
+def _read_bool(value: Any, path: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = TRUTHS | FALSEHOODS
+    if str(value).lower() not in known:
+        raise ConfigError(f"`{path}` must be true or false, not {value!r}")
+    return known[str(value).lower()]
+
+
+def _read_int(value: Any, path: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = str(value).strip().replace("_", "")
+    if match := SIZE.fullmatch(text):
+        return int(match[1]) * SIZES[match[2].lower()]
+    if not text.isdigit():
+        raise ConfigError(f"`{path}` must be a number such as 1000 or 64MB, not {value!r}")
+    return int(text)
+
+
+def _read_float(value: Any, path: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    text = str(value).strip().lower()
+    if DURATION.fullmatch(text):
+        return sum(float(n) * SECONDS[unit] for n, unit in DURATION_PART.findall(text))
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"`{path}` must be a number, or a time as 30s, not {value!r}") from None
+
+
+def _read_str(value: Any, path: str) -> str:
+    if isinstance(value, Mapping | list):
+        raise ConfigError(f"`{path}` must be text, not {value!r}")
+    return str(value)
+
+
+_READERS: Mapping[Any, Any] = {
+    bool: _read_bool,
+    int: _read_int,
+    float: _read_float,
+    str: _read_str,
+}
+
+
+def _snake_case(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(_snake_case(name), [key.lower() for key in known], n=1)
+    exact = [key for key in known if close and key.lower() == close[0]]
+    return f"; hint: `{exact[0]}`" if exact else ""

@@ -17,9 +17,12 @@ from penstock.client.options import ClientOptions
 from penstock.client.servers import split_urls
 from penstock.client.subscription import Callback, Subscription
 from penstock.errors import ClientError, RequestTimeout
-from penstock.wire import Op
+from penstock.wire import CRLF, Op
 
 SUBJECTS_CACHED_MAX = 4096
+SIZE_LINES_COUNT = 4096
+SIZE_LINES = [b"%d\r\n" % size for size in range(SIZE_LINES_COUNT)]
+"""How the control line of a small publish ends; looking it up beats writing the number."""
 
 
 async def connect(
@@ -41,6 +44,7 @@ class Client:
         self._inbox = Inbox(self.connection)
         self._subscriptions: set[Subscription] = set()
         self._subjects: dict[str, bytes] = {}
+        self._heads: dict[str, bytes] = {}
 
     @property
     def connected(self) -> bool:
@@ -72,15 +76,16 @@ class Client:
     ) -> None:
         """Publish a message. Waits only when `pending_bytes_max` is reached."""
         if reply or headers is not None:
-            self._publish(subject, payload, reply, headers)
+            crowded = self._publish(subject, payload, reply, headers)
         else:
             # Spelt out for the plain case: each call saved is a tenth of a publish.
-            target = self._subjects.get(subject) or self.encode_subject(subject)
+            head = self._heads.get(subject) or self._publish_head(subject)
             size = len(payload)
             if size > self.connection.payload_bytes_max:
                 self._refuse(size)
-            self._outbox.add(b"PUB %b %d\r\n%b\r\n" % (target, size, payload))
-        if self._outbox.pending_bytes >= self._outbox.limit_bytes:
+            line = SIZE_LINES[size] if size < SIZE_LINES_COUNT else b"%d\r\n" % size
+            crowded = self._outbox.add(head + line + payload + CRLF)
+        if crowded:
             await self._outbox.make_room()
 
     def publish_nowait(
@@ -99,29 +104,24 @@ class Client:
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", block: bytes = b""
     ) -> None:
         """Publish to a subject known to be valid, with an encoded header block."""
-        self.send_nowait(subject, payload, reply, block)
-        await self.make_room()
-
-    async def make_room(self) -> None:
-        """Let the loop turn or wait, if as much is unsent as may be."""
-        if self._outbox.pending_bytes >= self._outbox.limit_bytes:
+        if self.send_nowait(subject, payload, reply, block):
             await self._outbox.make_room()
 
-    def send_nowait(self, subject: bytes, payload: bytes, reply: bytes, block: bytes) -> None:
-        """Encode a publish and have it sent with this turn of the loop."""
-        size = len(payload)
-        if size + len(block) > self.connection.payload_bytes_max:
-            self._refuse(size + len(block))
-        if reply:
-            subject = b"%b %b" % (subject, reply)
+    def send_nowait(self, subject: bytes, payload: bytes, reply: bytes, block: bytes) -> bool:
+        """Have a publish sent with this turn of the loop. True: better `make_room` now."""
+        size = len(payload) + len(block)
+        if size > self.connection.payload_bytes_max:
+            self._refuse(size)
+        where = b"%b %b" % (subject, reply) if reply else subject
+        # Adding the pieces up is twice as fast as formatting a payload into a line.
         if block:
-            header_bytes = len(block)
-            self._outbox.add(
-                b"HPUB %b %d %d\r\n%b%b\r\n"
-                % (subject, header_bytes, header_bytes + size, block, payload)
-            )
-        else:
-            self._outbox.add(b"PUB %b %d\r\n%b\r\n" % (subject, size, payload))
+            line = b"HPUB %b %d %d\r\n" % (where, len(block), size)
+            return self._outbox.add(line + block + payload + CRLF)
+        return self._outbox.add(b"PUB %b %d\r\n" % (where, size) + payload + CRLF)
+
+    async def make_room(self) -> None:
+        """Let the loop turn, or wait until less is unsent."""
+        await self._outbox.make_room()
 
     async def subscribe(
         self,
@@ -175,7 +175,7 @@ class Client:
     ) -> Message:
         """Publish, and return the first reply."""
         block = encode_headers(headers) if headers is not None else b""
-        target = self._subjects.get(subject) or self.encode_subject(subject)
+        target = self.encode_subject(subject)
         token, reply = self._inbox.open()
         await self.send(target, payload, reply=reply, block=block)
         try:
@@ -251,10 +251,17 @@ class Client:
         self.connection.check_open()
         raise ClientError(f"{size} bytes are more than the server's `max_payload`")
 
-    def _publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> None:
-        target = self._subjects.get(subject) or self.encode_subject(subject)
+    def _publish_head(self, subject: str) -> bytes:
+        if len(self._heads) >= SUBJECTS_CACHED_MAX:
+            self._heads.clear()
+        head = self._heads[subject] = b"PUB %b " % self.encode_subject(subject)
+        return head
+
+    def _publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
+        target = self.encode_subject(subject)
         block = encode_headers(headers) if headers is not None else b""
-        self.send_nowait(target, payload, self.encode_subject(reply) if reply else b"", block)
+        answers = self.encode_subject(reply) if reply else b""
+        return self.send_nowait(target, payload, answers, block)
 
 
 def check_pattern(subject: str) -> None:

@@ -197,14 +197,19 @@ class JetStream:
         block = b""
         if headers is not None or message_id is not None or expect is not None:
             block = publish_headers(headers, message_id, expect)
-        if self._window is None:
-            self._window = PublishWindow(
-                self._client,
-                messages_max=self.options.window_messages_max,
-                ack_timeout_s=self.options.ack_timeout_s,
-            )
-        target = self._client.encode_subject(subject)
-        await self._window.publish(target, payload, block=block, sink=sink)
+        window = self._window or self._open_window()
+        if window.full:
+            await window.room()
+        if window.send(self._client.encode_subject(subject), payload, block, sink):
+            await self._client.make_room()
+
+    def _open_window(self) -> PublishWindow:
+        self._window = PublishWindow(
+            self._client,
+            messages_max=self.options.window_messages_max,
+            ack_timeout_s=self.options.ack_timeout_s,
+        )
+        return self._window
 
 
 def publish_headers(

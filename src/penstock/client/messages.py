@@ -96,6 +96,14 @@ class Message:
         block = encode_headers(headers) if headers is not None else b""
         await self._client.send(self._reply_subject(), payload, block=block)
 
+    def respond_nowait(self, payload: bytes = b"") -> None:
+        """Answer from a plain function."""
+        self._client.send_nowait(self._reply_subject(), payload, b"", b"")
+
+    def ack_nowait(self) -> None:
+        """Ack from a plain function."""
+        self._client.send_nowait(self._reply_subject(), ACK, b"", b"")
+
     async def ack(self) -> None:
         """Tell JetStream that the message is done."""
         await self._client.send(self._reply_subject(), ACK)

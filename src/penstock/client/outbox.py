@@ -34,13 +34,14 @@ class Outbox:
         self.limit_bytes = pending_bytes_max
         """From here on a publisher should `make_room`; `add` itself never refuses."""
 
-    def add(self, data: bytes) -> None:
-        """Send `data` with whatever else this turn of the loop brings."""
+    def add(self, data: bytes) -> bool:
+        """Send `data` with this turn of the loop. True: the publisher should `make_room`."""
         self._pieces.append(data)
-        self.pending_bytes += len(data)
+        self.pending_bytes = pending_bytes = self.pending_bytes + len(data)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.flush)
+        return pending_bytes >= self.limit_bytes
 
     def flush(self) -> None:
         """Write everything in one go, if the link takes it."""

@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.client.api import error_of
@@ -64,6 +65,13 @@ OnAck: TypeAlias = Callable[[PubAck | None, Exception | None], None]
 Sink: TypeAlias = "asyncio.Future[PubAck] | OnAck"
 
 
+def _ignore(ack: PubAck | None, error: Exception | None) -> None:
+    """Take an ack that came after its time was up."""
+
+
+NOBODY: tuple[Sink, float] = (_ignore, 0.0)
+
+
 class PublishWindow:
     """The messages that wait for their ack, oldest first."""
 
@@ -73,7 +81,7 @@ class PublishWindow:
         self._messages_max = messages_max
         self._ack_timeout_s = ack_timeout_s
         self._prefix = f"{client.new_inbox()}.".encode()
-        self._unacked: dict[bytes, tuple[Sink, float]] = {}
+        self._unacked: dict[int, tuple[Sink, float]] = {}
         self._count = 0
         self._publishers: deque[asyncio.Future[None]] = deque()
         self._drained = asyncio.Event()
@@ -84,17 +92,27 @@ class PublishWindow:
     def __len__(self) -> int:
         return len(self._unacked)
 
-    async def publish(self, subject: bytes, payload: bytes, *, block: bytes, sink: Sink) -> None:
-        """Hand a message over; `sink` gets the ack. Waits while the window is full."""
-        while len(self._unacked) >= self._messages_max:
-            await self._room()
-        self._count += 1
-        token = b"%d" % self._count
-        self._client.send_nowait(subject, payload, self._prefix + token, block)
-        self._unacked[token] = (sink, self._loop.time() + self._ack_timeout_s)
+    @property
+    def full(self) -> bool:
+        """Whether a publisher has to wait for room."""
+        return len(self._unacked) >= self._messages_max
+
+    async def room(self) -> None:
+        """Return when one more message may be unacked. First come, first served."""
+        while self.full:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._publishers.append(future)
+            await future
+
+    def send(self, subject: bytes, payload: bytes, block: bytes, sink: Sink) -> bool:
+        """Hand a message over; `sink` gets the ack. True: better make room on the client now."""
+        token = self._count = self._count + 1
+        reply = b"%b%d" % (self._prefix, token)
+        crowded = self._client.send_nowait(subject, payload, reply, block)
+        self._unacked[token] = (sink, monotonic() + self._ack_timeout_s)
         if self._timer is None:
             self._timer = self._loop.call_later(self._ack_timeout_s, self._expire)
-        await self._client.make_room()
+        return crowded
 
     async def drained(self) -> None:
         """Return once every message so far is acked or has failed."""
@@ -117,24 +135,22 @@ class PublishWindow:
         unacked = self._unacked
         start = len(self._prefix)
         for operation in operations:
-            entry = unacked.pop(operation[1][start:], None)
-            if entry is None:
-                continue
+            sink, _ = unacked.pop(int(operation[1][start:]), NOBODY)
             payload = operation[5]
             # A quote inside a JSON string is escaped, so this is never part of a name.
             if operation[4] or b'"error":' in payload:
-                _settle(entry[0], None, _failure(operation))
+                _settle(sink, None, _failure(operation))
             else:
-                _settle(entry[0], PubAck(payload), None)
+                _settle(sink, PubAck(payload), None)
         self._wake()
 
     def _expire(self) -> None:
-        """Fail what is overdue. The oldest comes first, so the first in time ends it."""
-        now = self._loop.time()
+        """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
+        now = monotonic()
         self._timer = None
         for token, (sink, deadline) in list(self._unacked.items()):
             if deadline > now:
-                self._timer = self._loop.call_at(deadline, self._expire)
+                self._timer = self._loop.call_later(deadline - now, self._expire)
                 break
             del self._unacked[token]
             _settle(sink, None, RequestTimeout(f"no ack within {self._ack_timeout_s} s"))
@@ -148,11 +164,6 @@ class PublishWindow:
         for sink, _ in unacked.values():
             _settle(sink, None, error)
         self._wake()
-
-    async def _room(self) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._publishers.append(future)
-        await future
 
     def _wake(self) -> None:
         """Let in as many publishers as there is room for, the first come first."""

@@ -30,6 +30,8 @@ from penstock.version import NATS_VERSION, VERSION
 log = logging.getLogger("penstock")
 
 BACKLOG = 4096
+LAME_DUCK_PAUSE_S_MAX = 1.0
+"""A few clients need not wait for all of a long lame duck duration."""
 
 
 class Server:
@@ -140,16 +142,19 @@ class Server:
             if session.connect_options.get("protocol") == 1:
                 session.write(self.broker.info_line(session, ldm=True))
         self.reactor.flush()
-        await asyncio.sleep(limits.lame_duck_grace_period_s)
-        await self._close_slowly(self.reactor.connections, limits.lame_duck_duration_s)
+        if self.reactor.connections:
+            await asyncio.sleep(limits.lame_duck_grace_period_s)
+        duration_s = limits.lame_duck_duration_s - limits.lame_duck_grace_period_s
+        await self._close_slowly(self.reactor.connections, duration_s)
         await self.stop()
 
     async def _close_slowly(self, connections: list[Connection], duration_s: float) -> None:
         """Spread the reconnects of the clients over the duration."""
-        pause_s = duration_s / max(len(connections), 1)
-        for connection in connections:
+        pause_s = min(duration_s / max(len(connections), 1), LAME_DUCK_PAUSE_S_MAX)
+        for index, connection in enumerate(connections):
+            if index:
+                await asyncio.sleep(pause_s)
             connection.close("Server Shutdown")
-            await asyncio.sleep(pause_s)
 
     def _advertise(self) -> None:
         """Put into INFO where clients reach this server."""

@@ -115,7 +115,7 @@ class Limits:
         directive="lame_duck_grace_period",
     )
     read_bytes_max: int = setting(
-        64 * 1024, "Most bytes taken from one socket at a time.", positive=True
+        128 * 1024, "Most bytes taken from one socket at a time.", positive=True
     )
     congested_bytes: int = setting(
         4 * 1024 * 1024,

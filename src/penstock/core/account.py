@@ -95,8 +95,12 @@ class Account:
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
             return
-        if len(batch) == 1 and len(batch[0][5]) == batch[0][4] + 2:
-            self._deliver_one(route, batch[0])
+        if len(batch) == 1 or route.queues:
+            for publish in batch:
+                if len(publish[5]) == publish[4] + 2:
+                    self._deliver_one(route, publish)
+                else:
+                    self._deliver_many(route, [publish], publisher)
         else:
             self._deliver_many(route, batch, publisher)
         if not route.is_plain:
@@ -106,23 +110,23 @@ class Account:
         """Deliver a message that came alone: no pieces, and a large payload is not copied."""
         _, subject, reply, header_bytes, size, data = publish
         before, after = delivery_line(subject, reply, header_bytes, size)
-        receivers = route.single
-        if route.queues:
-            random = self._random
-            chosen = [members[int(random() * len(members))] for members in route.queues]
-            receivers = (*receivers, *chosen)
         is_large = size >= LARGE_BYTES
         if not is_large:
             after += data
-        for sid, subscriptions in route.shared:
-            encoded = before + sid + after
+        receivers = [(before + sid + after, group) for sid, group in route.shared]
+        receivers += [(before + each.sid + after, (each,)) for each in route.single]
+        for members in route.queues:
+            chosen = members[int(self._random() * len(members))]
+            receivers.append((before + chosen.sid + after, (chosen,)))
+        for encoded, subscriptions in receivers:
+            encoded_bytes = len(encoded) + len(data) if is_large else len(encoded)
             for subscription in subscriptions:
                 subscription.delivered += 1
-                subscription.session.enqueue_one(encoded, data if is_large else None, size)  # type: ignore[union-attr]
-        for subscription in receivers:
-            subscription.delivered += 1
-            encoded = before + subscription.sid + after
-            subscription.session.enqueue_one(encoded, data if is_large else None, size)  # type: ignore[union-attr]
+                session = subscription.session
+                assert session is not None, "handlers are not among these"
+                if is_large:
+                    session.outbox.append(encoded)
+                session.enqueue(data if is_large else encoded, encoded_bytes, 1, size)
 
     def _deliver_many(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.shared or route.single:

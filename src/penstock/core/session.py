@@ -154,14 +154,6 @@ class Session:
         self.outbox += entries[:-1]
         self.enqueue(entries[-1], size, messages, payload_bytes)
 
-    def enqueue_one(self, line: bytes, data: bytes | None, payload_bytes: int) -> None:
-        """Owe the peer one message: its control line, and its data where that is apart."""
-        if data is None:
-            self.enqueue(line, len(line), 1, payload_bytes)
-        else:
-            self.outbox.append(line)
-            self.enqueue(data, len(line) + len(data), 1, payload_bytes)
-
     def enqueue(self, entry: Any, size: int, messages: int = 0, payload_bytes: int = 0) -> None:
         """Owe the peer `size` more bytes."""
         self.outbox.append(entry)

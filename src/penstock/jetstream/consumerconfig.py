@@ -7,7 +7,7 @@ by name. The order of the fields is that of nats-server's answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from penstock.jetstream.model import (
     StreamConfig,
     option,
 )
+from penstock.jetstream.store import Filters
+from penstock.times import duration
 from penstock.version import NATS_VERSION
 
 SECOND_NS = 1_000_000_000
@@ -32,6 +34,7 @@ REQUEST_EXPIRES_NS_MIN = 1_000_000
 MAX_WAITING = 512
 MAX_ACK_PENDING = 1000
 NAME_LENGTH_MAX = 255
+NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 DESCRIPTION_BYTES_MAX = 4 * 1024
 METADATA_BYTES_MAX = 128 * 1024
 
@@ -43,7 +46,7 @@ DELIVER_POLICIES = (
     "by_start_time",
     "last_per_subject",
 )
-ACK_POLICIES = ("none", "all", "explicit")
+ACK_POLICIES = ("none", "all", "explicit", "flow_control")
 REPLAY_POLICIES = ("instant", "original")
 PRIORITY_POLICIES = ("none", "overflow", "pinned_client", "prioritized")
 
@@ -81,6 +84,7 @@ class ConsumerConfig:
     num_replicas: int = option(0, "int")
     mem_storage: bool = option(False, "bool", omit_empty=True)
     direct: bool = option(False, "bool", omit_empty=True, supported=False)
+    sourcing: bool = option(False, "bool", omit_empty=True, supported=False)
     metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
     pause_until: str = option("", "string", omit_empty=True, supported=False)
     priority_groups: tuple[str, ...] = option((), "[]string", omit_empty=True, supported=False)
@@ -107,7 +111,10 @@ class ConsumerConfig:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ConsumerConfig:
         """Build a configuration from fields that `strictjson` has checked."""
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+        options: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**options)
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as it is stored."""
@@ -132,37 +139,79 @@ class ConsumerConfig:
 
     def unsupported_options(self) -> list[str]:
         """Return the names of the options in use that only have their place so far."""
-        return [
+        unsupported = [
             item.name
             for item in fields(self)
             if not item.metadata["supported"] and getattr(self, item.name) != item.default
         ]
+        return unsupported + ["ack_policy flow_control"] * (self.ack_policy == "flow_control")
 
 
 CONSUMER_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(ConsumerConfig)}
 
+SMALLEST = {
+    "max_deliver": (-1, "max_deliver must be set to -1"),
+    "max_waiting": (0, "max_waiting must not be negative"),
+    "max_ack_pending": (-1, "max_ack_pending must be set to -1"),
+    "max_batch": (0, "max_batch must not be negative"),
+    "max_expires": (0, "max_expires must not be negative"),
+    "max_bytes": (0, "max_bytes must not be negative"),
+    "idle_heartbeat": (0, "idle_heartbeat must not be negative"),
+    "inactive_threshold": (0, "inactive_threshold must not be negative"),
+}
+"""What a smaller number is taken for, and what a pedantic request is told of it."""
 
-def with_defaults(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
+
+def with_defaults(
+    config: ConsumerConfig, stream: StreamConfig, *, pedantic: bool = False
+) -> ConsumerConfig:
     """Fill in what the request left open."""
     told = (SERVER_LEVEL, SERVER_VERSION, REQUIRED_LEVEL)
     changes: dict[str, Any] = {
         "metadata": {key: value for key, value in config.metadata.items() if key not in told},
-        "max_deliver": config.max_deliver or -1,
         "name": config.name or config.durable_name,
     }
-    if config.backoff:
-        changes["ack_wait"] = config.backoff[0]
-    elif config.ack_policy != "none" and config.ack_wait <= 0:
-        changes["ack_wait"] = ACK_WAIT_NS
-    if config.ack_policy != "none" and config.max_ack_pending == 0:
-        limit = stream.consumer_limits.get("max_ack_pending", 0)
-        changes["max_ack_pending"] = limit or MAX_ACK_PENDING
-    if not config.is_push and config.max_waiting == 0:
+    for name, (smallest, text) in SMALLEST.items():
+        if getattr(config, name) < smallest:
+            _insist(not pedantic, text)
+            changes[name] = smallest
+    if not config.max_deliver:
+        changes["max_deliver"] = -1
+    config = replace(config, **changes)
+    return replace(config, **_defaults(config, stream, pedantic))
+
+
+def _defaults(config: ConsumerConfig, stream: StreamConfig, pedantic: bool) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if not config.is_push and not config.max_waiting:
         changes["max_waiting"] = MAX_WAITING
-    if config.inactive_threshold == 0:
-        limit = stream.consumer_limits.get("inactive_threshold", 0)
-        if limit or not config.is_durable:
-            changes["inactive_threshold"] = limit or INACTIVE_THRESHOLD_NS
+    if config.ack_wait == 0 and config.ack_policy in ("all", "explicit"):
+        changes["ack_wait"] = ACK_WAIT_NS
+    if config.backoff:
+        is_same = config.backoff[0] == changes.get("ack_wait", config.ack_wait)
+        _insist(is_same or not pedantic, "first backoff value has to equal batch AckWait")
+        changes["ack_wait"] = config.backoff[0]
+    for name in ("max_ack_pending", "inactive_threshold"):
+        limit = stream.consumer_limits.get(name, 0)
+        if not getattr(config, name) and limit:
+            _insist(not pedantic, f"{name} must be set if it's configured in stream limits")
+            changes[name] = limit
+    has_room = config.max_ack_pending or changes.get("max_ack_pending")
+    if not has_room and config.ack_policy != "none":
+        changes["max_ack_pending"] = MAX_ACK_PENDING
+    return changes
+
+
+def _insist(condition: bool, text: str) -> None:
+    if not condition:
+        raise JetStreamError(codes.PEDANTIC, err=text)
+
+
+def with_name(config: ConsumerConfig, name: str) -> ConsumerConfig:
+    """Return the configuration of a consumer that is made under this name."""
+    changes: dict[str, Any] = {"name": name}
+    if not config.is_durable and not config.inactive_threshold:
+        changes["inactive_threshold"] = INACTIVE_THRESHOLD_NS
     return replace(config, **changes)
 
 
@@ -172,151 +221,173 @@ def check(config: ConsumerConfig, stream: StreamConfig) -> None:
     if unsupported:
         text = f"consumer option not supported yet: {', '.join(unsupported)}"
         raise JetStreamError(codes.CONSUMER_CREATE, err=text)
-    _check_name(config)
-    _check_mode(config)
-    _check_numbers(config, stream)
-    _check_start(config)
-    _check_filters(config)
-    if stream.retention == "workqueue":
-        _check_workqueue(config)
-
-
-def _check_name(config: ConsumerConfig) -> None:
-    if len(config.name) > NAME_LENGTH_MAX:
-        raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_LENGTH_MAX)
+    _check_names(config)
+    _check_replicas(config, stream)
+    _check_waits(config)
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise JetStreamError(codes.CONSUMER_DESCRIPTION_TOO_LONG, max=DESCRIPTION_BYTES_MAX)
+    if config.is_push:
+        _check_push(config, stream)
+    else:
+        _check_pull(config, stream)
+    _check_limits(config, stream)
+    _check_filters(config)
+    _check_start(config)
+    if config.flow_control and not config.idle_heartbeat:
+        raise JetStreamError(codes.CONSUMER_WITH_FLOW_CONTROL_NEEDS_HEARTBEATS)
+    if config.durable_name and config.name != config.durable_name:
+        raise JetStreamError(codes.CONSUMER_CREATE_DURABLE_AND_NAME_MISMATCH)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items())
     if size > METADATA_BYTES_MAX:
-        raise JetStreamError(codes.CONSUMER_METADATA_LENGTH, limit="128KiB")
-    if set(config.durable_name + config.name) & set(".*> \t\r\n\f"):
-        raise JetStreamError(codes.CONSUMER_BAD_DURABLE_NAME)
-    if set(config.durable_name + config.name) & set("/\\"):
-        raise JetStreamError(codes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS)
+        limit = f"{METADATA_BYTES_MAX // 1024}KB"
+        raise JetStreamError(codes.CONSUMER_METADATA_LENGTH, limit=limit)
 
 
-def _check_mode(config: ConsumerConfig) -> None:
-    if config.is_push:
-        _check_push(config)
-        return
-    if config.max_waiting < 0:
-        raise JetStreamError(codes.CONSUMER_MAX_WAITING_NEGATIVE)
+def _check_names(config: ConsumerConfig) -> None:
+    for words, name in (("name", config.name), ("durable name", config.durable_name)):
+        if set(name) & NAME_FORBIDDEN:
+            text = f"consumer {words} can not contain '.', '*', '>', '\\', '/'"
+            raise JetStreamError(codes.STREAM_INVALID_CONFIG, err=text)
+
+
+def _check_replicas(config: ConsumerConfig, stream: StreamConfig) -> None:
+    if config.num_replicas > max(stream.num_replicas, 1):
+        raise JetStreamError(codes.CONSUMER_REPLICAS_EXCEEDS_STREAM)
+    if config.num_replicas < 0:
+        raise JetStreamError(codes.REPLICAS_COUNT_CANNOT_BE_NEGATIVE)
+
+
+def _check_waits(config: ConsumerConfig) -> None:
+    if any(wait < 0 for wait in config.backoff):
+        raise JetStreamError(codes.CONSUMER_BACK_OFF_NEGATIVE)
+    if config.ack_wait < 0:
+        raise JetStreamError(codes.CONSUMER_ACK_WAIT_NEGATIVE)
+    if config.max_deliver != -1 and len(config.backoff) > config.max_deliver:
+        raise JetStreamError(codes.CONSUMER_MAX_DELIVER_BACKOFF)
+
+
+def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
+    deliver = config.deliver_subject.encode()
+    if not subjects.is_literal(deliver):
+        raise JetStreamError(codes.CONSUMER_DELIVER_TO_WILDCARDS)
+    if not subjects.is_valid(deliver):
+        raise JetStreamError(codes.CONSUMER_INVALID_DELIVER_SUBJECT)
+    if any(subjects.matches(subject.encode(), deliver) for subject in stream.subjects):
+        raise JetStreamError(codes.CONSUMER_DELIVER_CYCLE)
+    if config.max_waiting:
+        raise JetStreamError(codes.CONSUMER_PUSH_MAX_WAITING)
+    if config.max_ack_pending > 0 and config.ack_policy == "none":
+        raise JetStreamError(codes.CONSUMER_MAX_PENDING_ACK_POLICY_REQUIRED)
+    if 0 < config.idle_heartbeat < HEARTBEAT_NS_MIN:
+        raise JetStreamError(codes.CONSUMER_SMALL_HEARTBEAT)
+
+
+def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
+    if config.ack_policy == "none" and stream.retention == "workqueue":
+        raise JetStreamError(codes.CONSUMER_PULL_REQUIRES_ACK)
     if config.idle_heartbeat > 0:
         raise JetStreamError(codes.CONSUMER_HEARTBEAT_REQUIRES_PUSH)
     if config.flow_control:
         raise JetStreamError(codes.CONSUMER_FLOW_CONTROL_REQUIRES_PUSH)
-    if config.max_batch < 0:
-        raise JetStreamError(codes.CONSUMER_MAX_REQUEST_BATCH_NEGATIVE)
-    if config.max_expires and config.max_expires < REQUEST_EXPIRES_NS_MIN:
+    if 0 < config.max_expires < REQUEST_EXPIRES_NS_MIN:
         raise JetStreamError(codes.CONSUMER_MAX_REQUEST_EXPIRES_TOO_SMALL)
 
 
-def _check_push(config: ConsumerConfig) -> None:
-    deliver = config.deliver_subject.encode()
-    if not subjects.is_valid(deliver):
-        raise JetStreamError(codes.CONSUMER_INVALID_DELIVER_SUBJECT)
-    if not subjects.is_literal(deliver):
-        raise JetStreamError(codes.CONSUMER_DELIVER_TO_WILDCARDS)
-    if config.max_waiting:
-        raise JetStreamError(codes.CONSUMER_PUSH_MAX_WAITING)
-    if config.idle_heartbeat and config.idle_heartbeat < HEARTBEAT_NS_MIN:
-        raise JetStreamError(codes.CONSUMER_SMALL_HEARTBEAT)
-    if config.flow_control and not config.idle_heartbeat:
-        raise JetStreamError(codes.CONSUMER_WITH_FLOW_CONTROL_NEEDS_HEARTBEATS)
-
-
-def _check_numbers(config: ConsumerConfig, stream: StreamConfig) -> None:
-    if config.ack_policy == "none" and config.max_ack_pending > 0:
-        raise JetStreamError(codes.CONSUMER_MAX_PENDING_ACK_POLICY_REQUIRED)
-    if config.ack_wait < 0:
-        raise JetStreamError(codes.CONSUMER_ACK_WAIT_NEGATIVE)
-    if any(wait < 0 for wait in config.backoff):
-        raise JetStreamError(codes.CONSUMER_BACK_OFF_NEGATIVE)
-    if config.backoff and 0 < config.max_deliver <= len(config.backoff):
-        raise JetStreamError(codes.CONSUMER_MAX_DELIVER_BACKOFF)
-    if config.num_replicas > stream.num_replicas:
-        raise JetStreamError(codes.CONSUMER_REPLICAS_EXCEEDS_STREAM)
+def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
     limit = stream.consumer_limits.get("max_ack_pending", 0)
-    if limit and not 0 < config.max_ack_pending <= limit and config.ack_policy != "none":
+    if 0 < limit < config.max_ack_pending:
         raise JetStreamError(codes.CONSUMER_MAX_PENDING_ACK_EXCESS, limit=limit)
     limit = stream.consumer_limits.get("inactive_threshold", 0)
-    if limit and config.inactive_threshold > limit:
-        shown = f"{limit / SECOND_NS:g}s"
+    if 0 < limit < config.inactive_threshold:
+        shown = duration(limit)
         raise JetStreamError(codes.CONSUMER_INACTIVE_THRESHOLD_EXCESS, limit=shown)
-
-
-def _check_start(config: ConsumerConfig) -> None:
-    """Refuse a start that its policy does not go with."""
-    policy = config.deliver_policy
-    wrong = ""
-    if policy == "by_start_sequence":
-        wrong = "time" if config.opt_start_time else "" if config.opt_start_seq else "no sequence"
-    elif policy == "by_start_time":
-        wrong = "sequence" if config.opt_start_seq else "" if config.opt_start_time else "no time"
-    elif config.opt_start_seq:
-        wrong = "sequence"
-    elif config.opt_start_time:
-        wrong = "time"
-    if wrong:
-        raise JetStreamError(codes.CONSUMER_INVALID_POLICY, err=_start_error(policy, wrong))
-    if policy == "last_per_subject" and not config.filters:
-        text = "consumer delivery policy is deliver last per subject, but FilterSubject is not set"
-        raise JetStreamError(codes.CONSUMER_INVALID_POLICY, err=text)
-
-
-def _start_error(policy: str, wrong: str) -> str:
-    name = policy.replace("_", " ").removeprefix("by ")
-    prefix = f"consumer delivery policy is deliver {name}"
-    if wrong == "no sequence":
-        return f"{prefix}, but optional start sequence is not set"
-    if wrong == "no time":
-        return f"{prefix}, but optional start time is not set"
-    return f"{prefix}, but optional start {wrong} is also set"
 
 
 def _check_filters(config: ConsumerConfig) -> None:
     if config.filter_subject and config.filter_subjects:
         raise JetStreamError(codes.CONSUMER_DUPLICATE_FILTER_SUBJECTS)
+    if not all(config.filter_subjects):
+        raise JetStreamError(codes.CONSUMER_EMPTY_FILTER)
     filters = config.filters
-    for index, pattern in enumerate(filters):
-        if not pattern:
-            raise JetStreamError(codes.CONSUMER_EMPTY_FILTER)
+    for pattern in filters:
         if not subjects.is_valid(pattern):
-            raise JetStreamError(codes.CONSUMER_FILTER_NOT_SUBSET)
-        if any(subjects.overlap(pattern, other) for other in filters[index + 1 :]):
+            raise JetStreamError(codes.STREAM_INVALID_CONFIG, err="invalid subject")
+    for index, pattern in enumerate(filters):
+        others = filters[:index] + filters[index + 1 :]
+        if any(subjects.contains(other, pattern) for other in others):
             raise JetStreamError(codes.CONSUMER_OVERLAPPING_SUBJECT_FILTERS)
 
 
-def _check_workqueue(config: ConsumerConfig) -> None:
-    if config.ack_policy == "none" and not config.is_push:
-        raise JetStreamError(codes.CONSUMER_PULL_REQUIRES_ACK)
-    if config.ack_policy != "explicit":
-        raise JetStreamError(codes.CONSUMER_WORKQUEUE_REQUIRES_EXPLICIT_ACK)
-    if config.deliver_policy != "all":
-        raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL)
+def _check_start(config: ConsumerConfig) -> None:
+    """Refuse a start that its policy does not go with."""
+    policy = config.deliver_policy
+    words = policy.replace("_", " ")
+    problem = ""
+    if policy == "by_start_sequence" and not config.opt_start_seq:
+        problem = "start sequence is not set"
+    elif policy == "by_start_time" and not config.opt_start_time:
+        problem = "start time is not set"
+    elif policy == "by_start_time" and config.opt_start_seq:
+        problem = "start start sequence is also set"
+    elif policy != "by_start_sequence" and config.opt_start_seq:
+        problem = "start sequence is also set"
+    elif policy != "by_start_time" and config.opt_start_time:
+        problem = "start time is also set"
+    elif policy == "last_per_subject" and not config.filters:
+        problem = "filter subject is not set"
+    if problem:
+        text = f"consumer delivery policy is deliver {words}, but optional {problem}"
+        raise JetStreamError(codes.CONSUMER_INVALID_POLICY, err=text)
+
+
+def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Filters]) -> None:
+    """Refuse a new consumer that does not go with the stream or its other consumers' filters."""
+    others = tuple(others)
+    if 0 < stream.max_consumers <= len(others):
+        raise JetStreamError(codes.MAXIMUM_CONSUMERS_LIMIT)
+    if stream.retention == "workqueue":
+        if config.ack_policy != "explicit":
+            raise JetStreamError(codes.CONSUMER_WORKQUEUE_REQUIRES_EXPLICIT_ACK)
+        if config.deliver_policy != "all":
+            raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL)
+        if others and not config.filters:
+            raise JetStreamError(codes.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED)
+        check_unique(config, others)
+    if len(config.name) > NAME_LENGTH_MAX:
+        raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_LENGTH_MAX)
+
+
+def check_unique(config: ConsumerConfig, others: Iterable[Filters]) -> None:
+    """Refuse a consumer of a work queue that would share messages with another."""
+    for filters in others:
+        # Without filters the other one gets everything.
+        for theirs in filters or (b">",):
+            if any(subjects.overlap(ours, theirs) for ours in config.filters):
+                raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_UNIQUE)
 
 
 NOT_UPDATABLE = {
     "deliver_policy": "deliver policy",
+    "mem_storage": "storage type",
     "opt_start_seq": "start sequence",
     "opt_start_time": "start time",
     "ack_policy": "ack policy",
     "replay_policy": "replay policy",
     "idle_heartbeat": "heart beats",
     "flow_control": "flow control",
-    "max_waiting": "max waiting",
 }
 
 
-def check_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
-    """Refuse a change that a running consumer cannot take."""
+def check_update(old: ConsumerConfig, new: ConsumerConfig, *, is_bound: bool) -> None:
+    """Refuse a change that a running consumer cannot take; `is_bound`: somebody listens."""
     for name, words in NOT_UPDATABLE.items():
         if getattr(old, name) != getattr(new, name):
             raise JetStreamError(codes.CONSUMER_CREATE, err=f"{words} can not be updated")
-    if old.is_push != new.is_push:
-        text = (
-            "can not update push consumer to pull based"
-            if old.is_push
-            else ("can not update pull consumer to push based")
-        )
-        raise JetStreamError(codes.CONSUMER_CREATE, err=text)
+    if old.deliver_subject != new.deliver_subject:
+        if not old.is_push or not new.is_push:
+            modes = "push consumer to pull" if old.is_push else "pull consumer to push"
+            raise JetStreamError(codes.CONSUMER_CREATE, err=f"can not update {modes} based")
+        if is_bound:
+            raise JetStreamError(codes.CONSUMER_NAME_EXIST)
+    if old.max_waiting != new.max_waiting:
+        raise JetStreamError(codes.CONSUMER_CREATE, err="max waiting can not be updated")

@@ -30,7 +30,7 @@ FORMAT_VERSION = 1
 LOG_BYTES_MIN = 256 * 1024
 """A log smaller than this is never begun anew."""
 
-START, STATE, DELIVERED, ACKED, ADVANCED, REMOVED = 1, 2, 3, 4, 5, 6
+START, STATE, DELIVERED, ACKED, ADVANCED, REMOVED, GIVEN_UP = 1, 2, 3, 4, 5, 6, 7
 
 _RECORD = struct.Struct("<IIBBHQQq")
 _BODY = struct.Struct("<IBBHQQq")
@@ -45,7 +45,10 @@ class ConsumerState:
     ack_floor_consumer_sequence: int = 0
     ack_floor_stream_sequence: int = 0
     pending: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Delivered but not acknowledged: stream sequence to consumer sequence and time_ns."""
+    """
+    Delivered but not acknowledged: stream sequence to the consumer sequence of the first
+    delivery and the time of the last.
+    """
     redelivered: dict[int, int] = field(default_factory=dict)
     """How often again: stream sequence to deliveries after the first."""
 
@@ -55,9 +58,11 @@ class ConsumerState:
         """Take note of messages delivered, the first of them as `consumer_sequence`."""
         pending = self.pending
         for stream_sequence in stream_sequences:
+            first = consumer_sequence
             if stream_sequence in pending:
                 self.redelivered[stream_sequence] = self.redelivered.get(stream_sequence, 0) + 1
-            pending[stream_sequence] = (consumer_sequence, time_ns)
+                first = pending[stream_sequence][0]
+            pending[stream_sequence] = (first, time_ns)
             consumer_sequence += 1
         self.delivered_consumer_sequence = consumer_sequence - 1
         last = max(stream_sequences, default=0)
@@ -68,6 +73,13 @@ class ConsumerState:
         for stream_sequence in stream_sequences:
             self.pending.pop(stream_sequence, None)
             self.redelivered.pop(stream_sequence, None)
+        self._raise_floor()
+
+    def give_up(self, stream_sequences: Sequence[int]) -> None:
+        """Take note of messages that are not delivered again although they are not acked."""
+        for stream_sequence in stream_sequences:
+            self.pending.pop(stream_sequence, None)
+            self.redelivered.setdefault(stream_sequence, 0)
         self._raise_floor()
 
     def advance(self, consumer_sequence: int, stream_sequence: int) -> None:
@@ -210,6 +222,8 @@ def _apply(state: ConsumerState, change: Change) -> None:
         state.deliver(change.first, change.numbers, change.time_ns)
     elif change.kind == ACKED:
         state.ack(change.numbers)
+    elif change.kind == GIVEN_UP:
+        state.give_up(change.numbers)
     elif change.kind == ADVANCED:
         state.advance(change.first, change.second)
 
@@ -326,8 +340,12 @@ class ConsumerLog:
         self._buffer.append(encode(Change(DELIVERED, name, consumer_sequence, 0, time_ns, numbers)))
 
     def acked(self, name: str, stream_sequences: Sequence[int]) -> None:
-        """Note messages acknowledged or given up on."""
+        """Note messages acknowledged."""
         self._buffer.append(encode(Change(ACKED, name, 0, 0, 0, array("Q", stream_sequences))))
+
+    def given_up(self, name: str, stream_sequences: Sequence[int]) -> None:
+        """Note messages that were delivered as often as they may be, without an ack."""
+        self._buffer.append(encode(Change(GIVEN_UP, name, 0, 0, 0, array("Q", stream_sequences))))
 
     def advanced(self, name: str, consumer_sequence: int, stream_sequence: int) -> None:
         """Note that everything up to here was delivered and is settled."""
@@ -412,6 +430,12 @@ class ConsumerLog:
 
     def _fail(self, error: OSError) -> None:
         self.failure = f"cannot store consumers in `{self.directory}`: {error.strerror or error}"
+
+    def discard(self) -> None:
+        """Let go of the file: nothing in it counts any more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def close(self) -> None:
         """Make everything durable and let go of the file."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.account import Account
 from penstock.errors import ApiError, JetStreamError, StoreError
-from penstock.jetstream import errorcodes, rules
+from penstock.jetstream import consumerapi, consumers, errorcodes, rules, streamapi
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
 from penstock.jetstream.commit import Commit, Durable
@@ -31,7 +31,6 @@ from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
-from penstock.jetstream.streamapi import CALLS
 from penstock.jetstream.streamfiles import Deletion, Grave, StreamFiles, close_store
 from penstock.jetstream.timers import Timers
 from penstock.wire import Op
@@ -71,7 +70,7 @@ class Engine:
         self.dirty: dict[Durable, None] = {}
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
-        self.api = Api(self, CALLS)
+        self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
         self._random = random
 
     def open(self) -> None:
@@ -87,6 +86,8 @@ class Engine:
         """Make everything durable and let go of it. Blocks; no commit may be under way."""
         for stream in self.streams.values():
             stream.close()
+            if stream.consumer_files is not None:
+                stream.consumer_files.close()
             close_store(stream.store)
         self.streams.clear()
 
@@ -118,6 +119,10 @@ class Engine:
     def _retry(self, stream: Stream) -> None:
         if self.streams.get(stream.name) is stream:
             self.touch(stream)
+
+    def retry(self, item: Durable) -> None:
+        """Have something committed again after a while."""
+        self.timers.at(self.clock_ns() + RETRY_NS, lambda now_ns: self.touch(item))
 
     def failures(self) -> dict[str, str]:
         """Return the streams that can not store at the moment, and why."""
@@ -183,7 +188,7 @@ class Engine:
         stream.close()
         self.dirty.pop(stream, None)
         self.advisories.stream_action(stream.name, "delete")
-        self.touch(Deletion(stream.store, grave, done))
+        self.touch(Deletion(stream, grave, done))
 
     def _bury(self, stream: Stream) -> Grave | None:
         if stream.config.storage == "memory":
@@ -219,6 +224,7 @@ class Engine:
         stream = Stream(self, config, created_ns=created_ns, store=store)
         self.streams[name] = stream
         stream.open()
+        consumers.recover(stream)
         for note in notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)
         log.info(

@@ -31,6 +31,7 @@ from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.engine import Engine
 
 log = logging.getLogger("penstock")
@@ -49,7 +50,7 @@ An answer that waits: PubAcks as (first sequence, reply subjects), others as (0,
 
 
 class Consumer(Protocol):
-    """What a stream and the engine ask of a consumer. It is also a `commit.Durable`."""
+    """What a stream and the engine ask of a consumer."""
 
     name: str
 
@@ -85,12 +86,6 @@ class Consumer(Protocol):
     def delete(self) -> None:
         """Tell those who wait that the consumer is gone, remove its files, then as `close`."""
 
-    def begin_commit(self) -> Work | None:
-        """See `commit.Durable`."""
-
-    def end_commit(self) -> None:
-        """See `commit.Durable`."""
-
 
 class Stream:
     """A stream that is being served."""
@@ -104,6 +99,8 @@ class Stream:
         self.store = store
         self.consumers: dict[str, Consumer] = {}
         """By name. Whoever adds or removes one calls `consumers_changed`."""
+        self.consumer_files: ConsumerFiles | None = None
+        """Where consumers are kept; opened for the first that is."""
         self.visible_sequence = store.last_sequence
         """The last message that consumers may see."""
         self.last_time_ns = store.state().last_time_ns

@@ -17,12 +17,16 @@ import logging
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk
 from penstock.jetstream.filestore import open_file_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, Work
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
 
 log = logging.getLogger("penstock")
 
@@ -58,6 +62,10 @@ class StreamFiles:
     def consumers_path(self, name: str) -> str:
         """Return the directory of a stream's consumers."""
         return f"{self.path(name)}/consumers"
+
+    def has_consumers(self, name: str) -> bool:
+        """Tell whether a stream ever had consumers that were kept."""
+        return bool(self.disk.names(self.consumers_path(name)))
 
     def read(self, name: str) -> tuple[StreamConfig, int]:
         """Return a stream's configuration and its time of creation; raise StoreError."""
@@ -121,16 +129,18 @@ class Deletion:
     which may still use its files.
     """
 
-    def __init__(self, store: Store, grave: Grave | None, done: Callable[[], None]) -> None:
-        self._store = store
+    def __init__(self, stream: Stream, grave: Grave | None, done: Callable[[], None]) -> None:
+        self._stream = stream
         self._grave = grave
         self._done = done
 
     def begin_commit(self) -> Work | None:
-        """Close the store; return what removes its files."""
+        """Close the files; return what removes them."""
         with suppress(OSError, StoreError):
             # What it could not save is about to be removed anyway.
-            self._store.close()
+            self._stream.store.close()
+            if self._stream.consumer_files is not None:
+                self._stream.consumer_files.discard()
         return self._grave
 
     def end_commit(self) -> None:

@@ -1,0 +1,125 @@
+"""
+What clients say about messages they were given: acked, not acked, working on it, give up.
+
+Acks come in batches, and nearly all of them are plain, so those are only
+collected, and settled together when something else comes or the batch ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.account import message_count, payloads
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.jetstream.consumer import Consumer
+
+log = logging.getLogger("penstock")
+
+PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
+NAK, NEXT, PROGRESS, TERM = b"-NAK", b"+NXT", b"+WPI", b"+TERM"
+
+DURATION_PART = re.compile(rb"(\d+\.?\d*|\.\d+)(ns|us|\xc2\xb5s|\xce\xbcs|ms|s|m|h)")
+UNITS_NS = {
+    b"ns": 1,
+    b"us": 1_000,
+    "µs".encode(): 1_000,
+    "μs".encode(): 1_000,
+    b"ms": 1_000_000,
+    b"s": 1_000_000_000,
+    b"m": 60_000_000_000,
+    b"h": 3_600_000_000_000,
+}
+
+
+class Delivery(NamedTuple):
+    """The delivery that an ack is about, as its subject says."""
+
+    deliveries: int
+    sequence: int
+    consumer_sequence: int
+
+
+def take(consumer: Consumer, publishes: list[Op], skip: int) -> None:
+    """Do what a batch of acks says, in order. Their numbers start at `subject[skip]`."""
+    sequences: list[int] = []
+    acks_each = consumer.acks_each
+    for publish in publishes:
+        _, subject, reply, _, _, data = publish
+        if data in PLAIN and not reply and acks_each:
+            try:
+                start = subject.index(b".", skip) + 1
+                sequences.append(int(subject[start : subject.index(b".", start)]))
+            except ValueError:
+                log.debug("Not an ack: %s", subject)
+        else:
+            consumer.on_acked(sequences)
+            sequences = []
+            _take_one(consumer, publish, skip)
+    consumer.on_acked(sequences)
+
+
+def _take_one(consumer: Consumer, publish: Op, skip: int) -> None:
+    """Do what acks of any kind say about one message."""
+    delivery = parse(publish[1][skip:])
+    if delivery is None:
+        return
+    reply, header_bytes = publish[2], publish[3]
+    messages = [publish[5]] if message_count(publish) == 1 else payloads(publish)
+    for message in messages:
+        _take_payload(consumer, delivery, message[header_bytes:-2], reply)
+
+
+def _take_payload(consumer: Consumer, delivery: Delivery, payload: bytes, reply: bytes) -> None:
+    if payload + b"\r\n" in PLAIN:
+        consumer.on_ack(delivery, reply)
+    elif payload.startswith(NEXT):
+        consumer.on_ack(delivery, b"")
+        consumer.on_request(reply, payload[len(NEXT) :])
+    elif payload.startswith(NAK):
+        consumer.on_nak(delivery, parse_delay_ns(payload[len(NAK) :]))
+        consumer.confirm(reply)
+    elif payload == PROGRESS:
+        consumer.on_progress(delivery.sequence)
+        consumer.confirm(reply)
+    elif payload.startswith(TERM):
+        reason = payload[len(TERM) :].strip().decode(errors="replace")
+        consumer.on_term(delivery, reason, reply)
+    else:
+        consumer.confirm(reply)
+
+
+def parse(numbers: bytes) -> Delivery | None:
+    """Return what `<delivered>.<stream seq>.<consumer seq>.<time>.<pending>` says."""
+    fields = numbers.split(b".")
+    if len(fields) < 5 or not all(field.isdigit() for field in fields[:5]):
+        return None
+    return Delivery(int(fields[0]), int(fields[1]), int(fields[2]))
+
+
+def parse_delay_ns(text: bytes) -> int:
+    """Return how long a NAK asks to wait, as JSON or as a duration; 0 if it does not."""
+    text = text.strip()
+    if not text:
+        return 0
+    try:
+        if text.startswith(b"{"):
+            delay_ns = json.loads(text).get("delay", 0)
+            return delay_ns if isinstance(delay_ns, int) else 0
+        return _parse_duration_ns(text)
+    except (ValueError, RecursionError):
+        log.warning("Bad NAK delay value: %r", text)
+        return 0
+
+
+def _parse_duration_ns(text: bytes) -> int:
+    """Return a duration as Go writes it: `1.5s`, `1m30s`."""
+    parts = DURATION_PART.findall(text)
+    if b"".join(number + unit for number, unit in parts) != text.lstrip(b"+-"):
+        raise ValueError(f"not a duration: {text!r}")
+    total = sum(float(number) * UNITS_NS[unit] for number, unit in parts)
+    return -int(total) if text.startswith(b"-") else int(total)

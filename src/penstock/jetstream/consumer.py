@@ -1,0 +1,603 @@
+"""
+One consumer: what it delivers next, to whom, and what happens by itself.
+
+    backlog   what of the stream is still to come, in order
+    ledger    what was delivered, and what of it is settled
+    outlet    where messages go: waiting pull requests, or a deliver subject
+
+Everything that may let messages flow (a request, an ack, a new message, a
+deadline, a subscriber) ends in `deliver`, which moves them in batches from the
+backlog, or from what is due again, through the outlet into the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock import subjects
+from penstock.core.account import payloads
+from penstock.jetstream import acks
+from penstock.jetstream.acks import Delivery
+from penstock.jetstream.backlog import Backlog, Replay
+from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.consumerlog import ConsumerState
+from penstock.jetstream.ledger import Ledger
+from penstock.jetstream.model import is_api_level_known
+from penstock.jetstream.pull import PullRequests, encode_status
+from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
+from penstock.jetstream.store import Message
+from penstock.jetstream.stream import message
+from penstock.jetstream.timers import Timer
+from penstock.jetstream.times import format_time
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+    from penstock.jetstream.consumerfiles import ConsumerFiles
+    from penstock.jetstream.stream import Stream
+
+BATCHES_MAX = 8
+"""Batches in a row before others get their turn."""
+GONE_CHECK_NS = 100_000_000
+"""How long after a purge it is looked which messages that wait for an ack are gone."""
+REMOVED_REASON = "Unacknowledged message was deleted"
+
+
+class Consumer:
+    """A consumer that is being served."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        config: ConsumerConfig,
+        *,
+        created_ns: int,
+        backlog: Backlog,
+        ledger: Ledger,
+        files: ConsumerFiles | None = None,
+        resume_sequence: int = 0,
+    ) -> None:
+        self.name = config.name
+        self.stream = stream
+        self.engine = stream.engine
+        self.created_ns = created_ns
+        self.backlog = backlog
+        self.ledger = ledger
+        self.files = files
+        self.resume_sequence = resume_sequence
+        """Where it goes on after the last message of each subject, if it begins with those."""
+        self.is_closed = False
+        self._delivered_ns = self._acked_ns = 0
+        self._timer: Timer | None = None
+        self._wants_delivery = False
+        self._may_have_lost = False
+        """Whether messages that wait for an ack may have been removed from the stream."""
+        self._replay: Replay | None = None
+        if config.replay_policy == "original":
+            self._replay = Replay(stream.store.last_sequence)
+        names = f"{stream.name}.{self.name}"
+        self._ack_reply = f"$JS.ACK.{names}.".encode().replace(b"%", b"%%") + b"%d.%d.%d.%d.%d"
+        self._first_ack_reply = self._ack_reply.replace(b"%d.", b"1.", 1)
+        self._flow_control_prefix = f"$JS.FC.{names}."
+        self._set_config(config)
+        self.outlet = self._new_outlet()
+        self.outlet.last_active_ns = self.engine.clock_ns()
+
+    def _new_outlet(self) -> PullRequests | PushDelivery:
+        account = self.engine.account
+        if not self.config.is_push:
+            return PullRequests(account, self.config, self._heartbeat)
+        return PushDelivery(account, self.config, self._heartbeat, self._flow_control_subject)
+
+    def _set_config(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self.filters = config.filters
+        self.acks_each = config.ack_policy == "explicit"
+        self._expects_acks = config.ack_policy != "none"
+        self._pending_max = config.max_ack_pending if config.max_ack_pending > 0 else 0
+        self.ledger.backoff_ns = config.backoff or (config.ack_wait,)
+
+    # Life.
+
+    def open(self) -> None:
+        """Start to deliver."""
+        if isinstance(self.outlet, PushDelivery):
+            self.engine.account.routes.watch(self._deliver_subject(), self._on_interest)
+            self.outlet.look_for_interest(self.engine.clock_ns())
+        self.deliver()
+
+    def close(self) -> None:
+        """Let go of timers and interest; nothing is deleted."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(self.outlet, PushDelivery):
+            self.engine.account.routes.unwatch(self._deliver_subject(), self._on_interest)
+        self.outlet.end("409 Server Shutdown", with_pending=True)
+
+    def delete(self, done: Callable[[], None] = lambda: None) -> None:
+        """Tell those who wait that the consumer is gone; call `done` once it cannot come back."""
+        self.outlet.end("409 Consumer Deleted")
+        self.close()
+        self.stream.consumers.pop(self.name, None)
+        is_alone = self.engine.streams.get(self.stream.name) is self.stream
+        if is_alone:
+            self.stream.consumers_changed()
+        self.engine.advisories.consumer_action(self.stream.name, self.name, "delete")
+        if self.files is not None and is_alone:
+            self.files.remove(self.name, done)
+        else:
+            done()
+
+    def update(self, config: ConsumerConfig) -> None:
+        """Become what a checked configuration says."""
+        old, now_ns = self.config, self.engine.clock_ns()
+        if isinstance(self.outlet, PushDelivery):
+            self.engine.account.routes.unwatch(self._deliver_subject(), self._on_interest)
+        self._set_config(config)
+        self.outlet.set_config(config)
+        self.outlet.last_active_ns = now_ns
+        if config.filters != old.filters:
+            self.backlog.set_filters(config.filters)
+            self.stream.consumers_changed()
+        if config.deliver_subject != old.deliver_subject:
+            self._retry([each for each in self.ledger.pending if each not in self.ledger.due])
+        if (config.ack_wait, config.backoff) != (old.ack_wait, old.backoff):
+            for sequence in self.ledger.pending:
+                self.ledger.watch(now_ns + self.ledger.wait_ns(sequence))
+        self.open()
+
+    # Delivery.
+
+    def on_messages(self) -> None:
+        """`stream.visible_sequence` has moved up: deliver what is wanted of it."""
+        if self.outlet.room():
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver what is asked for and may be delivered."""
+        self._wants_delivery = False
+        now_ns = self.engine.clock_ns()
+        batches = 0
+        while batches < BATCHES_MAX and self._deliver_batch(now_ns):
+            batches += 1
+        self.outlet.idle(now_ns, is_at_end=self._is_at_end())
+        self._watch_clock(now_ns if batches == BATCHES_MAX else 0)
+
+    def _deliver_batch(self, now_ns: int) -> bool:
+        """Deliver what fits in one go; tell whether there may be more to deliver at once."""
+        room = self.outlet.room()
+        if not room:
+            return False
+        if self.ledger.due:
+            return self._redeliver(room, now_ns)
+        if self._pending_max:
+            room = min(room, self._pending_max - len(self.ledger.pending))
+        return room > 0 and self._deliver_new(room, now_ns)
+
+    def _is_at_end(self) -> bool:
+        is_full = 0 < self._pending_max <= len(self.ledger.pending)
+        return self.backlog.is_at_end and not self.ledger.due and not is_full
+
+    def _deliver_new(self, room: int, now_ns: int) -> bool:
+        messages = self.backlog.read(room)
+        if self._replay is not None:
+            messages = self._replayed(self._replay, messages, now_ns)
+        if not messages:
+            is_waiting = self._replay is not None and self._replay.due_ns
+            return not self.backlog.is_at_end and not is_waiting
+        taken = self.outlet.send(self._encode(messages), now_ns)
+        if taken:
+            self._note_delivered(messages, taken, now_ns)
+        return True
+
+    def _replayed(self, replay: Replay, messages: list[Message], now_ns: int) -> list[Message]:
+        """Return what is due by now, where messages come as far apart as they were stored."""
+        if replay.is_over(self.backlog.next_sequence):
+            self._replay = None
+            return messages
+        messages = replay.due(messages, now_ns)
+        if messages:
+            replay.delivered(messages[-1], now_ns)
+        return messages
+
+    def _encode(self, messages: list[Message]) -> list[Op]:
+        """Return first deliveries as they go out."""
+        if self.config.headers_only:
+            messages = [without_payload(each) for each in messages]
+        reply = self._first_ack_reply
+        consumer_sequence = self.ledger.next_consumer_sequence
+        left = self.backlog.count()
+        operations: list[Op] = []
+        append = operations.append
+        for sequence, time_ns, subject, header, payload in messages:
+            left -= 1
+            data = header + payload + CRLF if header else payload + CRLF
+            ack = reply % (sequence, consumer_sequence, time_ns, left if left > 0 else 0)
+            append((PUB, subject, ack, len(header), len(data) - 2, data))
+            consumer_sequence += 1
+        return operations
+
+    def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
+        sequences = [each[0] for each in messages[:taken]]
+        ledger, files = self.ledger, self.files
+        self.backlog.advance(messages, taken)
+        self._delivered_ns = now_ns
+        if self._expects_acks:
+            first = ledger.deliver(sequences, now_ns)
+            if files is not None:
+                files.log.delivered(self.name, first, sequences, now_ns)
+        else:
+            ledger.pass_over(sequences)
+            ledger.settle_delivered()
+            if files is not None:
+                last = ledger.next_consumer_sequence - 1
+                files.log.advanced(self.name, last, sequences[-1])
+            self._release(sequences)
+        self._touch()
+
+    def _redeliver(self, room: int, now_ns: int) -> bool:
+        """Deliver again what is due; tell whether there may be more to deliver at once."""
+        store, ledger = self.stream.store, self.ledger
+        found = [(each, store.get(each)) for each in islice(ledger.due, room)]
+        self._lose([sequence for sequence, stored in found if stored is None])
+        messages = [stored for _, stored in found if stored is not None]
+        if not messages:
+            return True
+        taken = self.outlet.send(self._encode_again(messages), now_ns)
+        sequences = [each[0] for each in messages[:taken]]
+        if sequences:
+            first = ledger.redeliver(sequences, now_ns)
+            self._delivered_ns = now_ns
+            if self.files is not None:
+                self.files.log.delivered(self.name, first, sequences, now_ns)
+                self._touch()
+        return True
+
+    def _encode_again(self, messages: list[Message]) -> list[Op]:
+        """Return redeliveries as they go out."""
+        if self.config.headers_only:
+            messages = [without_payload(each) for each in messages]
+        left = self.backlog.count()
+        first = self.ledger.next_consumer_sequence
+        operations = []
+        for number, (sequence, time_ns, subject, header, payload) in enumerate(messages, first):
+            deliveries = self.ledger.deliveries(sequence) + 1
+            reply = self._ack_reply % (deliveries, sequence, number, time_ns, left)
+            operations.append(message(subject, payload, reply=reply, header=header))
+        return operations
+
+    # Requests and acks.
+
+    def on_next(self, publish: Op, publisher: Session | None) -> None:
+        """Take pull requests; `publish[2]` is the inbox."""
+        header_bytes = publish[3]
+        for each in payloads(publish):
+            if is_api_level_known(each[:header_bytes]):
+                self.on_request(publish[2], each[header_bytes:-2])
+            else:
+                self._answer_status(publish[2], "412 Required Api Level")
+        if self._wants_delivery:
+            self.deliver()
+
+    def on_request(self, inbox: bytes, payload: bytes) -> None:
+        """Let a request wait for messages."""
+        if not inbox:
+            return
+        if not isinstance(self.outlet, PullRequests):
+            self._answer_status(inbox, "409 Consumer is push based")
+            return
+        available = self.backlog.count() + len(self.ledger.due)
+        self.outlet.add(inbox, payload, available=available, now_ns=self.engine.clock_ns())
+        self._wants_delivery = True
+
+    def _answer_status(self, inbox: bytes, status: str) -> None:
+        if inbox:
+            self.engine.account.send(inbox, b"", header=encode_status(status))
+
+    def on_acks(self, publishes: list[Op], skip: int) -> None:
+        """Take acks, in the order in which they came."""
+        acks.take(self, publishes, skip)
+        if self._wants_delivery:
+            self.deliver()
+
+    def on_acked(self, sequences: Sequence[int]) -> None:
+        """Settle messages that were acked one by one, and of which nobody waits for an answer."""
+        settled = self.ledger.settle(sequences)
+        if settled:
+            self._note_settled(settled)
+
+    def on_ack(self, delivery: Delivery, reply: bytes) -> None:
+        """Settle a message, or all up to it; answer once that is safe."""
+        if not self._expects_acks or delivery.sequence >= self.backlog.next_sequence:
+            return
+        if self.acks_each:
+            settled = self.ledger.settle((delivery.sequence,))
+        else:
+            settled = self.ledger.settle_up_to(delivery.consumer_sequence, delivery.sequence)
+        if settled:
+            self._note_settled(settled)
+        self._confirm_when_safe(reply)
+
+    def on_nak(self, delivery: Delivery, delay_ns: int) -> None:
+        """Redeliver a message, at once or after a while."""
+        if delivery.sequence not in self.ledger.pending:
+            return
+        self._advise("MSG_NAKED", "nak", **_describe(delivery))
+        if delay_ns > 0:
+            self.ledger.extend(delivery.sequence, self.engine.clock_ns() + delay_ns)
+            self._watch_clock()
+        else:
+            self._retry([delivery.sequence])
+            self._wants_delivery = True
+
+    def on_progress(self, sequence: int) -> None:
+        """Wait longer for the ack of a message: somebody is working on it."""
+        if sequence in self.ledger.pending:
+            wait_ns = self.ledger.wait_ns(sequence)
+            self.ledger.extend(sequence, self.engine.clock_ns() + wait_ns)
+
+    def on_term(self, delivery: Delivery, reason: str, reply: bytes) -> None:
+        """Settle a message that nobody could make sense of."""
+        if not self._expects_acks or delivery.sequence >= self.backlog.next_sequence:
+            return
+        self.on_ack(delivery, reply)
+        self._terminated(delivery, reason)
+
+    def _terminated(self, delivery: Delivery, reason: str) -> None:
+        why = {"reason": reason} if reason else {}
+        self._advise("MSG_TERMINATED", "terminated", **_describe(delivery), **why)
+
+    def on_flow_control(self, publish: Op) -> None:
+        """Take a client's answer to a flow control request."""
+        if isinstance(self.outlet, PushDelivery) and self.outlet.flow_control is not None:
+            if self.outlet.flow_control.answered(publish[1]):
+                self.deliver()
+
+    def confirm(self, reply: bytes) -> None:
+        """Answer an ack at once."""
+        if reply:
+            self.engine.account.send(reply, b"")
+
+    def _confirm_when_safe(self, reply: bytes) -> None:
+        if not reply:
+            return
+        if self.files is not None:
+            self.files.owe(message(reply, b""))
+            self._touch()
+        elif self.stream.config.retention != "limits":
+            self.stream.owe([message(reply, b"")])
+            self.engine.touch(self.stream)
+        else:
+            self.confirm(reply)
+
+    def _note_settled(self, sequences: list[int]) -> None:
+        ledger = self.ledger
+        ledger.note_empty(self.backlog.next_sequence)
+        self._acked_ns = self.engine.clock_ns()
+        if self.files is not None:
+            if self.acks_each:
+                self.files.log.acked(self.name, sequences)
+            else:
+                self.files.log.advanced(self.name, *ledger.floor(self.backlog.next_sequence))
+            self._touch()
+        self._release(sequences)
+        if 0 < self._pending_max <= len(ledger.pending) + len(sequences):
+            self._wants_delivery = True
+
+    def _release(self, sequences: list[int]) -> None:
+        """Let the stream drop what it kept for this consumer only."""
+        if self.stream.config.retention != "limits":
+            removals = self.stream.store.removals
+            self.stream.on_acked(self, sequences)
+            self.backlog.overlook(removals)
+
+    # Redelivery.
+
+    def _retry(self, sequences: list[int]) -> None:
+        """Redeliver messages, except those that were delivered often enough."""
+        limit = self.config.max_deliver
+        if limit > 0:
+            for sequence in sequences:
+                if self.ledger.deliveries(sequence) >= limit:
+                    self._give_up(sequence)
+            sequences = [each for each in sequences if each in self.ledger.pending]
+        self.ledger.retry(sequences)
+
+    def _give_up(self, sequence: int) -> None:
+        deliveries = self.ledger.deliveries(sequence)
+        self.ledger.give_up(sequence)
+        self.ledger.note_empty(self.backlog.next_sequence)
+        self._wants_delivery = True
+        if self.files is not None:
+            self.files.log.given_up(self.name, (sequence,))
+            self._touch()
+        self._advise("MAX_DELIVERIES", "max_deliver", stream_seq=sequence, deliveries=deliveries)
+
+    def on_purged(self) -> None:
+        """Messages were purged: skip those that are gone, also among the pending ones."""
+        first_sequence = self.stream.store.first_sequence
+        if self.backlog.next_sequence < first_sequence:
+            self.backlog.skip_to(first_sequence)
+            self.ledger.delivered_sequence = first_sequence - 1
+            self._put_state()
+        if self.ledger.pending or self.ledger.redelivered:
+            self._may_have_lost = True
+            self._watch_clock(self.engine.clock_ns() + GONE_CHECK_NS)
+
+    def _forget_lost(self) -> None:
+        """Settle messages that are not in the stream any more."""
+        if self._may_have_lost:
+            self._may_have_lost = False
+            get = self.stream.store.get
+            waiting = {**self.ledger.pending, **self.ledger.redelivered}
+            self._lose([each for each in waiting if get(each) is None])
+
+    def _lose(self, sequences: list[int]) -> None:
+        if not sequences:
+            return
+        pending = self.ledger.pending
+        for sequence in sequences:
+            if sequence in pending:
+                deliveries = self.ledger.deliveries(sequence)
+                delivery = Delivery(deliveries, sequence, pending[sequence][0])
+                self._terminated(delivery, REMOVED_REASON)
+        self._note_settled(self.ledger.settle(sequences))
+
+    # Time.
+
+    def _watch_clock(self, deadline_ns: int = 0) -> None:
+        """See that `_on_time` is called when something is due."""
+        replay_ns = self._replay.due_ns if self._replay is not None else 0
+        deadlines = (
+            deadline_ns,
+            self.ledger.deadline_ns,
+            self.outlet.deadline_ns,
+            self._inactive_ns(),
+            replay_ns,
+        )
+        next_ns = min([each for each in deadlines if each], default=0)
+        if not next_ns:
+            return
+        if self._timer is not None and self._timer.is_armed:
+            if self._timer.deadline_ns <= next_ns:
+                return
+            self._timer.cancel()
+        self._timer = self.engine.timers.at(next_ns, self._on_time)
+
+    def _on_time(self, now_ns: int) -> None:
+        """Do what is due: redeliveries, heartbeats, expired requests, the end of an idle one."""
+        if self.is_closed:
+            return
+        if self._is_inactive(now_ns):
+            self.delete()
+            return
+        self._forget_lost()
+        if 0 < self.ledger.deadline_ns <= now_ns:
+            self._retry(self.ledger.overdue(now_ns))
+        if 0 < self.outlet.deadline_ns <= now_ns:
+            self.outlet.look(now_ns, is_at_end=self._is_at_end())
+        self.deliver()
+
+    def _inactive_ns(self) -> int:
+        """Return when the consumer was idle long enough to be removed; 0 is never."""
+        threshold_ns = self.config.inactive_threshold
+        is_idle = threshold_ns > 0 and not self.outlet.is_bound
+        return self.outlet.last_active_ns + threshold_ns if is_idle else 0
+
+    def _is_inactive(self, now_ns: int) -> bool:
+        """Tell whether nobody uses the consumer any more, as far as one can know."""
+        if not 0 < self._inactive_ns() <= now_ns:
+            return False
+        self.outlet.look(now_ns, is_at_end=True)
+        # Somebody may still work on what was delivered, until the acks are due.
+        latest_ns = max((each for _, each in self.ledger.pending.values()), default=0)
+        if len(self.outlet) or latest_ns + self.config.inactive_threshold > now_ns:
+            self.outlet.last_active_ns = now_ns if len(self.outlet) else latest_ns
+            return False
+        return True
+
+    def _on_interest(self) -> None:
+        """Somebody came to the deliver subject, or left it."""
+        assert isinstance(self.outlet, PushDelivery)
+        if self.outlet.look_for_interest(self.engine.clock_ns()):
+            # Not at once: this is called in the middle of a subscription.
+            self._watch_clock(self.engine.clock_ns())
+
+    def _deliver_subject(self) -> bytes:
+        return self.config.deliver_subject.encode()
+
+    # What it needs, and what is told about it.
+
+    def wants(self, subject: bytes) -> bool:
+        """Tell whether its filters let messages of this subject through."""
+        filters = self.filters
+        return not filters or any(subjects.matches(each, subject) for each in filters)
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Tell whether it wants this message and has not settled it yet."""
+        is_open = (
+            sequence >= self.backlog.next_sequence
+            or sequence in self.ledger.pending
+            or sequence in self.ledger.redelivered
+        )
+        return is_open and self.wants(subject)
+
+    def state(self) -> ConsumerState:
+        """Return how far the consumer is."""
+        return self.ledger.state(self.backlog.next_sequence)
+
+    def _put_state(self) -> None:
+        if self.files is not None:
+            self.files.log.put(self.name, self.state())
+            self._touch()
+
+    def _touch(self) -> None:
+        if self.files is not None:
+            self.engine.touch(self.files)
+
+    def info(self) -> dict[str, Any]:
+        """Return ConsumerInfo."""
+        self._forget_lost()
+        now_ns, ledger, config = self.engine.clock_ns(), self.ledger, self.config
+        self.outlet.look(now_ns, is_at_end=False)
+        self._watch_clock()
+        delivered = (ledger.next_consumer_sequence - 1, ledger.delivered_sequence)
+        info: dict[str, Any] = {
+            "stream_name": self.stream.name,
+            "name": self.name,
+            "created": format_time(self.created_ns),
+            "config": config.to_answer(),
+            "delivered": _sequences(delivered, self._delivered_ns),
+            "ack_floor": _sequences(ledger.floor(self.backlog.next_sequence), self._acked_ns),
+            "num_ack_pending": len(ledger.pending),
+            "num_redelivered": len(ledger.redelivered) if config.max_deliver != 1 else 0,
+            "num_waiting": len(self.outlet),
+            "num_pending": max(self.backlog.count(), 0),
+        }
+        if self.outlet.is_bound:
+            info["push_bound"] = True
+        return info | {"ts": format_time(now_ns)}
+
+    def _heartbeat(self) -> bytes:
+        return (
+            f"NATS/1.0 100 Idle Heartbeat\r\n"
+            f"Nats-Last-Consumer: {self.ledger.next_consumer_sequence - 1}\r\n"
+            f"Nats-Last-Stream: {self.backlog.next_sequence - 1}\r\n\r\n"
+        ).encode()
+
+    def _flow_control_subject(self) -> bytes:
+        return (self._flow_control_prefix + self.engine.new_id(TOKEN_LENGTH)).encode()
+
+    def _advise(self, event: str, kind: str, **fields: Any) -> None:
+        self.engine.advisories.send(
+            f"CONSUMER.{event}.{self.stream.name}.{self.name}",
+            kind,
+            stream=self.stream.name,
+            consumer=self.name,
+            **fields,
+        )
+
+
+def without_payload(stored: Message) -> Message:
+    """Return a message with the size of its payload in the place of that."""
+    sequence, time_ns, subject, header, payload = stored
+    start = header[: -len(CRLF)] if header else b"NATS/1.0\r\n"
+    return sequence, time_ns, subject, start + b"Nats-Msg-Size: %d\r\n\r\n" % len(payload), b""
+
+
+def _describe(delivery: Delivery) -> dict[str, int]:
+    return {
+        "consumer_seq": delivery.consumer_sequence,
+        "stream_seq": delivery.sequence,
+        "deliveries": delivery.deliveries,
+    }
+
+
+def _sequences(pair: tuple[int, int], time_ns: int) -> dict[str, Any]:
+    document: dict[str, Any] = {"consumer_seq": pair[0], "stream_seq": pair[1]}
+    return document | {"last_active": format_time(time_ns)} if time_ns else document

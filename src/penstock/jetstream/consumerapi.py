@@ -1,0 +1,164 @@
+"""The calls of the API that are about consumers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.errors import JetStreamError
+from penstock.jetstream import consumers, errorcodes
+from penstock.jetstream.api import Answer, Call, Request
+from penstock.jetstream.consumer import Consumer
+from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
+from penstock.jetstream.times import format_time, parse_time
+
+NAMES_MAX = 1024
+LIST_MAX = 256
+
+CREATE = "consumer_create"
+CREATE_FIELDS = {
+    "stream_name": "string",
+    "config": CONSUMER_CONFIG_FIELDS,
+    "action": ("", "create", "update"),
+    "pedantic": "bool",
+}
+LIST_FIELDS = {"offset": "int"}
+UNPAGED = {"total": 0, "offset": 0, "limit": 0}
+
+
+def create(request: Request) -> Answer:
+    """`CONSUMER.CREATE.<stream>[.<name>[.<filter>]]`."""
+    values, config = _decode(request)
+    stream_name = request.names[0]
+    name = request.names[1] if len(request.names) > 1 else ""
+    filter_subject = ".".join(request.names[2:])
+    _check_stream(values, stream_name)
+    _check_separators(name or config.name)
+    if not name:
+        if config.durable_name:
+            raise JetStreamError(errorcodes.CONSUMER_EPHEMERAL_WITH_DURABLE_NAME)
+        name = config.name
+    elif config.durable_name and config.durable_name != name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
+    if filter_subject and config.filter_subjects:
+        raise JetStreamError(errorcodes.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED)
+    if filter_subject and config.filter_subject != filter_subject:
+        raise JetStreamError(errorcodes.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH)
+    _create(request, values, replace(config, name=name))
+    return None
+
+
+def create_durable(request: Request) -> Answer:
+    """`CONSUMER.DURABLE.CREATE.<stream>.<name>`: how it was done before names were for all."""
+    values, config = _decode(request)
+    if len(request.names) != 2:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT)
+    stream_name, name = request.names
+    _check_stream(values, stream_name)
+    _check_separators(name)
+    if not config.durable_name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_SET)
+    if config.durable_name != name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
+    _create(request, values, replace(config, name=name))
+    return None
+
+
+def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
+    values = request.decode(CREATE_FIELDS, "CreateConsumerRequest")
+    config = ConsumerConfig.from_json(values.get("config", {}))
+    return values, replace(config, opt_start_time=_time(config.opt_start_time))
+
+
+def _time(text: str) -> str:
+    """Return a time as it is answered; one that is none is an error of the JSON, as in Go."""
+    if not text:
+        return ""
+    try:
+        return format_time(parse_time(text))
+    except ValueError:
+        layout = "2006-01-02T15:04:05Z07:00"
+        error = f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
+        raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
+
+
+def _check_stream(values: dict[str, Any], stream_name: str) -> None:
+    if values.get("stream_name", "") != stream_name:
+        raise JetStreamError(errorcodes.STREAM_MISMATCH)
+
+
+def _check_separators(name: str) -> None:
+    if "/" in name or "\\" in name:
+        raise JetStreamError(errorcodes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS)
+
+
+def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) -> None:
+    """Make or change a consumer; it answers when that is safe."""
+    if config.num_replicas > 1:
+        raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
+    api, reply = request.engine.api, request.reply
+    consumers.create(
+        request.stream(),
+        config,
+        action=values.get("action", ""),
+        pedantic=values.get("pedantic", False),
+        answer=lambda document: api.answer(CREATE, reply, document),
+    )
+
+
+def info(request: Request) -> Answer:
+    """`CONSUMER.INFO.<stream>.<consumer>`."""
+    if not request.is_empty:
+        raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    return _consumer(request).info()
+
+
+def delete(request: Request) -> Answer:
+    """`CONSUMER.DELETE.<stream>.<consumer>`."""
+    if not request.is_empty:
+        raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    engine, reply = request.engine, request.reply
+    _consumer(request).delete(
+        lambda: engine.api.answer("consumer_delete", reply, {"success": True})
+    )
+    return None
+
+
+def names(request: Request) -> Answer:
+    """`CONSUMER.NAMES.<stream>`."""
+    found, page = _page(request, NAMES_MAX, "JSApiConsumersRequest")
+    return page | {"consumers": [consumer.name for consumer in found]}
+
+
+def list_consumers(request: Request) -> Answer:
+    """`CONSUMER.LIST.<stream>`."""
+    found, page = _page(request, LIST_MAX, "JSApiConsumersRequest")
+    return page | {"consumers": [consumer.info() for consumer in found]}
+
+
+def _page(
+    request: Request, count_max: int, type_name: str
+) -> tuple[list[Consumer], dict[str, Any]]:
+    options = request.decode_options(LIST_FIELDS, type_name)
+    found = request.stream().consumers
+    ordered = [found[name] for name in sorted(found)]
+    offset = min(max(options.get("offset", 0), 0), len(ordered))
+    shown = [each for each in ordered[offset:][:count_max] if isinstance(each, Consumer)]
+    return shown, {"total": len(ordered), "offset": offset, "limit": count_max}
+
+
+def _consumer(request: Request) -> Consumer:
+    consumer = request.stream().consumers.get(request.names[1])
+    if not isinstance(consumer, Consumer):
+        raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
+    return consumer
+
+
+CALLS = {
+    ("CONSUMER", "CREATE"): Call(CREATE, -1, create),
+    ("CONSUMER", "DURABLE", "CREATE"): Call(CREATE, -1, create_durable),
+    ("CONSUMER", "INFO"): Call("consumer_info", 2, info),
+    ("CONSUMER", "DELETE"): Call("consumer_delete", 2, delete),
+    ("CONSUMER", "NAMES"): Call("consumer_names", 1, names, UNPAGED | {"consumers": []}),
+    ("CONSUMER", "LIST"): Call("consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}),
+}

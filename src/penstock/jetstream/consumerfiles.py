@@ -1,0 +1,205 @@
+"""
+Where the consumers of a stream are kept:
+
+    <stream>/consumers/
+        <name>/consumer.json      the configuration and the time of creation
+        consumers-00000001.log    how far each of them is, see `consumerlog`
+
+What is to be written is collected and handed over with the next commit, so that
+one sync covers the acks of all consumers, and an ack that asked for an answer
+gets it when it is safe. A consumer is there once its `consumer.json` is; what the
+log says of others does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import StoreError
+from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.consumerlog import open_consumer_log
+from penstock.jetstream.disk import Disk, read_whole, write_whole
+from penstock.jetstream.store import Work, complete
+from penstock.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
+
+log = logging.getLogger("penstock")
+
+FORMAT = 1
+META = "consumer.json"
+
+Done = Callable[[OSError | None], None]
+
+
+class Meta(NamedTuple):
+    """What is known of a consumer beside how far it is."""
+
+    config: ConsumerConfig
+    created_ns: int
+    resume_sequence: int
+    """Where a consumer that began with the last message of each subject goes on; else 0."""
+
+
+class Filing:
+    """The slow part of a commit: write what is new of consumers, sync the log. A `Work`."""
+
+    def __init__(self, disk: Disk, jobs: list[Job], sync: Work | None) -> None:
+        self.jobs = jobs
+        self._disk = disk
+        self._sync = sync
+        self._error: OSError | None = None
+
+    def write(self) -> None:
+        """Write and remove files, durably. Touches nothing but files."""
+        for job in self.jobs:
+            try:
+                if job.content is None:
+                    self._disk.remove_directory(job.directory)
+                else:
+                    self._disk.make_directory(job.directory)
+                    write_whole(self._disk, f"{job.directory}/{META}", job.content)
+            except OSError as error:
+                job.error = error
+
+    def run(self) -> None:
+        """Return once all of it would survive a power cut."""
+        self.write()
+        if self._sync is not None:
+            try:
+                self._sync.run()
+            except OSError as error:
+                self._error = error
+
+    def finish(self, error: OSError | None = None) -> None:
+        """Tell the log how it went."""
+        if self._sync is not None:
+            self._sync.finish(error or self._error)
+
+
+class Job:
+    """A consumer's file to be written, or its directory to be removed."""
+
+    __slots__ = ("content", "directory", "done", "error")
+
+    def __init__(self, directory: str, content: bytes | None, done: Done) -> None:
+        self.directory = directory
+        self.content = content
+        self.done = done
+        self.error: OSError | None = None
+
+
+class ConsumerFiles:
+    """The files of one stream's consumers. A `commit.Durable`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._engine = stream.engine
+        self._disk = stream.engine.files.disk
+        self._path = stream.engine.files.consumers_path(stream.name)
+        self._jobs: list[Job] = []
+        self._owed: list[Op] = []
+        self._committing: tuple[list[Job], list[Op]] = ([], [])
+        self._had_failure = False
+        self._is_discarded = False
+        self.log, self.states, notes = open_consumer_log(self._disk, self._path)
+        for note in notes:
+            log.warning("Consumers of '%s > %s': %s", self._engine.account.name, stream.name, note)
+
+    def names(self) -> list[str]:
+        """Return the names of the consumers that are there."""
+        # A name has no dot, so whatever has one is a log.
+        return [name for name in self._disk.names(self._path) if "." not in name]
+
+    def read(self, name: str) -> Meta | None:
+        """Return what is known of a consumer; None if it was never completely written."""
+        path = f"{self._path}/{name}/{META}"
+        content = read_whole(self._disk, path)
+        if content is None:
+            return None
+        try:
+            document = json.loads(content)
+            return Meta(
+                ConsumerConfig.from_json(document["config"]),
+                int(document["created_ns"]),
+                int(document["resume_sequence"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"`{path}` is damaged: {error!r}") from error
+
+    def write(self, meta: Meta, done: Done) -> None:
+        """Keep a consumer's configuration; call `done` when it is safe, or could not be kept."""
+        document = {
+            "format": FORMAT,
+            "created_ns": meta.created_ns,
+            "resume_sequence": meta.resume_sequence,
+            "config": meta.config.to_json(),
+        }
+        content = json.dumps(document, indent=1).encode()
+        self._jobs.append(Job(f"{self._path}/{meta.config.name}", content, done))
+        self._engine.touch(self)
+
+    def remove(self, name: str, done: Callable[[], None]) -> None:
+        """Remove a consumer; call `done` when it can not come back."""
+        self.log.removed(name)
+        self._jobs.append(Job(f"{self._path}/{name}", None, lambda error: done()))
+        self._engine.touch(self)
+
+    def owe(self, publish: Op) -> None:
+        """Publish this once everything noted so far is safe."""
+        self._owed.append(publish)
+
+    def begin_commit(self) -> Work | None:
+        """Hand what was noted to the operating system."""
+        if self._is_discarded:
+            return None
+        jobs, owed = self._committing
+        filing = Filing(self._disk, self._jobs, self.log.flush())
+        self._committing = (jobs + self._jobs, owed + self._owed)
+        self._jobs, self._owed = [], []
+        if self._engine.config.sync != "always":
+            # The sync may be minutes away, but what is killed now must find its consumers.
+            filing.write()
+            filing.jobs = []
+        return filing
+
+    def end_commit(self) -> None:
+        """Answer what waited for it; acks wait on while the disk fails."""
+        jobs, owed = self._committing
+        self._committing = ([], [])
+        if self._is_discarded:
+            return
+        for job in jobs:
+            job.done(job.error)
+        if self.log.failure is not None:
+            self._fail(owed)
+            return
+        self._had_failure = False
+        if owed:
+            self._engine.account.publish(owed, None)
+
+    def _fail(self, owed: list[Op]) -> None:
+        if not self._had_failure:
+            self._had_failure = True
+            log.error("%s", self.log.failure)
+        self._owed = owed + self._owed
+        self._engine.retry(self)
+
+    def discard(self) -> None:
+        """Let go of the files: the stream they belong to is deleted."""
+        self._is_discarded = True
+        self._jobs, self._owed = [], []
+        self.log.discard()
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. Blocks."""
+        filing = Filing(self._disk, self._jobs, None)
+        self._jobs = []
+        complete(filing)
+        try:
+            self.log.close()
+        except (OSError, StoreError) as error:
+            log.error("%s", error)

@@ -1,0 +1,209 @@
+"""Make consumers, change them, and bring them back from disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import JetStreamError, StoreError
+from penstock.jetstream import backlog, consumerconfig, errorcodes
+from penstock.jetstream.backlog import Backlog
+from penstock.jetstream.consumer import Consumer
+from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
+from penstock.jetstream.ledger import Ledger
+from penstock.jetstream.publish import error_document
+from penstock.jetstream.stream import Stream
+
+log = logging.getLogger("penstock")
+
+EPHEMERAL_NAME_LENGTH = 8
+
+Answer = Callable[[dict[str, Any]], None]
+"""Takes ConsumerInfo, or an error, once it is true."""
+
+
+def create(
+    stream: Stream, config: ConsumerConfig, *, action: str, pedantic: bool, answer: Answer
+) -> None:
+    """
+    Make a consumer, or change the one that is there, and answer when that is safe.
+
+    `action` is `create` to insist on a new one or the same, `update` to insist
+    on a change.
+    """
+    config = consumerconfig.with_defaults(config, stream.config, pedantic=pedantic)
+    consumerconfig.check(config, stream.config)
+    existing = stream.consumers.get(config.name)
+    if existing is not None:
+        assert isinstance(existing, Consumer)
+        _update(existing, config, action=action, answer=answer)
+    elif action == "update":
+        raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
+    else:
+        consumerconfig.check_new(config, stream.config, _filters(stream))
+        _make(stream, config, answer)
+
+
+def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: Answer) -> None:
+    stream, old = consumer.stream, consumer.config
+    if action == "create" and config != old:
+        raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
+    config = consumerconfig.with_name(config, consumer.name)
+    if stream.config.retention == "workqueue":
+        consumerconfig.check_unique(config, _filters(stream, besides=consumer))
+    if config == old:
+        answer(consumer.info())
+        return
+    consumerconfig.check_update(old, config, is_bound=consumer.outlet.is_bound)
+    consumer.update(config)
+    _keep(consumer, consumer.info(), answer)
+
+
+def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
+    engine = stream.engine
+    name = config.name
+    while not name or name in stream.consumers:
+        name = engine.new_id(EPHEMERAL_NAME_LENGTH)
+    config = consumerconfig.with_name(config, name)
+    limit = stream.config.max_msgs_per_subject
+    sequence, selected = backlog.start(config, stream.store, limit)
+    consumer = Consumer(
+        stream,
+        config,
+        created_ns=engine.clock_ns(),
+        backlog=Backlog(stream, config.filters, sequence, selected),
+        ledger=Ledger(sequence),
+        files=_files(stream, config),
+        resume_sequence=selected.resume_sequence if selected is not None else 0,
+    )
+    stream.consumers[name] = consumer
+    stream.consumers_changed()
+    if consumer.files is not None:
+        consumer.files.log.put(name, consumer.state())
+    _keep(consumer, consumer.info(), answer)
+    engine.advisories.consumer_action(stream.name, name, "create")
+    consumer.open()
+
+
+def _keep(consumer: Consumer, info: dict[str, Any], answer: Answer) -> None:
+    """Write a consumer down, if it is one that is kept, and answer then."""
+    if consumer.files is None:
+        answer(info)
+        return
+
+    def done(error: OSError | None) -> None:
+        if error is not None:
+            failed = JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error)
+            answer({"error": error_document(failed)})
+        else:
+            answer(info)
+
+    meta = Meta(consumer.config, consumer.created_ns, consumer.resume_sequence)
+    consumer.files.write(meta, done)
+
+
+def _files(stream: Stream, config: ConsumerConfig) -> ConsumerFiles | None:
+    """Return where the consumer is kept; None if that is in memory only."""
+    if config.mem_storage or stream.config.storage == "memory":
+        return None
+    if stream.consumer_files is None:
+        try:
+            open_files(stream)
+        except (OSError, StoreError) as error:
+            raise JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error) from error
+    return stream.consumer_files
+
+
+def open_files(stream: Stream) -> ConsumerFiles:
+    """Open the files of a stream's consumers."""
+    files = stream.consumer_files = ConsumerFiles(stream)
+    files.log.snapshot = lambda: {
+        name: consumer.state()
+        for name, consumer in stream.consumers.items()
+        if isinstance(consumer, Consumer) and consumer.files is not None
+    }
+    return files
+
+
+def _filters(stream: Stream, *, besides: Consumer | None = None) -> list[tuple[bytes, ...]]:
+    return [
+        each.filters
+        for each in stream.consumers.values()
+        if isinstance(each, Consumer) and each is not besides
+    ]
+
+
+def recover(stream: Stream) -> None:
+    """Bring back the consumers of a stream; what can not be read does not keep others away."""
+    if not stream.engine.files.has_consumers(stream.name):
+        return
+    try:
+        files = open_files(stream)
+    except (OSError, StoreError) as error:
+        _complain(stream, "its consumers", error)
+        return
+    for name in files.names():
+        try:
+            meta = files.read(name)
+            if meta is not None:
+                stream.consumers[name] = _recovered(stream, files, meta)
+        except (OSError, StoreError) as error:
+            _complain(stream, f"consumer `{name}`", error)
+    files.states.clear()
+    _drop_settled(stream)
+    stream.consumers_changed()
+    for consumer in tuple(stream.consumers.values()):
+        if isinstance(consumer, Consumer):
+            consumer.open()
+
+
+def _complain(stream: Stream, what: str, error: Exception) -> None:
+    account = stream.engine.account.name
+    log.error("Stream '%s > %s': %s can not be recovered: %s", account, stream.name, what, error)
+
+
+def _recovered(stream: Stream, files: ConsumerFiles, meta: Meta) -> Consumer:
+    """Go on where a consumer ended; a new one if its state was never written."""
+    config, store = meta.config, stream.store
+    state = files.states.get(config.name)
+    if state is None:
+        limit = stream.config.max_msgs_per_subject
+        sequence, selected = backlog.start(config, store, limit)
+        ledger = Ledger(sequence)
+    else:
+        ledger = Ledger.restore(state, config.backoff or (config.ack_wait,))
+        sequence = max(ledger.delivered_sequence + 1, store.first_sequence)
+        selected = None
+        if sequence < meta.resume_sequence:
+            selected = backlog.select_last(
+                config.filters, store, after=sequence - 1, resume_sequence=meta.resume_sequence
+            )
+    return Consumer(
+        stream,
+        config,
+        created_ns=meta.created_ns,
+        backlog=Backlog(stream, config.filters, sequence, selected),
+        ledger=ledger,
+        files=files,
+        resume_sequence=meta.resume_sequence,
+    )
+
+
+def _drop_settled(stream: Stream) -> None:
+    """Remove what was acked from a work queue, where the ack was safe before the removal."""
+    if stream.config.retention != "workqueue":
+        return
+    for consumer in stream.consumers.values():
+        assert isinstance(consumer, Consumer)
+        sequence, end = stream.store.first_sequence, consumer.backlog.next_sequence
+        while sequence < end:
+            messages, sequence = stream.store.read(
+                sequence,
+                count_max=1000,
+                bytes_max=1 << 20,
+                filters=consumer.filters,
+                last_sequence=end - 1,
+            )
+            stream.remove([m[0] for m in messages if not consumer.needs(m[0], m[2])])

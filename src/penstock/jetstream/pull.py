@@ -1,0 +1,357 @@
+"""
+Pull requests: what they ask for, who is served next, and every status they are told.
+
+A request waits until its batch is full, its time is over, or nobody listens on
+its inbox any more. Messages are dealt to the waiting requests like cards, the
+oldest request first. A status is an empty message with a header: `408 Request
+Timeout`, `404 No Messages`, ...
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.jetstream import strictjson
+from penstock.times import duration
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.account import Account
+    from penstock.jetstream.consumerconfig import ConsumerConfig
+
+BATCH_MAX = 1024
+"""Messages that are delivered in one go; others get their turn before the next."""
+PRIORITY_MAX = 9
+
+FIELDS = {
+    "batch": "int",
+    "expires": "time.Duration",
+    "no_wait": "bool",
+    "max_bytes": "int",
+    "idle_heartbeat": "time.Duration",
+    "group": "string",
+    "min_pending": "int64",
+    "min_ack_pending": "int64",
+    "id": "string",
+    "priority": "int",
+}
+TYPE_NAME = "JSApiConsumerGetNextRequest"
+
+
+class Wish(NamedTuple):
+    """What a request asks for."""
+
+    batch: int = 1
+    expires_ns: int = 0
+    no_wait: bool = False
+    max_bytes: int = 0
+    heartbeat_ns: int = 0
+    is_overflow: bool = False
+    is_pinned: bool = False
+    priority: int = 0
+
+
+class Request:
+    """One request that waits for messages."""
+
+    __slots__ = (
+        "batch",
+        "bytes_left",
+        "delivered",
+        "expires_at_ns",
+        "heartbeat_at_ns",
+        "heartbeat_ns",
+        "inbox",
+        "no_wait",
+        "share",
+    )
+
+    def __init__(self, inbox: bytes, wish: Wish, now_ns: int) -> None:
+        self.inbox = inbox
+        self.batch = wish.batch
+        self.bytes_left = wish.max_bytes
+        self.no_wait = wish.no_wait
+        self.expires_at_ns = now_ns + wish.expires_ns if wish.expires_ns else 0
+        self.heartbeat_ns = wish.heartbeat_ns
+        self.heartbeat_at_ns = now_ns + wish.heartbeat_ns if wish.heartbeat_ns else 0
+        self.delivered = 0
+        self.share: list[Op] = []
+        """Messages dealt to it but not sent yet."""
+
+    @property
+    def deadline_ns(self) -> int:
+        """When something is due for it: a heartbeat, or the end; 0 is never."""
+        deadlines = [each for each in (self.expires_at_ns, self.heartbeat_at_ns) if each]
+        return min(deadlines, default=0)
+
+
+class Refused(Exception):
+    """A request that is answered with a status at once."""
+
+
+class PullRequests:
+    """The requests of one consumer that wait for messages, oldest first."""
+
+    def __init__(
+        self, account: Account, config: ConsumerConfig, heartbeat: Callable[[], bytes]
+    ) -> None:
+        self.config = config
+        self.deadline_ns = 0
+        """When to look through the requests; 0 is never."""
+        self.last_active_ns = 0
+        self._account = account
+        self._heartbeat = heartbeat
+        self._waiting: deque[Request] = deque()
+        self._one_shots = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a subscriber is bound to the consumer: that is for push consumers."""
+        return False
+
+    def set_config(self, config: ConsumerConfig) -> None:
+        """Serve requests as this configuration says from now on."""
+        self.config = config
+
+    # Requests come.
+
+    def add(self, inbox: bytes, payload: bytes, *, available: int, now_ns: int) -> None:
+        """Take a request, or say why not; `available` is what could be delivered at once."""
+        try:
+            wish = parse_wish(payload)
+            self._check(wish)
+            self._check_available(wish, available, now_ns)
+            self._check_waiting(wish, now_ns)
+        except Refused as refused:
+            if refused.args:
+                self._status(inbox, refused.args[0])
+            return
+        request = Request(inbox, wish, now_ns)
+        self._waiting.append(request)
+        self._one_shots += request.no_wait
+        self.last_active_ns = now_ns
+        self._watch(request.deadline_ns)
+
+    def _check(self, wish: Wish) -> None:
+        config = self.config
+        if 0 < config.max_batch < wish.batch:
+            raise Refused(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
+        if 0 < config.max_expires < wish.expires_ns:
+            raise Refused(f"409 Exceeded MaxRequestExpires of {duration(config.max_expires)}")
+        if 0 < config.max_bytes < wish.max_bytes:
+            raise Refused(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+        if wish.is_overflow:
+            raise Refused("400 Bad Request - Not a Overflow Priority consumer")
+        if wish.is_pinned:
+            raise Refused("400 Bad Request - Not a Pinned Client Priority consumer")
+        if not 0 <= wish.priority <= PRIORITY_MAX:
+            raise Refused(f"400 Bad Request - Priority must be between 0 and {PRIORITY_MAX}")
+
+    def _check_available(self, wish: Wish, available: int, now_ns: int) -> None:
+        """Refuse a request that does not want to wait if it would have to."""
+        if not wish.no_wait:
+            return
+        if not available and not wish.expires_ns:
+            self.last_active_ns = now_ns
+            raise Refused("404 No Messages")
+        if available:
+            self.look(now_ns, is_at_end=False)
+            if available < sum(request.batch for request in self._waiting):
+                self.last_active_ns = now_ns
+                raise Refused("408 Requests Pending")
+
+    def _check_waiting(self, wish: Wish, now_ns: int) -> None:
+        if len(self._waiting) < self.config.max_waiting:
+            return
+        self.look(now_ns, is_at_end=False)
+        if len(self._waiting) >= self.config.max_waiting:
+            # A client that waits for heartbeats notices by itself, and asks less often then.
+            raise Refused(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
+
+    # Messages go.
+
+    def room(self) -> int:
+        """Return how many messages are asked for, as far as they fit in one go."""
+        room = 0
+        for request in self._waiting:
+            room += max(request.batch, 1)
+            if room >= BATCH_MAX:
+                return BATCH_MAX
+        return room
+
+    def send(self, operations: list[Op], now_ns: int) -> int:
+        """Send messages to those who wait; return how many were asked for."""
+        if len(self._waiting) == 1 and not self._waiting[0].bytes_left:
+            request = self._waiting[0]
+            if not self._is_live(request, now_ns):
+                self._drop(request)
+                return 0
+            request.share = operations[: max(request.batch, 1)]
+            taken = len(request.share)
+            request.batch -= taken
+        else:
+            taken = self._deal(operations, now_ns)
+        for request in [each for each in self._waiting if each.share]:
+            self._send_share(request, now_ns)
+        self.last_active_ns = now_ns
+        return taken
+
+    def _deal(self, operations: list[Op], now_ns: int) -> int:
+        """Deal messages to the requests in turn; return how many found a place."""
+        for request in [each for each in self._waiting if not self._is_live(each, now_ns)]:
+            self._drop(request)
+        waiting = self._waiting
+        full: list[Request] = []
+        taken = 0
+        for operation in operations:
+            while waiting and waiting[0].bytes_left and not self._fits(waiting[0], operation):
+                self._exceed(waiting[0], now_ns)
+            if not waiting:
+                break
+            request = waiting.popleft()
+            request.share.append(operation)
+            request.batch -= 1
+            taken += 1
+            (waiting if request.batch > 0 else full).append(request)
+        waiting.extend(full)
+        return taken
+
+    def _fits(self, request: Request, operation: Op) -> bool:
+        """Count the bytes of a message, if there is room for them."""
+        _, subject, reply, _, size, _ = operation
+        left = request.bytes_left - len(subject) - len(reply) - size
+        if left < 0:
+            return False
+        request.bytes_left = left
+        if not left:
+            # This one is the last.
+            request.batch = 1
+        return True
+
+    def _exceed(self, request: Request, now_ns: int) -> None:
+        """End a request that the next message is too large for."""
+        status = pending_status("409 Message Size Exceeds MaxBytes", request)
+        if request.share:
+            self._send_share(request, now_ns)
+        self._send(request.inbox, status)
+        self._drop(request)
+
+    def _send_share(self, request: Request, now_ns: int) -> None:
+        self._account.deliver_as(request.inbox, request.share)
+        request.delivered += len(request.share)
+        request.share = []
+        if request.heartbeat_ns:
+            request.heartbeat_at_ns = now_ns + request.heartbeat_ns
+        if request.batch <= 0:
+            self._drop(request)
+            if request.bytes_left:
+                self._send(request.inbox, pending_status("409 Batch Completed", request))
+
+    def _is_live(self, request: Request, now_ns: int) -> bool:
+        """Tell whether a request is still to be served, and tell it if its time is over."""
+        if request.expires_at_ns and request.expires_at_ns <= now_ns:
+            self._send(request.inbox, pending_status("408 Request Timeout", request))
+            return False
+        return self._account.has_interest(request.inbox)
+
+    def _drop(self, request: Request) -> None:
+        self._waiting.remove(request)
+        self._one_shots -= request.no_wait
+
+    # Nothing to send.
+
+    def idle(self, now_ns: int, *, is_at_end: bool) -> None:
+        """Tell those who wait what they are to know while there are no messages for them."""
+        is_due = 0 < self.deadline_ns <= now_ns
+        if is_due or (is_at_end and self._one_shots):
+            self.look(now_ns, is_at_end=is_at_end)
+
+    def look(self, now_ns: int, *, is_at_end: bool) -> None:
+        """Look through the requests: end those that are over, send heartbeats to the others."""
+        self.deadline_ns = 0
+        for request in tuple(self._waiting):
+            if not self._is_live(request, now_ns):
+                self._drop(request)
+            elif is_at_end and self._is_served(request):
+                self._drop(request)
+                self._status(request.inbox, "404 No Messages")
+            else:
+                if 0 < request.heartbeat_at_ns <= now_ns:
+                    self._send(request.inbox, self._heartbeat())
+                    request.heartbeat_at_ns = now_ns + request.heartbeat_ns
+                self._watch(request.deadline_ns)
+
+    def _is_served(self, request: Request) -> bool:
+        """Tell whether a request that does not want to wait got what there is."""
+        return request.no_wait and (not request.expires_at_ns or request.delivered > 0)
+
+    def _watch(self, deadline_ns: int) -> None:
+        if deadline_ns and (not self.deadline_ns or deadline_ns < self.deadline_ns):
+            self.deadline_ns = deadline_ns
+
+    def end(self, status: str, *, with_pending: bool = False) -> None:
+        """Tell everybody who waits that nothing will come."""
+        for request in self._waiting:
+            header = pending_status(status, request) if with_pending else encode_status(status)
+            self._send(request.inbox, header)
+        self._waiting.clear()
+        self._one_shots = 0
+
+    def _status(self, inbox: bytes, status: str) -> None:
+        self._send(inbox, encode_status(status))
+
+    def _send(self, inbox: bytes, header: bytes) -> None:
+        size = len(header)
+        self._account.publish([(PUB, inbox, b"", size, size, header + CRLF)], None)
+
+
+def encode_status(status: str) -> bytes:
+    """Return the header block of a status."""
+    return f"NATS/1.0 {status}\r\n\r\n".encode()
+
+
+def pending_status(status: str, request: Request) -> bytes:
+    """Return the header block of a status that says what a request did not get."""
+    return (
+        f"NATS/1.0 {status}\r\nNats-Pending-Messages: {request.batch}\r\n"
+        f"Nats-Pending-Bytes: {request.bytes_left}\r\n\r\n"
+    ).encode()
+
+
+@lru_cache(maxsize=256)
+def parse_wish(payload: bytes) -> Wish:
+    """Return what a request asks for: nothing is one message, a number so many."""
+    text = payload.strip()
+    if not text.startswith(b"{"):
+        is_number = text.removeprefix(b"-").isdigit()
+        return Wish(batch=int(text)) if is_number else Wish()
+    try:
+        # Unlike the API, this does not mind fields it does not know.
+        known = {key: value for key, value in json.loads(text).items() if key.lower() in FIELDS}
+        text = json.dumps(known).encode()
+    except (ValueError, RecursionError):
+        """What is wrong with it is said below, in nats-server's words."""
+    try:
+        values = strictjson.decode(text, FIELDS, TYPE_NAME)
+    except strictjson.InvalidJson as error:
+        raise Refused(f"400 Bad Request - {error.text}") from None
+    heartbeat_ns, expires_ns = values.get("idle_heartbeat", 0), values.get("expires", 0)
+    if heartbeat_ns > 0 and heartbeat_ns * 2 > expires_ns:
+        raise Refused("400 Bad Request - heartbeat value too large")
+    return Wish(
+        batch=values.get("batch", 0),
+        expires_ns=expires_ns,
+        no_wait=values.get("no_wait", False),
+        max_bytes=values.get("max_bytes", 0),
+        heartbeat_ns=max(heartbeat_ns, 0),
+        is_overflow=bool(values.get("min_pending") or values.get("min_ack_pending")),
+        is_pinned=bool(values.get("id")),
+        priority=values.get("priority", 0),
+    )

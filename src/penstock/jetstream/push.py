@@ -1,0 +1,152 @@
+"""
+Push delivery: messages go to the deliver subject as long as somebody listens there.
+
+Heartbeats tell a client that hears nothing that there is nothing to hear. With
+flow control a client confirms now and then how far it has come: the server sends
+a request in between the messages, and stops when the window is full before the
+client, which reads in order, has answered it. The window grows with each answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.jetstream.pull import BATCH_MAX
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.account import Account
+    from penstock.jetstream.consumerconfig import ConsumerConfig
+
+WINDOW_BYTES_MAX = 32 * 1024 * 1024
+WINDOW_BYTES_FIRST = WINDOW_BYTES_MAX // 16
+TOKEN_LENGTH = 4
+FLOW_CONTROL_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+
+
+class FlowControl:
+    """The window of one consumer: what may be on its way to the client."""
+
+    def __init__(self) -> None:
+        self.request = b""
+        """The subject on which an answer is awaited, or empty."""
+        self._window_bytes = WINDOW_BYTES_FIRST
+        self._sent_bytes = 0
+        self._asked_bytes = 0
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether no more may be sent before the client answers."""
+        return self._sent_bytes > self._window_bytes
+
+    def sent(self, size_bytes: int) -> bool:
+        """Count what was sent; tell whether to ask the client how far it is."""
+        self._sent_bytes += size_bytes
+        return not self.request and self._sent_bytes > self._window_bytes // 2
+
+    def ask(self, subject: bytes) -> None:
+        """Note that the client is asked now."""
+        self.request = subject
+        self._asked_bytes = self._sent_bytes
+
+    def answered(self, subject: bytes) -> bool:
+        """Take an answer; tell whether it is the one awaited."""
+        if not subject or subject != self.request:
+            return False
+        self.request = b""
+        self._sent_bytes -= self._asked_bytes
+        self._window_bytes = min(2 * self._window_bytes, WINDOW_BYTES_MAX)
+        return True
+
+
+class PushDelivery:
+    """Sends the messages of one consumer to its deliver subject."""
+
+    def __init__(
+        self,
+        account: Account,
+        config: ConsumerConfig,
+        heartbeat: Callable[[], bytes],
+        flow_control_subject: Callable[[], bytes],
+    ) -> None:
+        self._account = account
+        self._heartbeat = heartbeat
+        self._flow_control_subject = flow_control_subject
+        self.flow_control = FlowControl() if config.flow_control else None
+        self.deadline_ns = 0
+        """When to look whether a heartbeat is due; 0 is never."""
+        self.last_active_ns = 0
+        self.is_bound = False
+        self.set_config(config)
+
+    def set_config(self, config: ConsumerConfig) -> None:
+        """Deliver as this configuration says from now on."""
+        self.config = config
+        self._subject = config.deliver_subject.encode()
+        self._group = config.deliver_group.encode()
+
+    def __len__(self) -> int:
+        """Return how many requests wait: that is for pull consumers."""
+        return 0
+
+    def look_for_interest(self, now_ns: int) -> bool:
+        """See whether somebody listens; tell whether that is news."""
+        was_bound, self.is_bound = self.is_bound, self._has_interest()
+        if self.is_bound != was_bound:
+            self.last_active_ns = now_ns
+            heartbeat_ns = self.config.idle_heartbeat
+            self.deadline_ns = now_ns + heartbeat_ns if self.is_bound and heartbeat_ns else 0
+        return self.is_bound != was_bound
+
+    def _has_interest(self) -> bool:
+        if not self._group:
+            return self._account.has_interest(self._subject)
+        routes = self._account.routes
+        route = routes.cache.get(self._subject) or routes.find(self._subject)
+        return any(members[0].queue == self._group for members in route.queues)
+
+    def room(self) -> int:
+        """Return how many messages may be sent now."""
+        if not self.is_bound or (self.flow_control is not None and self.flow_control.is_stalled):
+            return 0
+        return BATCH_MAX
+
+    def send(self, operations: list[Op], now_ns: int) -> int:
+        """Send messages; return how many were."""
+        self._account.deliver_as(self._subject, operations)
+        if self.config.idle_heartbeat:
+            self.deadline_ns = now_ns + self.config.idle_heartbeat
+        if self.flow_control is not None:
+            self._control_flow(self.flow_control, operations)
+        return len(operations)
+
+    def _control_flow(self, flow_control: FlowControl, operations: list[Op]) -> None:
+        target = len(self._subject)
+        size_bytes = sum([target + len(each[2]) + each[4] for each in operations])
+        if flow_control.sent(size_bytes):
+            subject = self._flow_control_subject()
+            flow_control.ask(subject)
+            self._send(FLOW_CONTROL_REQUEST, reply=subject)
+
+    def idle(self, now_ns: int, *, is_at_end: bool) -> None:
+        """Send a heartbeat if nothing else was sent for long enough."""
+        if not 0 < self.deadline_ns <= now_ns:
+            return
+        header = self._heartbeat()
+        if self.flow_control is not None and self.flow_control.request:
+            stalled = b"Nats-Consumer-Stalled: %b\r\n\r\n" % self.flow_control.request
+            header = header.removesuffix(CRLF) + stalled
+        self._send(header)
+        self.deadline_ns = now_ns + self.config.idle_heartbeat
+
+    def look(self, now_ns: int, *, is_at_end: bool) -> None:
+        """Do what is due."""
+        self.idle(now_ns, is_at_end=is_at_end)
+
+    def end(self, status: str, *, with_pending: bool = False) -> None:
+        """Tell everybody who waits that nothing will come: that is for pull consumers."""
+
+    def _send(self, header: bytes, *, reply: bytes = b"") -> None:
+        size = len(header)
+        self._account.publish([(PUB, self._subject, reply, size, size, header + CRLF)], None)

@@ -93,7 +93,7 @@ class JetStream:
     @property
     def unacked(self) -> int:
         """How many published messages wait for their ack."""
-        return len(self._window) if self._window is not None else 0
+        return self._window.unacked if self._window is not None else 0
 
     async def publish(
         self,

@@ -85,6 +85,12 @@ class Outbox:
         self._link = None
         self._set_writable(False)
 
+    def withdraw(self, reply_prefix: bytes) -> None:
+        """Take back the unsent publishes whose replies would come to `reply_prefix`."""
+        # The prefix is an inbox nobody can guess, so no payload has it by chance.
+        self._pieces = [piece for piece in self._pieces if reply_prefix not in piece]
+        self.pending_bytes = sum(map(len, self._pieces))
+
     def discard(self, error: Exception) -> None:
         """Drop everything, and tell every publisher that waits."""
         self._error = error

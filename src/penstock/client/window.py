@@ -89,7 +89,9 @@ class PublishWindow:
         client.connection.subscribe(self._prefix + b"*", self._receive)
         client.connection.watchers.append(self)
 
-    def __len__(self) -> int:
+    @property
+    def unacked(self) -> int:
+        """How many messages wait for their ack."""
         return len(self._unacked)
 
     @property

@@ -379,3 +379,28 @@ async def test_what_was_published_before_close_is_sent(server: ServerProcess) ->
 async def test_connecting_to_nobody_says_who_was_tried() -> None:
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1:.*; .*127\.0\.0\.1:2:"):
         await penstock.connect("nats://127.0.0.1:1,nats://127.0.0.1:2", randomize_servers=False)
+
+
+@asynchronous
+async def test_a_listener_that_fails_leaves_the_connection_up(server: ServerProcess) -> None:
+    errors: list[Exception] = []
+
+    def fail(operations: list[Op]) -> None:
+        raise KeyError("listener")
+
+    async with await penstock.connect(server.url, on_error=errors.append) as client:
+        client.listen("fails", fail)
+        await client.publish("fails")
+        await client.flush()
+
+        assert [KeyError] == [type(error) for error in errors]
+        assert 0 == client.connection.reconnects
+
+
+@asynchronous
+async def test_a_request_that_cannot_be_sent_is_not_waited_for(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        with pytest.raises(ClientError, match="max_payload"):
+            await client.request("large", bytes(client.info["max_payload"] + 1))
+
+        assert {} == client._inbox._waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.contract.credentials import (
     make_certificate,
     operator_config_and_creds,
 )
-from tests.servers import NATS_SERVER, Program, ServerProcess
+from tests.servers import HOST, NATS_SERVER, Program, ServerProcess
 
 import penstock
 from penstock.errors import ConnectFailed, PermissionDenied
@@ -159,3 +160,35 @@ async def test_a_server_that_keeps_refusing_us_is_given_up() -> None:
         with ServerProcess(NATS_SERVER, changed, "-p", str(port)):
             await until(lambda: closed)
         await client.close()
+
+
+@asynchronous
+async def test_a_server_that_never_shakes_hands_is_left_in_time() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"tls_required":true,"max_payload":1024}\r\n')
+        writers.append(writer)
+
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(greet, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectFailed, match="connect_timeout_s"):
+        await penstock.connect(f"nats://{HOST}:{port}", connect_timeout_s=0.1)
+    server.close()
+    for writer in writers:
+        writer.close()
+
+
+@asynchronous
+async def test_what_does_not_speak_nats_is_told_apart() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writers.append(writer)
+
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(greet, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectFailed, match="does not speak NATS"):
+        await penstock.connect(f"nats://{HOST}:{port}")
+    server.close()
+    for writer in writers:
+        writer.close()

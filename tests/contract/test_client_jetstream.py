@@ -264,3 +264,20 @@ async def test_the_account_says_what_it_uses(server: ServerProcess) -> None:
         await fresh_stream(client.jetstream())
 
         assert 1 == (await client.jetstream().account_info())["streams"]
+
+
+@asynchronous
+async def test_a_callback_that_fails_keeps_no_other_ack_away(server: ServerProcess) -> None:
+    errors: list[Exception] = []
+
+    def fail(ack: PubAck | None, error: Exception | None) -> None:
+        raise KeyError("callback")
+
+    async with await penstock.connect(server.url, on_error=errors.append) as client:
+        jetstream = client.jetstream()
+        await fresh_stream(jetstream)
+        await jetstream.publish_with(Outgoing("s.a"), fail)
+        future = await jetstream.publish_async("s.a")
+
+        assert 2 == (await future).sequence
+        assert [KeyError] == [type(error) for error in errors]

@@ -176,14 +176,22 @@ class Client:
         """Publish, and return the first reply."""
         block = encode_headers(headers) if headers is not None else b""
         target = self.encode_subject(subject)
+        return await self.request_at(target, payload, block=block, timeout_s=timeout_s)
+
+    async def request_at(
+        self, subject: bytes, payload: bytes, *, block: bytes = b"", timeout_s: float | None = None
+    ) -> Message:
+        """Request at a subject known to be valid, with an encoded header block."""
         token, reply = self._inbox.open()
-        await self.send(target, payload, reply=reply, block=block)
         try:
+            await self.send(subject, payload, reply=reply, block=block)
             operation = await self._inbox.reply(
                 token, timeout_s=timeout_s or self.options.request_timeout_s
             )
         except RequestTimeout as error:
-            raise RequestTimeout(f"`{subject}`: {error}") from None
+            raise RequestTimeout(f"`{subject.decode()}`: {error}") from None
+        finally:
+            self._inbox.forget(token)
         check_responders(operation, subject)
         return Message(self, operation)
 

@@ -190,7 +190,12 @@ class Connection:
         interest = self.interests.get(sid)
         if interest is None:
             return
-        interest.receive(interest.admit(run))
+        try:
+            interest.receive(interest.admit(run))
+        except Exception as error:
+            # Whoever takes the messages must not take the connection down with them.
+            logger.exception("! messages of `%s` were not taken", interest.subject.decode())
+            self.report(error)
         if interest.complete:
             self._remove(interest)
 

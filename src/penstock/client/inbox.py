@@ -54,7 +54,10 @@ class Inbox:
             return await future
         finally:
             timer.cancel()
-            self._waiting.pop(token, None)
+
+    def forget(self, token: bytes) -> None:
+        """Take no reply to `token` any more."""
+        self._waiting.pop(token, None)
 
     def _receive(self, operations: list[Op]) -> None:
         start = len(self._prefix)

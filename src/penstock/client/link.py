@@ -75,9 +75,15 @@ class Link(asyncio.Protocol):
     async def start_tls(self, context: ssl.SSLContext, hostname: str) -> None:
         """Go on with TLS over the connection that is open."""
         assert self._transport is not None
-        transport = await asyncio.get_running_loop().start_tls(
-            self._transport, self, context, server_hostname=hostname
-        )
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self._transport, self, context, server_hostname=hostname
+            )
+        except BaseException:
+            # A handshake that is broken off closes the socket, but nobody tells us.
+            self._transport.abort()
+            self.closed.set()
+            raise
         if transport is None:
             raise ConnectionLost("the connection broke off during the TLS handshake")
         self.connection_made(transport)

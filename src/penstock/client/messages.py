@@ -110,8 +110,7 @@ class Message:
 
     async def ack_sync(self, *, timeout_s: float | None = None) -> None:
         """Ack, and wait until the server has recorded it."""
-        self._reply_subject()
-        await self._client.request(self.reply, ACK, timeout_s=timeout_s)
+        await self._client.request_at(self._reply_subject(), ACK, timeout_s=timeout_s)
 
     async def nak(self, *, delay_s: float = 0.0) -> None:
         """Have the message delivered again, at once or after `delay_s`."""
@@ -145,10 +144,10 @@ def status_of(operation: Op) -> tuple[int, str]:
     return header_block.status(operation[5])
 
 
-def check_responders(operation: Op, subject: str) -> None:
+def check_responders(operation: Op, subject: bytes) -> None:
     """Raise if the server says that nobody listens on the subject."""
     if operation[4] and operation[5].startswith(NO_RESPONDERS) and status_of(operation)[0] == 503:
-        raise NoResponders(f"nobody listens on `{subject}`")
+        raise NoResponders(f"nobody listens on `{subject.decode()}`")
 
 
 def parse_metadata(reply: bytes) -> Metadata:

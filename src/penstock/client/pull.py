@@ -74,9 +74,10 @@ class PullConsumer:
         if bytes_max:
             request["max_bytes"] = bytes_max
         async with self._turn:
-            if len(self._operations) < batch:
+            deadline_s = self._loop.time() + expires_s
+            if len(self._operations) < batch and await self._connected(deadline_s):
                 await self._pull(batch, request)
-                await self._wait(self._loop.time() + expires_s + GRACE_S, 2 * heartbeat_s)
+                await self._wait(deadline_s + GRACE_S, 2 * heartbeat_s)
             return self._take(batch)
 
     def consume(self, **settings: Any) -> Consume:
@@ -112,6 +113,15 @@ class PullConsumer:
         """Nothing will come any more."""
         self._error = error
         self._done.set()
+
+    async def _connected(self, deadline_s: float) -> bool:
+        """Wait for a server: a request kept for it until later would ask for too much."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._client.connection.connected.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _pull(self, batch: int, request: dict[str, Any]) -> None:
         if self._interest is None:

@@ -55,14 +55,15 @@ class Subscription:
         self._error: Exception | None = None
         self._callback = callback
         self._worker: asyncio.Task[None] | None = None
-        receive = self._enqueue
-        if callback is not None and inspect.iscoroutinefunction(callback):
-            self._worker = asyncio.get_running_loop().create_task(self._work())
-        elif callback is not None:
-            receive = self._call_back
+        asynchronous = inspect.iscoroutinefunction(callback)
         self._interest = client.connection.subscribe(
-            subject.encode(), receive, queue=queue.encode(), ended=self._end
+            subject.encode(),
+            self._enqueue if callback is None or asynchronous else self._call_back,
+            queue=queue.encode(),
+            ended=self._end,
         )
+        if asynchronous:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
 
     @property
     def pending_messages(self) -> int:

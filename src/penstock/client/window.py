@@ -81,7 +81,7 @@ class PublishWindow:
         self._messages_max = messages_max
         self._ack_timeout_s = ack_timeout_s
         self._prefix = f"{client.new_inbox()}.".encode()
-        self._unacked: dict[int, tuple[Sink, float]] = {}
+        self._unacked: dict[bytes, tuple[Sink, float]] = {}
         self._count = 0
         self._publishers: deque[asyncio.Future[None]] = deque()
         self._drained = asyncio.Event()
@@ -108,9 +108,9 @@ class PublishWindow:
 
     def send(self, subject: bytes, payload: bytes, block: bytes, sink: Sink) -> bool:
         """Hand a message over; `sink` gets the ack. True: better make room on the client now."""
-        token = self._count = self._count + 1
-        reply = b"%b%d" % (self._prefix, token)
-        crowded = self._client.send_nowait(subject, payload, reply, block)
+        self._count += 1
+        token = b"%d" % self._count
+        crowded = self._client.send_nowait(subject, payload, self._prefix + token, block)
         self._unacked[token] = (sink, monotonic() + self._ack_timeout_s)
         if self._timer is None:
             self._timer = self._loop.call_later(self._ack_timeout_s, self._expire)
@@ -137,13 +137,13 @@ class PublishWindow:
         unacked = self._unacked
         start = len(self._prefix)
         for operation in operations:
-            sink, _ = unacked.pop(int(operation[1][start:]), NOBODY)
+            sink, _ = unacked.pop(operation[1][start:], NOBODY)
             payload = operation[5]
             # A quote inside a JSON string is escaped, so this is never part of a name.
             if operation[4] or b'"error":' in payload:
-                _settle(sink, None, _failure(operation))
+                self._settle(sink, None, _failure(operation))
             else:
-                _settle(sink, PubAck(payload), None)
+                self._settle(sink, PubAck(payload), None)
         self._wake()
 
     def _expire(self) -> None:
@@ -155,8 +155,22 @@ class PublishWindow:
                 self._timer = self._loop.call_later(deadline - now, self._expire)
                 break
             del self._unacked[token]
-            _settle(sink, None, RequestTimeout(f"no ack within {self._ack_timeout_s} s"))
+            self._settle(sink, None, RequestTimeout(f"no ack within {self._ack_timeout_s} s"))
         self._wake()
+
+    def _settle(self, sink: Sink, ack: PubAck | None, error: Exception | None) -> None:
+        if not isinstance(sink, asyncio.Future):
+            try:
+                sink(ack, error)
+            except Exception as failure:
+                # One callback that fails must not keep the acks behind it from theirs.
+                self._client.connection.report(failure)
+        elif not sink.done():
+            if error is None:
+                assert ack is not None
+                sink.set_result(ack)
+            else:
+                sink.set_exception(error)
 
     def _fail_all(self, error: Exception) -> None:
         unacked, self._unacked = self._unacked, {}
@@ -164,7 +178,7 @@ class PublishWindow:
             self._timer.cancel()
             self._timer = None
         for sink, _ in unacked.values():
-            _settle(sink, None, error)
+            self._settle(sink, None, error)
         self._wake()
 
     def _wake(self) -> None:
@@ -179,22 +193,11 @@ class PublishWindow:
             self._drained.set()
 
 
-def _settle(sink: Sink, ack: PubAck | None, error: Exception | None) -> None:
-    if not isinstance(sink, asyncio.Future):
-        sink(ack, error)
-    elif not sink.done():
-        if ack is not None:
-            sink.set_result(ack)
-        else:
-            assert error is not None
-            sink.set_exception(error)
-
-
 def _failure(operation: Op) -> Exception:
     """Return what an answer that is no plain ack means."""
     if status_of(operation)[0] == 503:
         return NoResponders("no stream stores this subject")
-    answer = json.loads(operation[5][operation[4] :] or b"{}")
-    if "error" in answer:
-        return error_of(answer["error"])
-    return ClientError(f"not an ack: {operation[5]!r}")
+    try:
+        return error_of(json.loads(operation[5][operation[4] :])["error"])
+    except (ValueError, KeyError, TypeError):
+        return ClientError(f"not an ack: {operation[5]!r}")

@@ -120,11 +120,12 @@ class StreamConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StreamConfig:
-        """Build a configuration from fields that `strictjson` has checked."""
-        options = dict(values)
-        options.pop("pedantic", None)
-        if "sources" in options:
-            options["sources"] = tuple(options["sources"])
+        """Build a configuration from fields that `strictjson` has checked, or that were stored."""
+        options = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if name != "pedantic"
+        }
         return cls(**options)
 
     def to_json(self) -> dict[str, Any]:

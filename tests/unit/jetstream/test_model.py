@@ -1,0 +1,265 @@
+"""The configuration of a stream: JSON in and out, defaults, what makes sense, what may change."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from penstock.errors import JetStreamError
+from penstock.jetstream import rules, strictjson
+from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
+
+SECOND_NS = 1_000_000_000
+
+
+def config(**options: Any) -> StreamConfig:
+    return StreamConfig(**({"name": "S", "subjects": ("s.>",)} | options))
+
+
+def refusal(check: Any, *arguments: Any, **options: Any) -> str:
+    with pytest.raises(JetStreamError) as caught:
+        check(*arguments, **options)
+    return caught.value.description
+
+
+def test_what_is_written_reads_back_as_the_same() -> None:
+    original = rules.checked_create(
+        config(description="d", metadata={"a": "b"}, consumer_limits={"max_ack_pending": 5})
+    )
+    assert original == StreamConfig.from_json(original.to_json())
+
+
+def test_every_option_has_a_kind_that_json_is_checked_against() -> None:
+    assert {item.name for item in fields(StreamConfig)} | {"pedantic"} == set(STREAM_REQUEST_FIELDS)
+
+
+def test_an_empty_configuration_gets_the_defaults_of_nats_server() -> None:
+    answer = rules.checked_create(StreamConfig(name="S")).to_answer()
+
+    assert {
+        "name": "S",
+        "subjects": ["S"],
+        "retention": "limits",
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msgs_per_subject": -1,
+        "max_msg_size": -1,
+        "discard": "old",
+        "storage": "file",
+        "num_replicas": 1,
+        "duplicate_window": 120 * SECOND_NS,
+        "compression": "none",
+        "allow_direct": False,
+        "mirror_direct": False,
+        "sealed": False,
+        "deny_delete": False,
+        "deny_purge": False,
+        "allow_rollup_hdrs": False,
+        "consumer_limits": {},
+        "allow_msg_ttl": False,
+        "metadata": {"_nats.level": "0", "_nats.req.level": "0", "_nats.ver": "2.10.0"},
+    } == answer
+
+
+def test_the_duplicate_window_is_not_longer_than_the_age() -> None:
+    assert SECOND_NS == rules.checked_create(config(max_age=SECOND_NS)).duplicate_window
+
+
+def test_what_a_server_adds_to_the_metadata_is_told_but_not_kept() -> None:
+    told = {"mine": "1", "_nats.ver": "9", "_nats.level": "9"}
+
+    kept = rules.checked_create(config(metadata=told)).metadata
+
+    assert {"mine": "1", "_nats.req.level": "0"} == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"name": ""}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
+        ({"name": "a b"}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
+        ({"name": "a" * 256}, "stream name is too long, maximum allowed is 255"),
+        ({"description": "a" * 4097}, "stream description is too long, maximum allowed is 4096"),
+        ({"metadata": {"a": "b" * 131072}}, "stream metadata exceeds maximum size of 131072 bytes"),
+        ({"max_age": -1}, "max age can not be negative"),
+        ({"max_age": 1}, "max age needs to be >= 100ms"),
+        ({"duplicate_window": -1}, "duplicates window can not be negative"),
+        ({"duplicate_window": 1}, "duplicates window needs to be >= 100ms"),
+        (
+            {"max_age": SECOND_NS, "duplicate_window": 2 * SECOND_NS},
+            "duplicates window can not be larger then max age",
+        ),
+        (
+            {"deny_purge": True, "allow_rollup_hdrs": True},
+            "roll-ups require the purge permission",
+        ),
+        (
+            {"discard_new_per_subject": True},
+            "discard new per subject requires discard new policy to be set",
+        ),
+        (
+            {"discard_new_per_subject": True, "discard": "new"},
+            "discard new per subject requires max msgs per subject > 0",
+        ),
+        ({"subjects": ("a..b",)}, "invalid subject"),
+        ({"subjects": ("",)}, "invalid subject"),
+        ({"subjects": ("a.*", "a.b")}, 'subject "a.*" overlaps with "a.b"'),
+        ({"subjects": (">",)}, "capturing all subjects requires no-ack to be true"),
+        (
+            {"subjects": ("$JS.API.>",)},
+            "subjects that overlap with jetstream api require no-ack to be true",
+        ),
+        (
+            {"subjects": ("$SYS.>",)},
+            "subjects that overlap with system api require no-ack to be true",
+        ),
+        ({"num_replicas": 6}, "maximum replicas is 5"),
+        ({"num_replicas": -1}, "replicas count cannot be negative"),
+        ({"num_replicas": 3}, "replicas > 1 not supported in non-clustered mode"),
+        ({"sealed": True}, "stream configuration for create can not be sealed"),
+        ({"mirror_direct": True}, "stream has no mirror but does have mirror direct"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(
+    options: dict[str, Any], expected: str
+) -> None:
+    assert expected == refusal(rules.checked_create, config(**options))
+
+
+@pytest.mark.parametrize("subject", ["$JS.EVENT.>", "$SYS.ACCOUNT.>"])
+def test_events_of_the_server_may_be_stored(subject: str) -> None:
+    assert (subject,) == rules.checked_create(config(subjects=(subject,))).subjects
+
+
+def test_everything_may_be_stored_without_acks() -> None:
+    assert (">",) == rules.checked_create(config(subjects=(">",), no_ack=True)).subjects
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"mirror": {"name": "T"}}, "mirror"),
+        ({"sources": ({"name": "T"},)}, "sources"),
+        ({"placement": {"cluster": "c"}}, "placement"),
+        ({"subject_transform": {"src": "a", "dest": "b"}}, "subject_transform"),
+        ({"republish": {"src": "a", "dest": "b"}}, "republish"),
+        ({"allow_msg_ttl": True}, "allow_msg_ttl"),
+        ({"subject_delete_marker_ttl": SECOND_NS}, "subject_delete_marker_ttl"),
+        ({"allow_msg_counter": True}, "allow_msg_counter"),
+        ({"allow_atomic": True}, "allow_atomic"),
+        ({"allow_msg_schedules": True}, "allow_msg_schedules"),
+        ({"persist_mode": "async"}, "persist_mode"),
+        ({"allow_batched": True}, "allow_batched"),
+    ],
+)
+def test_an_option_that_is_not_there_yet_is_refused_by_name(
+    options: dict[str, Any], name: str
+) -> None:
+    expected = f"stream configuration option `{name}` is not supported yet"
+    assert expected == refusal(rules.checked_create, config(**options))
+
+
+def test_compression_is_refused_by_name() -> None:
+    expected = 'stream compression "s2" is not supported yet'
+    assert expected == refusal(rules.checked_create, config(compression="s2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_msgs": -2}, "pedantic mode: max_msgs must be set to -1"),
+        ({"max_bytes": -2}, "pedantic mode: max_bytes must be set to -1"),
+        (
+            {"max_age": SECOND_NS},
+            "pedantic mode: duplicate window cannot be bigger than max age",
+        ),
+    ],
+)
+def test_a_pedantic_request_is_not_put_right_silently(
+    options: dict[str, Any], expected: str
+) -> None:
+    rules.checked_create(config(**options))
+    assert expected == refusal(rules.checked_create, config(**options), pedantic=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {"name": "T"}, "stream configuration name must match original"),
+        ({}, {"storage": "memory"}, "stream configuration update can not change storage type"),
+        (
+            {},
+            {"retention": "workqueue"},
+            "stream configuration update can not change retention policy to/from workqueue",
+        ),
+        (
+            {"retention": "workqueue"},
+            {},
+            "stream configuration update can not change retention policy to/from workqueue",
+        ),
+        (
+            {"sealed": True},
+            {},
+            "stream configuration update can not unseal a sealed stream",
+        ),
+        (
+            {"deny_delete": True},
+            {},
+            "stream configuration update can not cancel deny message deletes",
+        ),
+        ({"deny_purge": True}, {}, "stream configuration update can not cancel deny purge"),
+        ({}, {"num_replicas": 2}, "replicas > 1 not supported in non-clustered mode"),
+    ],
+)
+def test_what_may_not_change_does_not(
+    old: dict[str, Any], new: dict[str, Any], expected: str
+) -> None:
+    assert expected == refusal(rules.checked_update, config(**old), config(**new))
+
+
+def test_retention_may_change_between_limits_and_interest() -> None:
+    changed = rules.checked_update(config(), config(retention="interest"))
+    assert "interest" == changed.retention
+
+
+def test_sealing_closes_every_door() -> None:
+    sealed = rules.checked_update(config(), config(sealed=True, max_age=SECOND_NS))
+
+    assert (0, "new", True, True, False) == (
+        sealed.max_age,
+        sealed.discard,
+        sealed.deny_delete,
+        sealed.deny_purge,
+        sealed.allow_rollup_hdrs,
+    )
+
+
+def test_json_that_is_not_strict_passes_over_what_it_does_not_know() -> None:
+    kinds = {"seq": "uint64"}
+    assert {"seq": 1} == strictjson.decode(b'{"SEQ":1,"x":[]}', kinds, "T", strict=False)
+
+
+def test_json_that_is_nested_too_deep_is_refused() -> None:
+    with pytest.raises(strictjson.InvalidJson, match="exceeded max depth"):
+        strictjson.decode(b"[" * 100_000, {}, "T")
+
+
+def test_lists_of_objects_and_durations_are_read() -> None:
+    kinds = {"items": [{"name": "string"}], "waits": "[]time.Duration", "any": "interface {}"}
+    document = b'{"items":[{"name":"a"},{}],"waits":[1,2],"any":[{}]}'
+
+    expected = {"items": [{"name": "a"}, {}], "waits": (1, 2), "any": [{}]}
+    assert expected == strictjson.decode(document, kinds, "T")
+
+
+@pytest.mark.parametrize(
+    ("document", "found", "kind"),
+    [(b'{"items":{}}', "object", "[]object"), (b'{"items":[1]}', "number", "object")],
+)
+def test_lists_of_something_else_are_refused(document: bytes, found: str, kind: str) -> None:
+    with pytest.raises(strictjson.InvalidJson) as caught:
+        strictjson.decode(document, {"items": [{"name": "string"}]}, "T")
+    expected = f"json: cannot unmarshal {found} into Go struct field T.items of type {kind}"
+    assert expected == caught.value.text

@@ -1,0 +1,171 @@
+"""A JetStream engine without a server around it: a client, a clock, and a real directory."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from penstock import headers, wire
+from penstock.config import JetStreamConfig, ServerConfig
+from penstock.core.broker import Broker
+from penstock.jetstream.disk import RealDisk
+from penstock.jetstream.engine import Engine
+from penstock.jetstream.streamfiles import StreamFiles
+
+SECOND_NS = 1_000_000_000
+START_NS = 1_800_000_000 * SECOND_NS
+BIG = 1 << 30
+
+
+class FailingFile:
+    """A file of a disk that can be told to fail."""
+
+    def __init__(self, disk: FailingDisk, file: Any) -> None:
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._disk.check()
+        self._file.sync()
+
+
+class FailingDisk(RealDisk):
+    """The real file system, until `is_broken`."""
+
+    is_broken = False
+
+    def check(self) -> None:
+        if self.is_broken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def create(self, path: str) -> Any:
+        self.check()
+        return FailingFile(self, super().create(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        self.check()
+        super().rename(path, new_path)
+
+
+class World:
+    """One client of one engine. Nothing happens unless it is told to."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.now_ns = START_NS
+        self.disk = FailingDisk()
+        self.config = JetStreamConfig(store_dir=str(directory), **settings)
+        self._start()
+
+    def _start(self) -> None:
+        chance = random.Random(1)
+        self.broker = Broker(
+            ServerConfig(), server_id="ID", clock_ns=lambda: self.now_ns, random=chance.random
+        )
+        self.engine = Engine(
+            self.broker.default_account,
+            self.config,
+            server_name="ID",
+            clock_ns=lambda: self.now_ns,
+            random=chance.random,
+            files=StreamFiles(self.disk, self.config.store_dir, "$G"),
+        )
+        self.engine.open()
+        self.session = self.broker.open("127.0.0.1", 1)
+        self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
+        self.send(b"SUB _INBOX.> 1\r\n")
+        self.received()
+        self._numbers = itertools.count()
+
+    def restart(self) -> None:
+        """Stop in order, and start on the same directory."""
+        self.settle()
+        self.engine.close()
+        self._start()
+
+    def send(self, data: bytes) -> None:
+        """Have the client send bytes."""
+        self.session.receive(data)
+
+    def publish(
+        self, subject: str, payload: bytes | str = b"", *, reply: str = "", **pairs: str
+    ) -> None:
+        """Publish; header names are written with `_` in place of `-`."""
+        body = payload if isinstance(payload, bytes) else payload.encode()
+        named = [(key.replace("_", "-"), value) for key, value in pairs.items()]
+        block = headers.encode(named) if pairs else b""
+        head = f"{'H' if block else ''}PUB {subject} {reply} ".encode()
+        sizes = b"%d %d" % (len(block), len(block + body)) if block else b"%d" % len(body)
+        self.send(b"%b%b\r\n%b%b\r\n" % (head, sizes, block, body))
+
+    def ask(self, subject: str, payload: bytes | str = b"", /, **pairs: str) -> Any:
+        """Send a request and return the answer: a document, or headers and payload."""
+        self.publish(subject, payload, reply=f"_INBOX.{next(self._numbers)}", **pairs)
+        self.settle()
+        answers = self.received()
+        assert len(answers) == 1, answers
+        return answers[0]
+
+    def call(self, name: str, /, **fields: Any) -> Any:
+        """Make an API call."""
+        return self.ask(f"$JS.API.{name}", json.dumps(fields) if fields else "")
+
+    def create(self, name: str, /, **fields: Any) -> Any:
+        """Create a stream, which must work; memory is the default here."""
+        answer = self.call(f"STREAM.CREATE.{name}", name=name, **({"storage": "memory"} | fields))
+        assert "error" not in answer, answer
+        return answer
+
+    def state(self, name: str) -> Any:
+        """Return the state of a stream."""
+        return self.call(f"STREAM.INFO.{name}")["state"]
+
+    def messages(self, name: str) -> list[tuple[int, str, bytes]]:
+        """Return what a stream holds: sequence, subject, payload."""
+        found, _ = self.engine.streams[name].store.read(1, count_max=BIG, bytes_max=BIG)
+        return [(sequence, subject.decode(), payload) for sequence, _, subject, _, payload in found]
+
+    def settle(self) -> None:
+        """Commit until nothing is left to commit."""
+        for _ in range(10):
+            commit = self.engine.begin_commit()
+            if commit is None:
+                return
+            commit.run()
+            commit.finish()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and do what is due."""
+        self.now_ns += int(seconds * SECOND_NS)
+        self.engine.timers.run(self.now_ns)
+        self.settle()
+
+    def received(self) -> list[Any]:
+        """Return what the client was sent since the last time, documents decoded."""
+        entries = [
+            entry if isinstance(entry, bytes) else entry[0].join(entry[1])
+            for entry in self.session.outbox
+        ]
+        self.session.outbox.clear()
+        operations, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
+        return [_decoded(operation) for operation in operations if operation[0] == wire.MSG]
+
+
+def _decoded(operation: wire.Op) -> Any:
+    header_bytes, data = operation[4], operation[5]
+    if header_bytes:
+        return data[:header_bytes], data[header_bytes:]
+    return json.loads(data) if data.startswith(b"{") else data
+
+
+def error(answer: Any) -> tuple[int, str]:
+    """Return the code and the text of an error."""
+    return answer["error"]["err_code"], answer["error"]["description"]

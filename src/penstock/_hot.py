@@ -10,15 +10,27 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.deliveries import collect_deliveries
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
-__all__ = ["COMPILED", "message_pieces", "parse_commands", "parse_messages"]
+__all__ = [
+    "COMPILED",
+    "collect_deliveries",
+    "message_pieces",
+    "parse_commands",
+    "parse_messages",
+]
 
 COMPILED = False
 
 if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
     try:
-        from penstock._speedups import message_pieces, parse_commands, parse_messages
+        from penstock._speedups import (
+            collect_deliveries,
+            message_pieces,
+            parse_commands,
+            parse_messages,
+        )
     except ImportError:
         pass
     else:

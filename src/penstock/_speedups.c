@@ -1,7 +1,8 @@
 /*
  * The compiled twin of three functions of wire.py: parse_commands, parse_messages
  * and message_pieces. wire.py is the reference and says what they mean; the tests
- * hold this file to equal results for every input.
+ * hold this file to equal results for every input. _deliveries.h does the same for
+ * deliveries.py.
  *
  * Nothing is kept between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -497,12 +498,15 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
     return pieces;
 }
 
+#include "_deliveries.h"
+
 #define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
 
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
     {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
     {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
+    {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -116,11 +116,14 @@ def load(library: str) -> ModuleType:
 
 def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
     """Compare the twins on the corpus, then on mutations until the time is up."""
+    from tests.fuzz import deliveries
     from tests.fuzz.twins import CORPUS, broken_publishes, mutations, outcomes, pieces
 
     from penstock import wire
+    from penstock.deliveries import collect_deliveries
 
     rng = random.Random(seed)
+    streams = deliveries.streams(seed)
     corpus = [path.read_bytes() for path in CORPUS]
     inputs = itertools.chain(corpus, mutations(seed))
     end_s = time.monotonic() + seconds
@@ -132,6 +135,10 @@ def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
         publishes = broken_publishes(rng)
         if pieces(wire, publishes) != pieces(compiled, publishes):
             sys.exit(f"The twins differ (seed {seed}) on:\n{publishes!r}")
+        stream = next(streams)
+        reference = deliveries.outcomes(collect_deliveries, stream)
+        if reference != deliveries.outcomes(compiled.collect_deliveries, stream):
+            sys.exit(f"The twins differ (seed {seed}) on:\n{stream!r}")
     print(f"{count} inputs in {seconds:g} s, seed {seed}: no finding, no difference.")
 
 

@@ -140,8 +140,10 @@ def _serve(path: str | None, given: list[Given]) -> int:
     import asyncio
 
     from penstock.cli.process import Process
+    from penstock.net.poller import new_event_loop
 
-    return asyncio.run(Process(options, load_again).run())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(Process(options, load_again).run())
 
 
 def _complain(error: ConfigError) -> int:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from penstock.config import ServerConfig
+from penstock.net.poller import new_event_loop
 from penstock.net.server import Server
 
 START_TIMEOUT_S = 30.0
@@ -50,7 +51,8 @@ class EmbeddedServer:
             self._thread.join()
 
     def _main(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         try:

@@ -1,18 +1,14 @@
 """
 The one tick: read everything that is ready, route it, write each dirty session once.
 
-Sockets live in an epoll set of our own, and that set is one file descriptor to
-asyncio: a tick serves every ready connection in one callback, which costs less
-than a callback each, and makes batches as large as the traffic is dense. On
-systems without epoll, `selectors` stands in for it.
+A tick serves every ready connection in one call, which costs less than a
+callback each, and makes batches as large as the traffic is dense.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import select
-import selectors
 import socket
 from collections.abc import Callable
 
@@ -20,58 +16,11 @@ from penstock.config import Limits
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.net.connection import Connection
+from penstock.net.poller import READ, WRITE, poller_for
 
 log = logging.getLogger("penstock")
 
-ROUNDS_MAX = 16
-"""Rounds of a tick before asyncio gets its turn: timers and monitoring must not starve."""
 ACCEPTS_MAX = 256
-READ, WRITE = 1, 4
-"""The values of EPOLLIN and EPOLLOUT, and what `Selector` is translated to."""
-
-
-class SelectorPoller:
-    """What we need of `select.epoll`, on any other selector."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-
-    def fileno(self) -> int:
-        """Return the descriptor that turns readable when any socket is ready."""
-        return self._selector.fileno()
-
-    def register(self, fd: int, mask: int) -> None:
-        """Start to watch."""
-        if mask:
-            self._selector.register(fd, _events(mask))
-
-    def modify(self, fd: int, mask: int) -> None:
-        """Watch for something else. A selector cannot watch for nothing, so it forgets."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-        self.register(fd, mask)
-
-    def unregister(self, fd: int) -> None:
-        """Stop to watch."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def poll(self, timeout: float) -> list[tuple[int, int]]:
-        """Return what is ready as (fd, mask)."""
-        return [
-            (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & 2 else 0))
-            for key, events in self._selector.select(timeout)
-        ]
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        self._selector.close()
-
-
-def _events(mask: int) -> int:
-    return (selectors.EVENT_READ if mask & READ else 0) | (
-        selectors.EVENT_WRITE if mask & WRITE else 0
-    )
 
 
 class Reactor:
@@ -85,11 +34,10 @@ class Reactor:
         self.stalled_clients = 0
         self.before_flush: Callable[[], None] | None = None
         """Called before anything is written: what it publishes goes out at once."""
-        self._poller = select.epoll() if hasattr(select, "epoll") else SelectorPoller()
+        self._poller = poller_for(loop, self.tick)
         self._connections: dict[int, Connection] = {}
         self._masks: dict[int, int] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
-        loop.add_reader(self._poller.fileno(), self.tick)
 
     @property
     def limits(self) -> Limits:
@@ -133,22 +81,18 @@ class Reactor:
         del self._connections[connection.fd]
         del self._masks[connection.fd]
 
-    def tick(self) -> None:
-        """Serve whatever is ready, for a bounded number of rounds."""
-        for _ in range(ROUNDS_MAX):
-            events = self._poller.poll(0)
-            if not events:
-                return
-            for fd, mask in events:
-                connection = self._connections.get(fd)
-                if connection is None:
-                    self._accept(fd)
-                    continue
-                if mask & WRITE:
-                    connection.on_writable()
-                if mask & ~WRITE and not connection.is_closed:
-                    connection.on_readable()
-            self.flush()
+    def tick(self, events: list[tuple[int, int]]) -> None:
+        """Serve what is ready, then write what that gave."""
+        for fd, mask in events:
+            connection = self._connections.get(fd)
+            if connection is None:
+                self._accept(fd)
+                continue
+            if mask & WRITE:
+                connection.on_writable()
+            if mask & ~WRITE and not connection.is_closed:
+                connection.on_readable()
+        self.flush()
 
     def flush(self) -> None:
         """Write every session that is owed something. Whoever acts outside a tick calls this."""
@@ -161,6 +105,8 @@ class Reactor:
                 session.is_dirty = False
                 if session.transport is not None:
                     session.transport.flush()
+        # Who filled these up was no publisher that could be slowed: a timer, or JetStream.
+        broker.congested.clear()
 
     def slow_down(self, publisher: Connection) -> None:
         """Hold a publisher back while those it publishes to have too much waiting."""
@@ -223,5 +169,4 @@ class Reactor:
         for connection in self.connections:
             connection.close("Server Shutdown")
         self.stop_listening()
-        self.loop.remove_reader(self._poller.fileno())
         self._poller.close()

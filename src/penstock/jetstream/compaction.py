@@ -186,21 +186,28 @@ class Compactor:
         block = Block(first.number, first.first_sequence)
         block.covers = last.covers
         out = Compacted(block)
-        old = read_header(self._disk, self.path)
-        header = Header(
-            number=first.number,
-            covers=last.covers,
-            salt=self._salt,
-            base_sequence=old.base_sequence if old else first.first_sequence - 1,
-            floor_sequence=old.floor_sequence if old else 0,
-            base_time_ns=old.base_time_ns if old else 0,
-        )
+        header = self._header()
         out.removals = self._removals_needed()
         for removal in out.removals:
             self._add(out, encode_removal(removal, self._salt))
         self._copy_all(out)
         self._write(out, header)
         return out
+
+    def _header(self) -> Header:
+        """Return a header that knows all that those of the sources know."""
+        blocks = [source.block for source in self._sources]
+        paths = [segment_path(self._directory, block.number) for block in blocks]
+        old = [header for path in paths if (header := read_header(self._disk, path)) is not None]
+        return Header(
+            number=blocks[0].number,
+            covers=blocks[-1].covers,
+            salt=self._salt,
+            # The last messages may be gone, but their sequences are not given again.
+            base_sequence=max([blocks[-1].last_sequence, *(each.base_sequence for each in old)]),
+            floor_sequence=max([0, *(each.floor_sequence for each in old)]),
+            base_time_ns=max([blocks[-1].last_time_ns, *(each.base_time_ns for each in old)]),
+        )
 
     def _add(self, out: Compacted, data: bytes) -> None:
         out.parts.append(data)

@@ -227,18 +227,11 @@ class FileLog:
         return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
 
     def _bytes(self, block: Block, start: int, end: int) -> bytes:
-        for tail in self.tails:
-            if tail.block is block:
-                data = tail.read(start, end)
-                if data is not None:
-                    return data
-                assert tail.file is not None
-                return self._read(tail.file, start, end)
-        return self._read(self.cache.file(block), start, end)
-
-    def _read(self, file: File, start: int, end: int) -> bytes:
         try:
-            return file.read(start, end - start)
+            for tail in self.tails:
+                if tail.block is block:
+                    return tail.read(start, end)
+            return self.cache.file(block).read(start, end - start)
         except OSError as error:
             raise StoreError(f"cannot read from `{self.directory}`: {error}") from error
 
@@ -293,8 +286,9 @@ class FileLog:
             tail.full = True
 
     def _create_file(self, tail: Tail) -> None:
-        tail.block.number = tail.block.covers = self._next_number
-        self._next_number += 1
+        if not tail.block.number:
+            tail.block.number = tail.block.covers = self._next_number
+            self._next_number += 1
         tail.file = self.disk.create(segment_path(self.directory, tail.block.number))
 
     def _header(self, tail: Tail) -> Header:
@@ -353,10 +347,10 @@ class FileLog:
         if tail.file is None:
             return
         if tail.durable_end == 0:
+            # Nothing in it counts: it is made again under the same name.
             tail.file.close()
             tail.file = None
             tail.written_end = 0
-            self.disk.remove(segment_path(self.directory, tail.block.number))
             return
         tail.file.truncate(tail.durable_end)
         tail.file.sync()

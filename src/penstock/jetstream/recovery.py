@@ -22,6 +22,7 @@ from penstock.jetstream.segment import (
     Header,
     Removal,
     Scan,
+    encode_header,
     find_record,
     scan,
 )
@@ -62,6 +63,8 @@ class Recovered:
     """Files that are left over and can go: drafts, and segments merged into others."""
     torn: Loaded | None = None
     """The last segment, if it ends in something that is not a record."""
+    headless: list[Loaded] = field(default_factory=list)
+    """Segments whose header does not check out, with one that will do."""
     incomplete: str | None = None
     """The last segment's file, if nothing in it checks out."""
     next_number: int = 1
@@ -110,16 +113,19 @@ def _load_segment(
             found.segments.append(summarized)
             return
     data = read_whole(disk, path) or b""
+    is_headless = header is None
     header = header or _guess_header(number, data, found, is_last=is_last, path=path)
     if header is None:
         return
     walked = scan(data, header.salt, tolerant=not is_last)
     segment = _by_walk(header, walked, len(data))
     if walked.damaged:
-        _report_damage(path, segment, walked, found)
+        _report_damage(path, walked, found)
     if is_last and walked.end < len(data):
         found.torn = segment
         found.notes.append(_describe_torn(path, data, walked, header.salt))
+    if is_headless:
+        found.headless.append(segment)
     found.segments.append(segment)
 
 
@@ -177,18 +183,13 @@ def _guess_header(
     return Header(number, number, salt, last, 0, 0)
 
 
-def _report_damage(path: str, segment: Loaded, walked: Scan, found: Recovered) -> None:
-    block = segment.block
+def _report_damage(path: str, walked: Scan, found: Recovered) -> None:
     for offset, length in walked.damaged:
         # What follows the last record of a complete segment is its trailer.
         if offset >= walked.end:
             continue
         found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
         found.lost += 1
-    if segment.header.covers == segment.header.number and block.total:
-        missing = block.last_sequence - segment.header.base_sequence - block.total
-        if missing > 0:
-            found.notes.append(f"`{path}`: {missing} messages could not be read")
 
 
 def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:
@@ -200,7 +201,7 @@ def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:
 
 
 def mend(disk: Disk, directory: str, found: Recovered) -> None:
-    """Cut off a torn tail, keeping what may be records, and remove what is left over."""
+    """Cut off a torn tail, write missing headers, and remove what is left over."""
     torn = found.torn
     if torn is not None:
         path = segment_path(directory, torn.block.number)
@@ -214,7 +215,18 @@ def mend(disk: Disk, directory: str, found: Recovered) -> None:
         finally:
             file.close()
         torn.file_bytes = torn.records_end
+    for segment in found.headless:
+        _write_header(disk, directory, segment.header)
     if found.incomplete is not None:
         disk.rename(found.incomplete, found.incomplete + SET_ASIDE)
     for path in found.stale:
         disk.remove(path)
+
+
+def _write_header(disk: Disk, directory: str, header: Header) -> None:
+    file = disk.open(segment_path(directory, header.number))
+    try:
+        file.write(encode_header(header), 0)
+        file.sync()
+    finally:
+        file.close()

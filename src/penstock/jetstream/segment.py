@@ -50,7 +50,7 @@ class Header(NamedTuple):
     """The last segment number whose messages are in this one: compaction merges segments."""
     salt: int
     base_sequence: int
-    """The last sequence given before this segment: survives when all before it is dropped."""
+    """A sequence that was given before, as all below it: survives when the messages do not."""
     floor_sequence: int
     base_time_ns: int
 

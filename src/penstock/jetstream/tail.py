@@ -97,11 +97,14 @@ class Tail:
             surplus += 1
         del self.chunks[:surplus]
 
-    def read(self, start: int, end: int) -> bytes | None:
-        """Return bytes that are in memory, or None if they have to come from the file."""
+    def read(self, start: int, end: int) -> bytes:
+        """Return bytes, from memory as far as they are there."""
+        memory_from = self.chunks[0].offset if self.chunks else self.end
+        if start < memory_from:
+            assert self.file is not None
+            head = self.file.read(start, min(end, memory_from) - start)
+            return head if end <= memory_from else head + self.read(memory_from, end)
         index = bisect_right(self.chunks, start, key=_offset) - 1
-        if index < 0:
-            return None
         chunk = self.chunks[index]
         if end <= chunk.end:
             return chunk.data[start - chunk.offset : end - chunk.offset]

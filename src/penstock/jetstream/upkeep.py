@@ -75,11 +75,22 @@ class Upkeep:
     def doom(self, blocks: list[Block]) -> None:
         """Have segments of which nothing is left removed, as soon as that is safe."""
         log = self._log
-        tails = [tail.block for tail in log.tails]
+        growing = [tail.block for tail in log.tails]
+        complete = [block for block in blocks if block not in growing]
+        # Rule 4: while the disk fails, a purge is what makes room. But some durable file must
+        # stay to know which sequences were given.
+        at_once = complete if log.failure is not None else []
+        if at_once and not self._has_durable_file():
+            at_once = sorted(at_once, key=lambda block: block.number)[:-1]
         for block in blocks:
-            # Rule 4: while the disk fails, a purge is what makes room.
-            at_once = log.failure is not None and block not in tails
-            self._doomed.append((0 if at_once else log.position, block))
+            self._doomed.append((0 if block in at_once else log.position, block))
+
+    def _has_durable_file(self) -> bool:
+        log = self._log
+        growing = [tail.block for tail in log.tails]
+        return any(tail.durable_end for tail in log.tails) or any(
+            block not in growing for block in log.catalog.blocks
+        )
 
     def seal_later(self, block: Block, records_end: int, removals: list[Removal]) -> None:
         """Have a segment's trailer written; until then its columns stay in memory."""

@@ -1,0 +1,278 @@
+"""
+A store on a disk that crashes, fails and runs full, thousands of times.
+
+Each round is a seed: a random history of a store on a simulated disk, power cuts
+included. A model beside it knows what was promised.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.simdisk import SimDisk
+
+from penstock.errors import StoreError
+from penstock.jetstream.filestore import FileSettings, open_file_store
+from penstock.jetstream.store import Entry, Message, Store, StoreLimits, complete
+
+DIRECTORY = "streams/s"
+SETTINGS = FileSettings(
+    segment_bytes_max=700, segment_messages_max=12, index_bytes_max=600, tail_bytes_max=200
+)
+SUBJECTS = [b"a.1", b"a.2", b"b.1", b"b.2.c"]
+
+
+class History:
+    """One random history, and what the store owes us because of it."""
+
+    def __init__(self, seed: int, limits: StoreLimits) -> None:
+        self.random = random.Random(seed)
+        self.limits = limits
+        self.disk = SimDisk(seed)
+        self.appended: dict[int, Message] = {}
+        """What was appended under each sequence that is still valid."""
+        self.removed: set[int] = set()
+        """What we told it to remove: may be gone."""
+        self.gone: set[int] = set()
+        """What we told it to remove, and was synced: must be gone."""
+        self.evicted: dict[int, int] = {}
+        """What a limit dropped, and the first sequence of those it was dropped for."""
+        self.durable = 0
+        self.time_ns = 0
+        self.store: Store = self.open()
+
+    def open(self) -> Store:
+        store, _ = open_file_store(
+            self.disk, DIRECTORY, limits=self.limits, salt=7, settings=SETTINGS
+        )
+        return store
+
+    def entries(self) -> list[Entry]:
+        chance = self.random
+        made: list[Entry] = []
+        for _ in range(chance.randint(1, 5)):
+            self.time_ns += 1
+            headers = b"NATS/1.0\r\n\r\n" if chance.random() < 0.2 else b""
+            payload = chance.randbytes(chance.choice((0, 1, 10, 100)))
+            made.append((chance.choice(SUBJECTS), headers, payload, self.time_ns))
+        return made
+
+    def step(self) -> None:
+        """Do one random thing."""
+        actions = [self.append] * 6 + [self.sync] * 4 + [self.remove, self.purge, self.maintain] * 2
+        self.random.choice(actions)()
+
+    def append(self) -> None:
+        entries = self.entries()
+        before = {message[0] for message in everything(self.store)}
+        try:
+            first = self.store.append(entries)
+        except StoreError:
+            assert self.store.failure is not None
+            return
+        for sequence, (subject, headers, payload, time_ns) in enumerate(entries, first):
+            self.appended[sequence] = (sequence, time_ns, subject, headers, payload)
+        before |= set(range(first, first + len(entries)))
+        after = {message[0] for message in everything(self.store)}
+        self.evicted |= dict.fromkeys(before - after, first)
+
+    def remove(self) -> None:
+        present = [message[0] for message in everything(self.store)]
+        if present:
+            chosen = self.random.sample(present, self.random.randint(1, min(4, len(present))))
+            assert self.store.remove(chosen, erase=self.random.random() < 0.3) == len(chosen)
+            self.removed.update(chosen)
+            self.make_room()
+
+    def purge(self) -> None:
+        pattern = self.random.choice((b">", b"a.*", b"b.1"))
+        keep = self.random.choice((0, 0, 1, 3))
+        before = self.random.choice((0, self.random.randint(1, self.store.last_sequence + 3)))
+        if pattern != b">":
+            before = min(before, self.store.last_sequence)
+        present = {message[0] for message in everything(self.store)}
+        purged = self.store.purge(pattern, before=before, keep=keep)
+        left = {message[0] for message in everything(self.store)}
+        assert purged == len(present - left)
+        self.removed |= present - left
+        self.make_room()
+
+    def make_room(self) -> None:
+        """While the disk fails, what is removed goes at once, and all before it."""
+        if self.store.failure is not None:
+            self.removed |= {s for s in self.appended if s < self.store.first_sequence}
+
+    def sync(self) -> None:
+        work = self.store.flush()
+        if self.random.random() < 0.2:
+            self.append()
+        complete(work)
+        self.note_durable()
+        assert self.store.state().lost == 0
+
+    def maintain(self) -> None:
+        complete(self.store.maintain())
+
+    def note_durable(self) -> None:
+        assert self.durable <= self.store.durable_sequence <= self.store.last_sequence
+        self.durable = self.store.durable_sequence
+        if self.store.failure is None and self.store.dirty_bytes == 0:
+            self.gone |= self.removed
+
+    def crash(self) -> None:
+        """Cut the power, start again, and see what is left."""
+        work = self.store.flush() if self.random.random() < 0.5 else self.store.maintain()
+        if work is not None and self.random.random() < 0.5:
+            try:
+                work.run()
+            except OSError:
+                pass
+        self.disk = self.disk.crash()
+        self.store = self.open()
+        self.check()
+        last = self.store.last_sequence
+        self.appended = {s: message for s, message in self.appended.items() if s <= last}
+        # A removal that was not synced may not have happened.
+        self.removed = {s for s in self.removed if s <= last and self.store.get(s) is None}
+        self.evicted = {s: by for s, by in self.evicted.items() if self.store.get(s) is None}
+        self.durable = self.store.durable_sequence
+
+    def check(self) -> None:
+        """See that everything promised is there, and nothing that never was."""
+        found = everything(self.store)
+        present = {message[0]: message for message in found}
+        assert len(present) == len(found)
+        assert list(present) == sorted(present)
+        for sequence, message in present.items():
+            assert message == self.appended[sequence]
+        assert not self.gone & present.keys()
+        assert self.store.last_sequence >= self.durable
+        assert self.store.state().lost == 0
+        self.check_owed(present)
+        check_figures(self.store, found)
+
+    def check_owed(self, present: dict[int, Message]) -> None:
+        last = self.store.last_sequence
+        dropped = {sequence for sequence, by in self.evicted.items() if by <= last}
+        owed = {s for s in self.appended if s <= self.durable} - self.removed - dropped
+        missing = {s for s in owed - present.keys() if not self.is_surplus(s, present)}
+        assert not missing, f"promised and not there: {sorted(missing)}"
+
+    def is_surplus(self, sequence: int, present: dict[int, Message]) -> bool:
+        """Tell whether a subject has its full number without a message: removals came back."""
+        limit = self.limits.messages_per_subject_max
+        subject = self.appended[sequence][2]
+        later = [m for m in present.values() if m[0] > sequence and m[2] == subject]
+        return 0 < limit <= len(later)
+
+
+def everything(store: Store) -> list[Message]:
+    found: list[Message] = []
+    sequence = 0
+    while sequence <= store.last_sequence:
+        messages, sequence = store.read(sequence, count_max=50, bytes_max=1 << 20)
+        found += messages
+    return found
+
+
+def check_figures(store: Store, found: list[Message]) -> None:
+    state = store.state()
+    assert state.messages == len(found)
+    sizes = (30 + len(m[2]) + (len(m[3]) + 4 if m[3] else 0) + len(m[4]) for m in found)
+    assert state.size_bytes == sum(sizes)
+    counts: dict[bytes, tuple[int, int]] = {}
+    for message in found:
+        counts[message[2]] = (message[0], counts.get(message[2], (0, 0))[1] + 1)
+    assert {s: (last, count) for s, last, count in store.subjects()} == counts
+    first = found[0][0] if found else store.last_sequence + 1
+    assert state.first_sequence == first
+    gone = set(range(first, state.last_sequence + 1)) - {message[0] for message in found}
+    assert store.deleted(1 << 30) == sorted(gone)
+    assert state.deleted == len(gone)
+
+
+LIMITS = [
+    StoreLimits(),
+    StoreLimits(messages_max=9),
+    StoreLimits(messages_per_subject_max=1),
+    StoreLimits(messages_per_subject_max=3),
+]
+
+
+def seeds(count: int) -> range:
+    # Blocks of a hundred, so that a failure names a small range to look into.
+    return range(0, count, 100)
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=["none", "messages", "subject 1", "subject 3"])
+@pytest.mark.parametrize("first_seed", seeds(200))
+def test_a_power_cut_takes_nothing_that_was_promised(first_seed: int, limits: StoreLimits) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        history = History(seed, limits)
+        for _ in range(3):
+            for _ in range(history.random.randint(1, 40)):
+                history.step()
+            history.crash()
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=["none", "messages", "subject 1", "subject 3"])
+@pytest.mark.parametrize("first_seed", seeds(200))
+def test_a_disk_that_fails_takes_nothing_either(first_seed: int, limits: StoreLimits) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        history = History(seed, limits)
+        for _ in range(3):
+            history.disk.fault_rate = history.random.choice((0.0, 0.02, 0.2))
+            for _ in range(history.random.randint(1, 40)):
+                history.step()
+            history.disk.fault_rate = 0.0
+            if history.random.random() < 0.5:
+                recover(history)
+            history.crash()
+
+
+@pytest.mark.parametrize("first_seed", seeds(200))
+def test_a_full_disk_refuses_and_recovers_when_there_is_room(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        history = History(seed, StoreLimits())
+        for _ in range(30):
+            history.disk.capacity_bytes = history.random.choice((None, 500, 1500, 4000))
+            history.step()
+        history.disk.capacity_bytes = None
+        recover(history)
+        history.crash()
+
+
+def recover(history: History) -> None:
+    """See that a store works again once its disk does, without a restart."""
+    for _ in range(4):
+        history.sync()
+    assert history.store.failure is None
+    before = history.store.last_sequence
+    history.append()
+    for _ in range(3):
+        complete(history.store.flush())
+    history.note_durable()
+    assert history.durable == history.store.last_sequence > before
+    history.check()
+
+
+def test_a_purge_makes_room_on_a_full_disk() -> None:
+    disk = SimDisk()
+    store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
+    for _ in range(20):
+        store.append([(b"a", b"", b"x" * 100, 1)] * 4)
+        complete(store.flush())
+    disk.capacity_bytes = disk.used_bytes
+    store.append([(b"a", b"", b"x" * 100, 1)])
+    assert store.flush() is None
+    assert store.failure is not None
+    assert "No space left" in store.failure
+    with pytest.raises(StoreError, match="No space left"):
+        store.append([(b"a", b"", b"y", 1)])
+    store.purge()
+    store.flush()
+    complete(store.maintain())
+    complete(store.flush())
+    assert store.failure is None
+    assert store.append([(b"a", b"", b"z", 1)]) == 82

@@ -220,6 +220,7 @@ class RouteTable:
     def _remember_prefix(self, prefix: bytes, route: Route) -> None:
         if len(self._by_prefix) >= self._cache_size:
             self._by_prefix.clear()
+            self._by_receivers.clear()
         self._by_prefix[prefix] = route
 
     def forget(self, pattern: bytes) -> None:

@@ -430,8 +430,9 @@ class Session:
             )
 
     def _on_pong(self, operation: Op) -> None:
-        self.pings_unanswered = 0
-        self.round_trip_ns = self.broker.clock_ns() - self.ping_sent_ns
+        if self.pings_unanswered:
+            self.pings_unanswered = 0
+            self.round_trip_ns = self.broker.clock_ns() - self.ping_sent_ns
 
     def _on_info(self, operation: Op) -> None:
         """Take an INFO as nats-server does: without a word, if it is one."""

@@ -32,7 +32,7 @@ from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamfiles import Deletion, Grave, StreamFiles, close_store
-from penstock.jetstream.timers import Timers
+from penstock.jetstream.timers import Timer, Timers
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Engine:
         self.advisories = Advisories(self)
         self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
         self._random = random
+        self._retry: Timer | None = None
 
     def open(self) -> None:
         """Bring back the streams on disk and start to listen."""
@@ -112,13 +113,17 @@ class Engine:
         """Return up to where consumers may look: to what is safe, or is as safe as was asked."""
         return store.durable_sequence if self.config.sync == "always" else store.last_sequence
 
-    def failed(self, stream: Stream) -> None:
-        """Try a stream again after a while: the disk may be well by then."""
-        self.timers.at(self.clock_ns() + RETRY_NS, lambda now_ns: self._retry(stream))
+    def failed(self) -> None:
+        """Try again after a while: the disk may be well by then."""
+        if self._retry is None or not self._retry.is_armed:
+            deadline_ns = self.clock_ns() + RETRY_NS
+            self._retry = self.timers.at(deadline_ns, lambda now_ns: self.retry_failed())
 
-    def _retry(self, stream: Stream) -> None:
-        if self.streams.get(stream.name) is stream:
-            self.touch(stream)
+    def retry_failed(self) -> None:
+        """Try all streams again that can not store."""
+        for stream in self.streams.values():
+            if stream.store.failure is not None:
+                self.touch(stream)
 
     def retry(self, item: Durable) -> None:
         """Have something committed again after a while."""

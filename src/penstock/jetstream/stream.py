@@ -237,7 +237,7 @@ class Stream:
             replies = items if sequence else [publish[1] for publish in items]
             for reply in replies:
                 self.answer(reply, error)
-        self.engine.failed(self)
+        self.engine.failed()
 
     # Removal.
 

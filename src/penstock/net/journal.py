@@ -141,7 +141,7 @@ class Journal:
         """Make durable what was written since the last time."""
         if self._job is None and self._unsynced:
             works, self._unsynced = self._unsynced, []
-            self._work(works)
+            self._work(works, then=self.engine.retry_failed)
 
     def _keep_house(self) -> None:
         is_idle = self._job is None and not self.engine.dirty

@@ -197,6 +197,9 @@ def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
             return 400, _error(f'"{needed}" must not be empty when checking {name} health')
     if not server.is_ready:
         return 503, _error("the server accepts no connections")
+    if server.journal is not None and (failures := server.journal.engine.failures()):
+        name, reason = next(iter(failures.items()))
+        return 503, _error(f"JetStream stream '{name}' can not store: {reason}")
     return 200, {"status": "ok"}
 
 

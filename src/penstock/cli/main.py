@@ -23,6 +23,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("penstock.cli.serve", "Run a server."),
     "demo": Command("penstock.cli.demo", "Show a broker at work on this machine."),
+    "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 

@@ -1,0 +1,1 @@
+"""Measuring NATS servers: scenarios, processes that load, reports, comparisons, history."""

@@ -1,0 +1,214 @@
+"""`penstock bench`: nats-bench for everyone, comparisons, and a history of results."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from penstock.bench import compare, history, machine, page, report, table
+from penstock.bench.options import (
+    COMMON_FLAGS,
+    COMPARE_FLAGS,
+    RUN_FLAGS,
+    TUNING_FLAGS,
+    Options,
+    parse_compare,
+    parse_run,
+)
+from penstock.bench.progress import Progress
+from penstock.bench.result import Outcome
+from penstock.bench.rounds import by_server, measure, median_round
+from penstock.bench.scenarios import SCENARIOS
+from penstock.bench.worker import raise_open_files_limit
+from penstock.errors import ConfigError
+from penstock.flags import Flag
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+HELP = ("-h", "-help", "--help")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run `penstock bench` and return the exit code."""
+    # What was started is ended and what was made is removed also when we are told to end.
+    signal.signal(signal.SIGTERM, _terminated)
+    raise_open_files_limit()
+    commands: dict[str, Callable[[Sequence[str]], int]] = {
+        "compare": _compare,
+        "history": _history,
+        "scenarios": _scenarios,
+    }
+    name, *rest = arguments or [""]
+    try:
+        return commands[name](rest) if name in commands else _run(arguments)
+    except ConfigError as error:
+        print(f"penstock bench: {error}\nSee penstock bench --help", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        return EXIT_FAILURE
+
+
+def usage() -> str:
+    """Return the help of `penstock bench`."""
+    lines = [
+        "Usage: penstock bench [options] [SUBJECT]",
+        "       penstock bench compare [options]   all shapes on several servers, and a page",
+        "       penstock bench history [--json]    results so far on this machine",
+        "       penstock bench scenarios           what can be measured",
+    ]
+    for title, flags in (
+        ("Run", RUN_FLAGS),
+        ("Compare", COMPARE_FLAGS),
+        ("Tuning", TUNING_FLAGS),
+        ("Common", COMMON_FLAGS),
+    ):
+        lines += ["", f"{title}:", *(f"    {_spell(flag):32}{flag.doc}" for flag in flags)]
+    return "\n".join(lines)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = parse_run(arguments)
+    if options.help:
+        print(usage())
+        return 0
+    outcomes: list[Outcome] = []
+    if not options.json:
+        print(report.starting_line(options.plan), flush=True)
+    interrupted = _collect(
+        measure(options.plan, options.servers, rounds=options.rounds, watcher=Progress(sys.stderr)),
+        outcomes,
+    )
+    _write_csv(options, outcomes)
+    _keep(options, [median_round(rounds) for rounds in by_server(outcomes).values()])
+    if options.json:
+        _print_json({"outcomes": [outcome.as_json() for outcome in outcomes]})
+    else:
+        _print_reports(outcomes)
+    return _exit_code(outcomes, interrupted=interrupted)
+
+
+def _compare(arguments: Sequence[str]) -> int:
+    options = parse_compare(arguments)
+    if options.help:
+        print(usage())
+        return 0
+    shapes = compare.suite(options.plan, quick=options.quick, only=options.only)
+    results: list[compare.Result] = []
+    watcher = Progress(sys.stderr)
+    interrupted = _collect(
+        compare.compare(shapes, options.servers, rounds=options.rounds, watcher=watcher), results
+    )
+    outcomes = [one for result in results for rounds in result.rounds.values() for one in rounds]
+    counted = [median_round(rounds) for result in results for rounds in result.rounds.values()]
+    _write_csv(options, outcomes)
+    _keep(options, counted)
+    Path(options.html).write_text(
+        page.render(results, options.servers, rounds=options.rounds), encoding="utf-8"
+    )
+    if options.json:
+        _print_json({"results": [result.as_json() for result in results]})
+    else:
+        print(compare.render(results, options.servers))
+    print(f"The page is {options.html}", file=sys.stderr)
+    return _exit_code(outcomes, interrupted=interrupted)
+
+
+def _history(arguments: Sequence[str]) -> int:
+    if set(arguments) & set(HELP):
+        print(usage())
+        return 0
+    if [one for one in arguments if one not in ("--json", "-json")]:
+        raise ConfigError(f"`{arguments[0]}` is unknown here; hint: --json")
+    entries = history.read(history.path())
+    if arguments:
+        print(json.dumps(entries, indent=2))
+        return 0
+    if not entries:
+        print(f"No results yet in {history.path()}", file=sys.stderr)
+        return 0
+    trends = history.trends(entries)
+    header = ("scenario", "shape", "server", "results", "trend", "last", "change", "")
+    print(table.render(header, [_trend_row(trend) for trend in trends], left=3))
+    return EXIT_FAILURE if any(trend.regressed for trend in trends) else 0
+
+
+def _scenarios(arguments: Sequence[str]) -> int:
+    rows = [(scenario.name, scenario.summary) for scenario in SCENARIOS.values()]
+    print(table.render(("scenario", "what it measures"), rows, left=2))
+    return 0
+
+
+def _collect(found: Iterable[Any], into: list[Any]) -> bool:
+    """Take everything that is found, until Ctrl-C; return whether that came."""
+    try:
+        for one in found:
+            into.append(one)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _print_reports(outcomes: Sequence[Outcome]) -> None:
+    grouped = by_server(outcomes)
+    for server, rounds in grouped.items():
+        if len(grouped) > 1 or len(rounds) > 1:
+            which = "" if len(rounds) == 1 else f", the median of {len(rounds)} rounds"
+            print(f"\n{server}{which}:")
+        outcome = median_round(rounds)
+        print(f"{report.stats(outcome)}\n\n{report.findings(outcome)}")
+    if len(grouped) > 1:
+        print(f"\n{compare.render([compare.of_one_plan(outcomes)], list(grouped))}")
+
+
+def _trend_row(trend: history.Trend) -> tuple[str, ...]:
+    values, change = trend.values, trend.change
+    spell = report.human_time if trend.by_latency else compare.human_rate
+    return (
+        trend.scenario,
+        trend.shape,
+        trend.server,
+        str(len(values)),
+        trend.sparks,
+        spell(values[-1]) if values else "-",
+        f"{change:+.0%}" if change is not None else "-",
+        "REGRESSION" if trend.regressed else "",
+    )
+
+
+def _write_csv(options: Options, outcomes: Sequence[Outcome]) -> None:
+    if options.csv:
+        Path(options.csv).write_text(report.as_csv(outcomes), encoding="utf-8")
+
+
+def _keep(options: Options, outcomes: Sequence[Outcome]) -> None:
+    """Put results in the history; that it cannot be written is no reason to lose them."""
+    if not options.history:
+        return
+    try:
+        history.append(outcomes, history.path())
+    except OSError as error:
+        print(f"penstock bench: no history is kept: {error}", file=sys.stderr)
+
+
+def _print_json(fields: dict[str, Any]) -> None:
+    print(json.dumps({"machine": machine.describe(), **fields}, indent=2))
+
+
+def _exit_code(outcomes: Sequence[Outcome], *, interrupted: bool) -> int:
+    if interrupted or any(outcome.interrupted for outcome in outcomes):
+        return EXIT_INTERRUPTED
+    return 0 if all(outcome.sound for outcome in outcomes) else EXIT_FAILURE
+
+
+def _spell(flag: Flag) -> str:
+    names = [f"-{name}" if len(name) < 3 else f"--{name}" for name in flag.names]
+    value = {bool: "", int: " <number>", str: " <text>"}[flag.kind]
+    return ", ".join(names) + value
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -134,8 +134,8 @@ class History:
         last = self.store.last_sequence
         self.appended = {s: message for s, message in self.appended.items() if s <= last}
         # A removal that was not synced may not have happened.
-        self.removed = {s for s in self.removed if s <= last and self.store.get(s) is None}
-        self.evicted = {s: by for s, by in self.evicted.items() if self.store.get(s) is None}
+        self.removed = {s for s in self.appended if self.store.get(s) is None}
+        self.evicted = {}
         self.durable = self.store.durable_sequence
 
     def check(self) -> None:

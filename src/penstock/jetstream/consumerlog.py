@@ -130,7 +130,7 @@ def scan(data: bytes) -> tuple[list[Change], int]:
     Return the records that check out, and how many bytes belong to none.
 
     The walk goes on behind what is damaged. That is right even for what was never
-    synced: a record states a fact, and holds without the one before it.
+    synced: an acknowledgement holds without the record before it.
     """
     changes: list[Change] = []
     offset = damaged = 0
@@ -219,7 +219,9 @@ def replay(changes: Sequence[Change]) -> dict[str, ConsumerState]:
 
 def _apply(state: ConsumerState, change: Change) -> None:
     if change.kind == DELIVERED:
-        state.deliver(change.first, change.numbers, change.time_ns)
+        # Behind a gap nobody knows what else was delivered, and it must be delivered again.
+        if change.first == state.delivered_consumer_sequence + 1:
+            state.deliver(change.first, change.numbers, change.time_ns)
     elif change.kind == ACKED:
         state.ack(change.numbers)
     elif change.kind == GIVEN_UP:
@@ -335,7 +337,7 @@ class ConsumerLog:
     def delivered(
         self, name: str, consumer_sequence: int, stream_sequences: Sequence[int], time_ns: int
     ) -> None:
-        """Note messages delivered, the first of them as `consumer_sequence`."""
+        """Note messages delivered, the first of them as `consumer_sequence`: the next one."""
         numbers = array("Q", stream_sequences)
         self._buffer.append(encode(Change(DELIVERED, name, consumer_sequence, 0, time_ns, numbers)))
 
@@ -373,7 +375,8 @@ class ConsumerLog:
 
     def _begin_file(self) -> None:
         """Begin a new file with the state of every consumer: what is buffered is in there."""
-        if self._sync is not None or (self._file is None and not self._buffer):
+        is_idle = self._file is None and not self._buffer and self.failure is None
+        if self._sync is not None or is_idle:
             return
         states = self.snapshot()
         if self._file is not None:
@@ -394,10 +397,10 @@ class ConsumerLog:
         self._file.close()
         self._file = None
         path = log_path(self.directory, self._generation)
+        self._outdated.append(path)
         if self._is_new:
             self.disk.remove(path)
-        else:
-            self._outdated.append(path)
+            self._outdated.pop()
 
     def _write(self, data: bytes) -> None:
         if data:

@@ -13,6 +13,7 @@ goes on behind it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from penstock.errors import StoreError
 from penstock.jetstream.block import Block
@@ -89,6 +90,9 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
             continue
         _load_segment(disk, directory, number, header, found, is_last=number == numbers[-1])
         covered = max(covered, header.covers if header else number)
+    for segment, following in pairwise(found.segments):
+        if segment.summary is None:
+            _report_missing(directory, segment, following, found)
     return found
 
 
@@ -190,6 +194,28 @@ def _report_damage(path: str, walked: Scan, found: Recovered) -> None:
             continue
         found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
         found.lost += 1
+
+
+def _report_missing(directory: str, segment: Loaded, following: Loaded, found: Recovered) -> None:
+    """Report messages that the end of a segment should have had, going by the next one."""
+    path = segment_path(directory, segment.block.number)
+    block = segment.block
+    if block.total and segment.header.base_sequence >= block.first_sequence:
+        # Compaction writes records and trailer in one go.
+        found.notes.append(f"`{path}` has lost its end, and maybe messages with it")
+        found.lost += 1
+        return
+    removals = [removal for each in found.segments for removal in each.removals]
+    floor = max((removal.floor_sequence for removal in removals), default=0)
+    first = max(block.last_sequence, segment.header.base_sequence, floor - 1) + 1
+    last = following.header.base_sequence
+    missing = set(range(first, min(last, following.block.first_sequence - 1) + 1))
+    for removal in removals:
+        for start, end in removal.ranges:
+            missing -= set(range(max(start, first), min(end, last) + 1))
+    if missing:
+        found.notes.append(f"`{path}`: messages {min(missing)} to {max(missing)} are missing")
+        found.lost += len(missing)
 
 
 def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:

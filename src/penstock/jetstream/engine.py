@@ -163,7 +163,9 @@ class Engine:
                 raise JetStreamError(errorcodes.STREAM_NAME_EXIST)
             return existing
         self._check_new(config)
-        stream = Stream(self, config, created_ns=self.clock_ns(), store=self._new_store(config))
+        created_ns = self.clock_ns()
+        store = self._new_store(config, created_ns)
+        stream = Stream(self, config, created_ns=created_ns, store=store)
         if config.first_seq > 1:
             stream.purge(b">", before=config.first_seq)
         self.streams[config.name] = stream
@@ -203,10 +205,10 @@ class Engine:
         except OSError as error:
             raise JetStreamError(errorcodes.STREAM_DELETE, err=str(error)) from error
 
-    def _new_store(self, config: StreamConfig) -> Store:
+    def _new_store(self, config: StreamConfig, created_ns: int) -> Store:
         if config.storage == "memory":
             return open_memory_store()
-        self._write(config, self.clock_ns(), errorcodes.STREAM_CREATE)
+        self._write(config, created_ns, errorcodes.STREAM_CREATE)
         try:
             return self.files.open_store(config)[0]
         except (OSError, StoreError) as error:
@@ -229,6 +231,8 @@ class Engine:
         stream = Stream(self, config, created_ns=created_ns, store=store)
         self.streams[name] = stream
         stream.open()
+        if self.files.is_expiring(name):
+            stream.expiry.recover()
         consumers.recover(stream)
         for note in notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)

@@ -73,6 +73,7 @@ STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_NOT_READY = ApiError(
     503, 10163, "expected last sequence per subject temporarily unavailable"
 )
 STREAM_WRONG_LAST_SEQUENCE_CONSTANT = ApiError(400, 10164, "wrong last sequence")
+MESSAGE_TTL_INVALID = ApiError(400, 10165, "invalid per-message TTL")
 MESSAGE_TTL_DISABLED = ApiError(400, 10166, "per-message TTL is disabled")
 STREAM_TOO_MANY_REQUESTS = ApiError(429, 10167, "too many requests")
 MESSAGE_COUNTER_DISABLED = ApiError(400, 10168, "message counters is disabled")

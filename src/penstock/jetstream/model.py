@@ -18,7 +18,7 @@ from penstock.jetstream import strictjson
 from penstock.version import NATS_VERSION
 
 API_LEVEL = 0
-"""The JetStream API level: 1 would promise message TTLs, 2 counters, batches and schedules."""
+"""The JetStream API level: 1 would promise pauses and priority groups, 2 counters and batches."""
 
 REQUIRED_LEVEL = "_nats.req.level"
 SERVER_LEVEL = "_nats.level"
@@ -109,7 +109,7 @@ class StreamConfig:
     deny_purge: bool = option(False, "bool")
     allow_rollup_hdrs: bool = option(False, "bool")
     consumer_limits: Mapping[str, int] = option(None, CONSUMER_LIMITS, factory=dict)
-    allow_msg_ttl: bool = option(False, "bool", supported=False)
+    allow_msg_ttl: bool = option(False, "bool")
     subject_delete_marker_ttl: int = option(0, "time.Duration", omit_empty=True, supported=False)
     allow_msg_counter: bool = option(False, "bool", omit_empty=True, supported=False)
     allow_atomic: bool = option(False, "bool", omit_empty=True, supported=False)
@@ -121,7 +121,7 @@ class StreamConfig:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StreamConfig:
         """Build a configuration from fields that `strictjson` has checked, or that were stored."""
-        options = {
+        options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in values.items()
             if name != "pedantic"
@@ -150,7 +150,8 @@ class StreamConfig:
         """Return the configuration with the API level it needs, and without what is only told."""
         told = (SERVER_LEVEL, SERVER_VERSION)
         metadata = {key: value for key, value in self.metadata.items() if key not in told}
-        return replace(self, metadata=metadata | {REQUIRED_LEVEL: "0"})
+        level = "1" if self.allow_msg_ttl else "0"
+        return replace(self, metadata=metadata | {REQUIRED_LEVEL: level})
 
     def unsupported_options(self) -> list[str]:
         """Return the names of the options in use that only have their place so far."""

@@ -16,6 +16,7 @@ from penstock.core.account import payloads
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.dedupe import DuplicateWindow
+from penstock.jetstream.expiry import time_to_live_ns
 from penstock.wire import PUB, Op
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ HEADER_BYTES_MAX = 64 * 1024 - 1
 DISABLED = (
     (b"Nats-Batch-Id", errorcodes.ATOMIC_PUBLISH_DISABLED),
     (b"Nats-Incr", errorcodes.MESSAGE_COUNTER_DISABLED),
-    (b"Nats-TTL", errorcodes.MESSAGE_TTL_DISABLED),
     (b"Nats-Schedule", errorcodes.MESSAGE_SCHEDULES_DISABLED),
     (b"Nats-Scheduler", errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID),
     (b"Nats-Schedule-Next", errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID),
@@ -139,7 +139,7 @@ class Intake:
     def _take_one(
         self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int
     ) -> None:
-        rollup = message_id = None
+        rollup = message_id = ttl_ns = None
         if self.stream.config.sealed:
             raise JetStreamError(errorcodes.STREAM_SEALED)
         if b"\r\nNats-" in header:
@@ -149,6 +149,7 @@ class Intake:
                 return
             self._check_last_message_id(header)
             rollup = self._rollup(header)
+            ttl_ns = self._time_to_live(header)
         self._check_size(subject, header, payload)
         sequence = self._append([(subject, header, payload, now_ns)], [reply])
         if not sequence:
@@ -158,6 +159,8 @@ class Intake:
         if message_id:
             self._last_message_id = message_id
             self._window(now_ns).remember(message_id, sequence, now_ns)
+        if ttl_ns is not None:
+            self.stream.expiry.add(now_ns + ttl_ns, sequence)
         if rollup is not None:
             pattern = subject if rollup == b"sub" else b">"
             self.stream.purge(pattern, before=sequence)
@@ -178,6 +181,8 @@ class Intake:
         expected = headers.get(header, b"Nats-Expected-Stream")
         if expected and expected != stream.name.encode():
             raise JetStreamError(errorcodes.STREAM_NOT_MATCH)
+        if not stream.config.allow_msg_ttl and headers.get(header, b"Nats-TTL"):
+            raise JetStreamError(errorcodes.MESSAGE_TTL_DISABLED)
         self._check_last_subject_sequence(subject, header)
         sequence = _number(headers.get(header, b"Nats-Expected-Last-Sequence"))
         last_sequence = stream.store.last_sequence
@@ -214,6 +219,17 @@ class Intake:
             text = f"rollup value invalid: {json.dumps(rollup.decode(errors='replace'))}"
             raise JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err=text)
         return rollup
+
+    def _time_to_live(self, header: bytes) -> int | None:
+        """Return how long the message is to live, if it says so."""
+        max_age = self.stream.config.max_age
+        ttl_ns = time_to_live_ns(header)
+        if ttl_ns is not None and 0 < max_age < ttl_ns:
+            # It would have to outlive its neighbours, which nothing here can do yet.
+            raise JetStreamError(errorcodes.MESSAGE_TTL_INVALID)
+        if ttl_ns is not None:
+            self.stream.expiry.prepare()
+        return ttl_ns
 
     def _is_duplicate(self, message_id: bytes, reply: bytes, now_ns: int) -> bool:
         """Answer a message that is there already with the sequence it has."""

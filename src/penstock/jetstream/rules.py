@@ -229,4 +229,8 @@ FORBIDDEN_CHANGES: tuple[tuple[Callable[[StreamConfig, StreamConfig], bool], str
         lambda old, new: old.deny_purge and not new.deny_purge,
         "stream configuration update can not cancel deny purge",
     ),
+    (
+        lambda old, new: old.allow_msg_ttl and not new.allow_msg_ttl,
+        "message TTL status can not be disabled",
+    ),
 )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.core.route import Subscription
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
+from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.publish import Intake
 from penstock.jetstream.store import Store, StoreLimits, Work
@@ -106,6 +107,7 @@ class Stream:
         self.last_time_ns = store.state().last_time_ns
         self.is_closed = False
         self.intake = Intake(self)
+        self.expiry = Expiry(self)
         self._subscriptions: list[Subscription] = []
         self._owed: list[Owed] = []
         self._committing: list[Owed] = []
@@ -137,6 +139,7 @@ class Stream:
         self.consumers.clear()
         if self._age_timer is not None:
             self._age_timer.cancel()
+        self.expiry.close()
 
     def update(self, config: StreamConfig) -> None:
         """Become what a checked configuration says."""

@@ -3,6 +3,7 @@ Where the streams of an account are kept:
 
     <store_dir>/jetstream/<account>/streams/<name>/
         stream.json     the configuration and the time of creation
+        expiring        there if messages with a time to live were ever stored
         messages/       the segments, see `filestore`
         consumers/      one directory for each durable consumer
 
@@ -32,6 +33,7 @@ log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "stream.json"
+EXPIRING = "expiring"
 DELETED = ".deleted"
 """A stream name has no dot, so nothing else ends like this."""
 
@@ -88,6 +90,14 @@ class StreamFiles:
         document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
         self.disk.make_directory(directory)
         write_whole(self.disk, directory, META, json.dumps(document, indent=1).encode())
+
+    def is_expiring(self, name: str) -> bool:
+        """Tell whether some messages of a stream may have a time to live."""
+        return EXPIRING in self.disk.names(self.path(name))
+
+    def mark_expiring(self, name: str) -> None:
+        """Note durably that some messages of a stream have a time to live."""
+        write_whole(self.disk, self.path(name), EXPIRING, b"")
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
         """Open or make the store of a stream; return it with what is to be told about it."""

@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from penstock.times import timestamp
+from penstock.times import SECOND_NS, timestamp
 
 ZERO = "0001-01-01T00:00:00Z"
 """How Go writes a time that was never set."""
 
 LAYOUT = "2006-01-02T15:04:05Z07:00"
 """How Go writes what it expects."""
+
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|m|s|ms|us|µs|ns)(?=[0-9.]|$)")
+UNITS_NS = {
+    "h": 3600 * SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "s": SECOND_NS,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "µs": 1_000,
+    "ns": 1,
+}
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RFC3339 = re.compile(
@@ -34,4 +45,11 @@ def parse_time(text: str) -> int:
         return 0
     instant = datetime.fromisoformat(date.upper() + ("+00:00" if zone in "Zz" else zone))
     seconds = (instant - EPOCH) // timedelta(seconds=1)
-    return seconds * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
+    return seconds * SECOND_NS + int((fraction or "").ljust(9, "0"))
+
+
+def parse_duration(text: str) -> int:
+    """Return the nanoseconds of a Go duration such as `1h30m`; raise ValueError."""
+    if not re.fullmatch(f"(?:{DURATION.pattern})+", text):
+        raise ValueError(f'invalid duration "{text}"')
+    return sum(int(float(number) * UNITS_NS[unit]) for number, unit in DURATION.findall(text))

@@ -145,7 +145,6 @@ def test_everything_may_be_stored_without_acks() -> None:
         ({"placement": {"cluster": "c"}}, "placement"),
         ({"subject_transform": {"src": "a", "dest": "b"}}, "subject_transform"),
         ({"republish": {"src": "a", "dest": "b"}}, "republish"),
-        ({"allow_msg_ttl": True}, "allow_msg_ttl"),
         ({"subject_delete_marker_ttl": SECOND_NS}, "subject_delete_marker_ttl"),
         ({"allow_msg_counter": True}, "allow_msg_counter"),
         ({"allow_atomic": True}, "allow_atomic"),
@@ -210,6 +209,7 @@ def test_a_pedantic_request_is_not_put_right_silently(
             "stream configuration update can not cancel deny message deletes",
         ),
         ({"deny_purge": True}, {}, "stream configuration update can not cancel deny purge"),
+        ({"allow_msg_ttl": True}, {}, "message TTL status can not be disabled"),
         ({}, {"num_replicas": 2}, "replicas > 1 not supported in non-clustered mode"),
     ],
 )

@@ -71,6 +71,20 @@ def test_a_large_payload_is_held_once_for_all_receivers() -> None:
     assert one.session.outbox[-1] is two.session.outbox[-1]
 
 
+def test_large_payloads_of_a_run_and_small_ones_after_them_keep_their_order() -> None:
+    world = World()
+    publisher, one, two, limited = (world.peer() for _ in range(4))
+    hears(one, b"SUB a 1")
+    hears(two, b"SUB a 2")
+    hears(limited, b"SUB a 3", b"UNSUB 3 100")
+
+    publisher.says(pub(b"a", LARGE) * 2 + pub(b"a", b"1") + pub(b"a", b"2") + pub(b"a", LARGE))
+
+    for peer, sid in ((one, b"1"), (two, b"2"), (limited, b"3")):
+        large, small = msg(b"a", sid, LARGE), msg(b"a", sid, b"1") + msg(b"a", sid, b"2")
+        assert peer.taken() == large * 2 + small + large
+
+
 def test_messages_to_distinct_sids_share_their_pieces_until_they_are_written() -> None:
     world = World()
     publisher, one, two = world.peer(), world.peer(), world.peer()
@@ -182,13 +196,20 @@ def test_a_run_keeps_its_order_where_members_are_limited_or_refuse() -> None:
     assert other.taken() == b"".join(msg(b"a", b"1", b"%d" % number) for number in range(2, 6))
 
 
-def test_what_no_member_takes_is_not_heard() -> None:
+@pytest.mark.parametrize(
+    "publishes",
+    [
+        pub(b"a", b"1", b"inbox") + pub(b"a", b"2", b"inbox"),
+        pub(b"a", b"1", b"inbox") + pub(b"a", b"22", b"inbox"),
+    ],
+)
+def test_what_no_member_takes_is_not_heard(publishes: bytes) -> None:
     world = World()
     deaf = world.stranger()
     connect = NO_ECHO.replace(b"}", b',"no_responders":true}')
     hears(deaf, connect[:-2], b"SUB a g 1", b"SUB inbox 2")
 
-    answer = deaf.says(pub(b"a", b"1", b"inbox") + pub(b"a", b"2", b"inbox"))
+    answer = deaf.says(publishes)
 
     assert answer.count(b"NATS/1.0 503") == 2
 

@@ -1,0 +1,152 @@
+"""Who a connection is, by what it says of itself."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import bcrypt
+import pytest
+
+from penstock.config import Authorization, Permissions, SubjectRules, User
+from penstock.core import auth
+from penstock.core.auth import Authenticator, Check, Identity
+from penstock.errors import ConfigError
+
+SECRET_HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
+SOME = Permissions(publish=SubjectRules(allow=("a",)))
+OTHER = Permissions(publish=SubjectRules(allow=("b",)))
+USERS = Authorization(
+    users=(
+        User(name="ann", password="s3cret", permissions=SOME),
+        User(name="bea", password=SECRET_HASH),
+        User(name="empty", password=""),
+    ),
+    default_permissions=OTHER,
+)
+
+
+def verdict(authorization: Authorization, **options: Any) -> Identity | Check | None:
+    return Authenticator(authorization).identify(options)
+
+
+def who(verdict: Identity | Check | None) -> tuple[str, Permissions | None] | None:
+    assert not isinstance(verdict, Check)
+    return None if verdict is None else (verdict.user, verdict.permissions)
+
+
+def test_everybody_is_welcome_where_nobody_is_named() -> None:
+    authenticator = Authenticator(Authorization())
+
+    assert not authenticator.required
+    assert who(authenticator.stranger) == ("", None)
+    assert who(authenticator.identify({"user": "me", "pass": "whatever"})) == ("me", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"auth_token": "s3cret"}, ("", None)),
+        ({"auth_token": "wrong"}, None),
+        ({"auth_token": ""}, None),
+        ({}, None),
+        ({"user": "s3cret", "pass": "s3cret"}, None),
+    ],
+)
+def test_a_token_lets_in_who_knows_it(options: dict[str, str], expected: object) -> None:
+    assert expected == who(verdict(Authorization(token="s3cret"), **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"user": "ann", "pass": "s3cret"}, ("ann", SOME)),
+        ({"user": "ann", "pass": "wrong"}, None),
+        ({"user": "ann"}, None),
+        ({"user": "nobody", "pass": "s3cret"}, None),
+        ({"pass": "s3cret"}, None),
+        ({"auth_token": "s3cret"}, None),
+        ({}, None),
+        ({"user": "empty"}, ("empty", OTHER)),
+        ({"user": "empty", "pass": "x"}, None),
+        ({"user": "ann", "pass": "s3crét"}, None),
+    ],
+)
+def test_users_are_let_in_by_their_passwords(options: dict[str, str], expected: object) -> None:
+    assert expected == who(verdict(USERS, **options))
+
+
+def test_strangers_are_nobody_where_users_are_named() -> None:
+    assert Authenticator(USERS).stranger is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ("ann", SOME)),
+        ({"user": "", "pass": ""}, ("ann", SOME)),
+        ({"pass": "x"}, None),
+        ({"auth_token": "x"}, None),
+        ({"nkey": "x"}, None),
+        ({"user": "nobody"}, None),
+        ({"user": "empty"}, ("empty", OTHER)),
+    ],
+)
+def test_who_gives_no_credentials_becomes_the_no_auth_user(
+    options: dict[str, str], expected: object
+) -> None:
+    authorization = Authorization(users=USERS.users, default_permissions=OTHER, no_auth_user="ann")
+
+    assert expected == who(verdict(authorization, **options))
+    assert who(Authenticator(authorization).stranger) == ("ann", SOME)
+
+
+@pytest.mark.parametrize(("password", "expected"), [("s3cret", True), ("wrong", False)])
+def test_a_bcrypt_password_is_checked_elsewhere(password: str, expected: bool) -> None:
+    check = verdict(USERS, user="bea", **{"pass": password})
+
+    assert isinstance(check, Check)
+    assert who(check.identity) == ("bea", OTHER)
+    assert expected == check.run()
+
+
+def test_a_bcrypt_token_is_checked_elsewhere() -> None:
+    check = verdict(Authorization(token=SECRET_HASH), auth_token="s3cret")
+
+    assert isinstance(check, Check)
+    assert check.run()
+
+
+def test_a_check_that_succeeded_need_not_be_made_again() -> None:
+    authenticator = Authenticator(USERS)
+    options = {"user": "bea", "pass": "s3cret"}
+    check = authenticator.identify(options)
+    assert isinstance(check, Check)
+
+    authenticator.remember(check)
+
+    assert who(authenticator.identify(options)) == ("bea", OTHER)
+    assert isinstance(authenticator.identify(options | {"pass": "wrong"}), Check)
+
+
+def test_the_memory_of_checks_is_bounded() -> None:
+    authenticator = Authenticator(USERS)
+
+    for number in range(auth.VERIFIED_MAX + 1):
+        authenticator.remember(Check(Identity(), SECRET_HASH, str(number)))
+
+    assert len(authenticator._verified) == 1
+
+
+@pytest.mark.parametrize("hashed", ["$2a$04$nonsense", "$2a$"])
+def test_a_malformed_hash_lets_nobody_in(hashed: str) -> None:
+    assert not Check(Identity(), hashed, "s3cret").run()
+
+
+def test_a_bcrypt_password_without_the_package_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bcrypt", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'penstock\[security\]'"):
+        Authenticator(USERS)

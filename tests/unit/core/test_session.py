@@ -1,0 +1,391 @@
+"""
+One connection's state machine, without sockets.
+
+What it says word for word is held to nats-server in tests/conformance; here is
+what a transcript does not show: order, time, bounds and bookkeeping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.core.peers import CONNECT, SECOND_NS, Peer, World
+from tests.unit.core.test_auth import SECRET_HASH
+
+from penstock.config import Authorization, Limits, Permissions, ResponseRules, SubjectRules, User
+from penstock.core.session import CLOSE_REASONS, quoted
+
+CONVERSATION = (
+    b'CONNECT {"verbose":true,"headers":true,"protocol":1}\r\n'
+    b"SUB a.* 1\r\nSUB a.> q 2\r\nPUB a.b r 2\r\nhi\r\nPUB a.b r 2\r\nho\r\n"
+    b"HPUB a.c 12 14\r\nNATS/1.0\r\n\r\nhi\r\nUNSUB 1 2\r\nPING\r\nUNSUB 2\r\nPUB a.b 0\r\n\r\n"
+    b"SUB a..b 3\r\nPONG\r\n+OK\r\nINFO {}\r\nPING\r\n"
+)
+
+
+def test_a_conversation_cut_anywhere_has_the_same_answers() -> None:
+    expected = World().stranger().says(CONVERSATION)
+    assert expected.count(b"+OK\r\n") == 9
+
+    for cut in range(len(CONVERSATION) + 1):
+        peer = World().stranger()
+        assert expected == peer.says(CONVERSATION[:cut]) + peer.says(CONVERSATION[cut:])
+
+
+@given(st.binary(max_size=200))
+def test_garbage_ends_at_most_its_own_session(data: bytes) -> None:
+    world = World()
+    peer, other = world.peer(), world.peer()
+
+    answer = peer.says(data)
+
+    assert peer.session.closing in (None, *CLOSE_REASONS.values())
+    assert b"-ERR" not in answer or answer.endswith(b"'\r\n")
+    assert other.says(b"PING\r\n") == b"PONG\r\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"FOO\r\n", "Protocol Violation"),
+        (b"SUB a\r\n", "Parse Error"),
+        (b"INFO {\r\n", "Parse Error"),
+        (b"PUB a 1048577\r\n", "Maximum Message Payload Exceeded"),
+        (b"SUB " + b"a" * 4097 + b" 1\r\n", "Maximum Control Line Exceeded"),
+        (b"CONNECT {\r\n", "Protocol Violation"),
+        (b'CONNECT {"protocol":7}\r\n', "Protocol Violation"),
+        (b'CONNECT {"headers":false}\r\n', "No Responders Requires Headers"),
+        (b'CONNECT {"account":"a"}\r\n', "Authentication Failure"),
+    ],
+)
+def test_the_reason_of_a_close_is_noted_and_the_session_waits_to_be_written(
+    line: bytes, reason: str
+) -> None:
+    world = World()
+    peer = world.peer()
+    world.broker.dirty.clear()
+    peer.session.is_dirty = False
+
+    peer.says(line + b"SUB ignored 1\r\n")
+
+    assert peer.session.closing == reason
+    assert world.broker.dirty == [peer.session]
+    assert peer.session.subscriptions == {}
+
+
+def test_a_session_that_is_owed_something_waits_once() -> None:
+    world = World()
+    peer = world.peer()
+    world.broker.dirty.clear()
+    peer.session.is_dirty = False
+
+    peer.session.receive(b"PING\r\nPING\r\n")
+    peer.session.fail("", "for a test")
+
+    assert world.broker.dirty == [peer.session]
+
+
+VERBOSE = b'CONNECT {"headers":true,"pedantic":true}\r\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "closing"),
+    [
+        (b"CONNECT null\r\n", b"+OK\r\n", None),
+        (b"CONNECT []\r\n", b"", "Protocol Violation"),
+        (b'CONNECT {"x":NaN}\r\n', b"", "Protocol Violation"),
+        (b'CONNECT {"verbose":1}\r\n', b"", "Protocol Violation"),
+        (b'CONNECT {"VERBOSE":false,"echo":null}\r\n', b"", None),
+        (VERBOSE + b"PUB a.* 0\r\n\r\n", b"+OK\r\n-ERR 'Invalid Publish Subject'\r\n+OK\r\n", None),
+        (VERBOSE + b"SUB a.. 1\r\n", b"+OK\r\n-ERR 'Invalid Subject'\r\n", None),
+        (b"HPUB a 0 0\r\n\r\n", b"+OK\r\n", None),
+        (b"HPUB a 1 1\r\nh\r\nPING\r\n", b"", "Protocol Violation"),
+        (
+            b"PUB a _R_.x 0\r\n\r\n",
+            b"-ERR 'Permissions Violation for Publish with Reply of \"_R_.x\"'\r\n",
+            None,
+        ),
+        (b"SUB a 1\r\nCONNECT {}\r\nPUB a 0\r\n\r\n", b"+OK\r\n" * 3 + b"MSG a 1 0\r\n\r\n", None),
+        (b"CONNECT {}\r\nSUB a 1\r\nCONNECT {}\r\nPUB a 0\r\n\r\n", b"+OK\r\n" * 4, None),
+    ],
+)
+def test_what_a_stranger_says_and_is_answered(
+    said: bytes, answer: bytes, closing: str | None
+) -> None:
+    peer = World().stranger()
+
+    assert answer == peer.says(said)
+    assert closing == peer.session.closing
+
+
+def test_a_subscription_that_is_not_permitted_is_refused() -> None:
+    rules = Permissions(subscribe=SubjectRules(allow=("a",)))
+    peer = World(users={"ann": rules}).peer("ann")
+
+    answer = peer.says(b"SUB b 1\r\nSUB a 2\r\n")
+
+    assert answer == b"-ERR 'Permissions Violation for Subscription to \"b\"'\r\n"
+    assert list(peer.session.subscriptions) == [b"2"]
+
+
+def test_a_reserved_reply_is_refused_to_a_publisher_on_the_fast_way_too() -> None:
+    world = World()
+    publisher, subscriber = world.peer(), world.peer()
+    subscriber.says(b"SUB a 1\r\n")
+
+    answer = publisher.says(b"PUB a 1\r\n1\r\nPUB a $JS.ACK.x 1\r\n2\r\nPUB a 1\r\n3\r\n")
+
+    assert b"Publish with Reply of" in answer
+    assert subscriber.taken() == b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n3\r\n"
+
+
+def test_a_deep_json_is_refused_and_no_mistake_of_ours() -> None:
+    peer = World(limits=Limits(control_line_bytes_max=200_000)).stranger()
+
+    assert peer.says(b'CONNECT {"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}\r\n") == b""
+    assert peer.session.closing == "Protocol Violation"
+
+
+def connect_info(peer: Peer) -> Iterator[dict[str, object]]:
+    for line in peer.says(b"PING\r\n").split(b"\r\n"):
+        if line.startswith(b"INFO "):
+            yield json.loads(line[5:])
+
+
+def test_connect_info_comes_once_after_the_first_pong() -> None:
+    peer = World().stranger()
+    peer.says(b'CONNECT {"protocol":1}\r\n')
+
+    (info,) = connect_info(peer)
+    assert (info["connect_info"], info["remote_account"]) == (True, "$G")
+    assert list(connect_info(peer)) == []
+
+
+def test_a_silent_peer_is_pinged_and_then_given_up() -> None:
+    world = World(limits=Limits(ping_interval_s=10, ping_max=2))
+    peer = world.peer()
+    said = []
+    for _ in range(4):
+        world.now_ns += 10 * SECOND_NS
+        peer.session.ping()
+        said.append(peer.taken())
+
+    assert said[:3] == [b"PING\r\n", b"PING\r\n", b"-ERR 'Stale Connection'\r\n"]
+    assert peer.session.closing == "Stale Connection"
+    assert world.broker.stale_connections >= 1
+
+
+def test_a_peer_that_talks_is_not_pinged() -> None:
+    world = World(limits=Limits(ping_interval_s=10))
+    peer = world.peer()
+
+    for _ in range(5):
+        world.now_ns += 9 * SECOND_NS
+        peer.says(b"PUB a 0\r\n\r\n")
+        world.now_ns += 1 * SECOND_NS
+        peer.session.ping()
+        assert peer.taken() == b""
+
+
+def test_a_pong_is_an_answer_and_no_talk() -> None:
+    world = World(limits=Limits(ping_interval_s=10, ping_max=1))
+    peer = world.peer()
+
+    for _ in range(5):
+        world.now_ns += 10 * SECOND_NS
+        peer.session.ping()
+        assert peer.taken() == b"PING\r\n"
+        world.now_ns += 7_000
+        peer.says(b"PONG\r\n")
+
+    assert (peer.session.round_trip_ns, peer.session.pings_unanswered) == (7_000, 0)
+
+
+def test_a_pong_nobody_asked_for_says_nothing_about_the_round_trip() -> None:
+    world = World()
+    peer = world.stranger()
+    world.now_ns += 5_000
+    peer.says(CONNECT % b"")
+    peer.says(b"PONG\r\n")
+
+    assert peer.session.round_trip_ns == 5_000
+
+
+def test_activity_is_noted() -> None:
+    world = World()
+    peer = world.peer()
+    world.now_ns += 3 * SECOND_NS
+
+    peer.says(b"PONG\r\n")
+
+    assert peer.session.last_activity_ns == world.now_ns
+
+
+BCRYPT_USER = Authorization(users=(User(name="bea", password=SECRET_HASH),))
+BCRYPT_CONNECT = b'CONNECT {"user":"bea","pass":"s3cret"}\r\n'
+
+
+@pytest.mark.parametrize("pause_after", [0, 1, 2, 3])
+def test_what_comes_while_a_password_is_checked_waits_for_it(pause_after: int) -> None:
+    peer = World(authorization=BCRYPT_USER).stranger()
+    pieces = [b"SUB a 1\r\n", b"PUB a 2\r\nhi\r\n", b"PING\r\n"]
+
+    said = peer.says(BCRYPT_CONNECT + b"".join(pieces[:pause_after]))
+    said += peer.says(b"".join(pieces[pause_after:]))
+    assert (said, peer.session.check is not None) == (b"", True)
+
+    peer.session.finish_check(True)
+
+    assert peer.taken() == b"+OK\r\n+OK\r\n+OK\r\nMSG a 1 2\r\nhi\r\nPONG\r\n"
+    assert peer.session.identity is not None
+    assert peer.session.identity.user == "bea"
+
+
+def test_nothing_is_done_for_a_peer_whose_password_is_wrong() -> None:
+    world = World(authorization=BCRYPT_USER)
+    peer = world.stranger()
+    peer.says(BCRYPT_CONNECT + b"SUB a 1\r\nPING\r\n")
+
+    peer.session.finish_check(False)
+
+    assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
+    assert peer.session.closing == "Authentication Failure"
+    assert not world.broker.default_account.has_interest(b"a")
+
+
+def test_a_second_connection_with_a_checked_password_need_not_wait() -> None:
+    world = World(authorization=BCRYPT_USER)
+    first = world.stranger()
+    first.says(BCRYPT_CONNECT)
+    first.session.finish_check(True)
+
+    assert world.stranger().says(BCRYPT_CONNECT) == b"+OK\r\n"
+
+
+@pytest.mark.parametrize("operation", [b"PING\r\n", b"PUB a 0\r\n\r\n", b"SUB a 1\r\n", b"FOO\r\n"])
+def test_who_has_not_said_who_it_is_is_refused_whatever_it_says(operation: bytes) -> None:
+    world = World(users={"ann": Permissions()})
+    peer = world.stranger()
+
+    assert peer.says(operation + b"PING\r\n") == b"-ERR 'Authorization Violation'\r\n"
+    assert peer.session.closing == "Authentication Failure"
+
+
+def test_a_subscription_made_before_connect_is_served_by_what_connect_says() -> None:
+    world = World()
+    peer, publisher = world.stranger(), world.peer()
+    peer.says(b"SUB a 1\r\n")
+    publisher.says(b"HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n")
+    assert peer.taken() == b"MSG a 1 2\r\nhi\r\n"
+
+    peer.says(CONNECT % b"")
+    publisher.says(b"HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n")
+
+    assert peer.taken() == b"HMSG a 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
+
+
+def test_subscriptions_are_bounded() -> None:
+    peer = World(limits=Limits(subscriptions_max=2)).peer()
+
+    answer = peer.says(b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nUNSUB 1\r\nSUB c 3\r\n")
+
+    assert answer == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    assert list(peer.session.subscriptions) == [b"2", b"3"]
+
+
+def test_a_publisher_with_permissions_still_publishes_runs_at_once() -> None:
+    rules = Permissions(publish=SubjectRules(allow=("a",)))
+    world = World(users={"ann": rules, "bob": Permissions()})
+    ann, bob = world.peer("ann"), world.peer("bob")
+    bob.says(b"SUB > 1\r\n")
+
+    answer = ann.says(b"PUB a 1\r\n1\r\nPUB a 1\r\n2\r\nPUB b 1\r\n3\r\nPUB a 1\r\n4\r\n")
+
+    assert answer == b"-ERR 'Permissions Violation for Publish to \"b\"'\r\n"
+    assert len(bob.session.outbox) == 2, "what came before the refusal, and what came after"
+    assert bob.taken() == b"".join(b"MSG a 1 1\r\n%d\r\n" % number for number in (1, 2, 4))
+
+
+def test_only_the_queue_member_that_got_a_request_may_answer_it() -> None:
+    rules = Permissions(
+        subscribe=SubjectRules(allow=("q",)), allow_responses=ResponseRules(messages_max=1)
+    )
+    world = World(users={"one": rules, "two": rules, "client": Permissions()})
+    one, two, client = world.peer("one"), world.peer("two"), world.peer("client")
+    for responder in (one, two):
+        responder.says(b"SUB q g 1\r\n")
+
+    world.dice = 0.0
+    client.says(b"SUB r 1\r\nPUB q r 1\r\n?\r\n")
+
+    assert (one.taken(), two.taken()) == (b"MSG q 1 r 1\r\n?\r\n", b"")
+    assert b"Violation" in two.says(b"PUB r 1\r\n!\r\n")
+    assert one.says(b"PUB r 1\r\n!\r\n") == b""
+    assert client.taken() == b"MSG r 1 1\r\n!\r\n"
+
+
+def test_subscriptions_that_new_permissions_do_not_allow_end() -> None:
+    world = World()
+    peer = world.peer()
+    peer.says(b"SUB a 1\r\nSUB b q 2\r\n")
+    narrow = Authorization(
+        users=(User(name="x", password="x"),),
+        default_permissions=Permissions(subscribe=SubjectRules(allow=("a",))),
+        no_auth_user="x",
+    )
+    identity = World(authorization=narrow).broker.authenticator.stranger
+    assert identity is not None
+
+    peer.session.permit(identity)
+
+    assert list(peer.session.subscriptions) == [b"1"]
+    violation = b'-ERR \'Permissions Violation for Subscription to "b" using queue "q"\'\r\n'
+    assert peer.taken() == violation
+
+
+def test_a_revoked_session_is_told_and_closed() -> None:
+    peer = World().peer()
+
+    peer.session.revoke()
+
+    assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
+    assert peer.session.closing == "Credentials Revoked"
+
+
+def test_a_session_that_has_too_much_waiting_is_reported_as_congested() -> None:
+    world = World(limits=Limits(congested_bytes=100))
+    publisher, slow = world.peer(), world.peer()
+    slow.says(b"SUB a 1\r\n")
+    world.broker.congested.clear()
+
+    publisher.session.receive(b"PUB a 40\r\n" + b"x" * 40 + b"\r\n")
+    assert world.broker.congested == []
+    publisher.session.receive(b"PUB a 60\r\n" + b"x" * 60 + b"\r\n")
+    assert world.broker.congested == [slow.session]
+
+
+def test_a_stuck_session_is_not_reported_again() -> None:
+    world = World(limits=Limits(congested_bytes=10))
+    peer = world.peer()
+    peer.session.is_stuck = True
+    world.broker.congested.clear()
+
+    peer.session.receive(b"PING\r\nPING\r\n")
+
+    assert world.broker.congested == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [(b"a.b", '"a.b"'), ("☃".encode(), '"☃"'), (b'"', r'"\""'), (b"\xff", r'"\xff"')],
+)
+def test_names_are_quoted_as_nats_server_quotes_them(name: bytes, expected: str) -> None:
+    assert expected == quoted(name)
+
+
+def test_a_session_is_named_by_address_and_id() -> None:
+    assert str(World().stranger().session) == "127.0.0.1:4000 - cid:1"

@@ -63,7 +63,9 @@ def _add_block(catalog: Catalog, segment: Loaded, directory: str) -> None:
 def _takes_more(segment: Loaded, segment_bytes_max: int) -> bool:
     # A complete one is worth opening again only if much fits in: its columns must be read.
     room_from = segment_bytes_max if segment.summary is None else segment_bytes_max // 2
-    return segment.block.dense and segment.records_end < room_from
+    # What compaction wrote has its trailer from the start, and keeps it: see `recovery`.
+    is_original = segment.header.base_sequence < segment.block.first_sequence
+    return is_original and segment.block.dense and segment.records_end < room_from
 
 
 def _reopen(log: FileLog, segment: Loaded) -> Tail:

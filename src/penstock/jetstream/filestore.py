@@ -174,6 +174,10 @@ class FileLog:
         """Buffer messages and tell the catalog."""
         if self.failure is not None:
             raise StoreError(self.failure)
+        blocks = self.catalog.blocks
+        if blocks and blocks[-1].last_sequence + 1 != first_sequence:
+            # A purge moved the sequence on: that goes on record before the gap shows.
+            self._note_removals()
         tail = self._tail_from(first_sequence)
         data, lengths = encode_records(first_sequence, entries, self.salt)
         offset = tail.add(data, first_sequence + len(entries) - 1)
@@ -193,7 +197,7 @@ class FileLog:
         if not block.total:
             block.first_sequence, block.last_sequence = sequence, sequence - 1
         elif block.last_sequence + 1 != sequence:
-            # A purge moved the sequence on: a growing segment has no gaps.
+            # A growing segment has no gaps.
             tail.full = True
             return self._new_tail(sequence)
         return tail

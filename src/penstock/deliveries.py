@@ -41,7 +41,7 @@ DELIVERY = re.compile(
 class Columns(NamedTuple):
     """What `collect_deliveries` returns."""
 
-    count: int
+    row_count: int
     consumed: int
     pending: int
     """How many more the consumer has behind the last row."""

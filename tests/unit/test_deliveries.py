@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from typing import Any
 
@@ -28,7 +29,7 @@ def collect(request: pytest.FixtureRequest) -> Any:
 
 def rows(offsets: bytes, data: bytes) -> list[bytes]:
     bounds = array("i", offsets)
-    return [data[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def test_deliveries_become_columns(collect: Any) -> None:
@@ -62,12 +63,12 @@ def test_anything_else_stops_it(collect: Any, other: bytes) -> None:
 
 
 def test_the_end_of_the_range_stops_it(collect: Any) -> None:
-    assert 1 == collect(FIRST + SECOND, ALL, 1, 8).count
+    assert 1 == collect(FIRST + SECOND, ALL, 1, 8).row_count
 
 
 def test_a_gap_stops_it(collect: Any) -> None:
-    assert 0 == collect(FIRST + SECOND, ALL, 2, 100).count
-    assert 1 == collect(SECOND, ALL, 2, 100).count
+    assert 0 == collect(FIRST + SECOND, ALL, 2, 100).row_count
+    assert 1 == collect(SECOND, ALL, 2, 100).row_count
 
 
 def test_nothing_gives_empty_columns(collect: Any) -> None:

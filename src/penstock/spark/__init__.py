@@ -1,0 +1,12 @@
+"""
+Penstock in Spark: streams as DataFrames, in batch and streaming, and DataFrames into streams.
+
+    from penstock.spark import register, session
+
+    spark = session("orders")
+    orders = spark.read.format("penstock").option("stream", "ORDERS").load()
+"""
+
+from penstock.spark.register import register, session
+
+__all__ = ["register", "session"]

@@ -1,0 +1,251 @@
+"""
+A blocking connection to a NATS server: what a Spark task needs, and no more.
+
+A task reads or writes in bulk, in a process of its own where nothing else has to
+go on meanwhile. So there is no event loop here: one socket, one buffer that the
+kernel fills in place, and the parsers run over that buffer.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import ssl
+from types import TracebackType
+from typing import Any
+
+from penstock import _hot
+from penstock.client.api import decode, encode
+from penstock.client.handshake import connect_fields
+from penstock.client.inbox import unique_token
+from penstock.client.messages import status_of
+from penstock.client.servers import Server, parse_url, split_urls
+from penstock.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NoResponders,
+    PenstockError,
+    PermissionDenied,
+    ProtocolError,
+    RequestTimeout,
+    ServerError,
+)
+from penstock.spark.options import ConnectionOptions
+from penstock.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
+
+BUFFER_BYTES = 1 << 20
+PAYLOAD_BYTES_MAX = 1 << 30
+CONTROL_LINE_BYTES_MAX = 1 << 20
+SID = b"1"
+
+
+class Inbound:
+    """What has been received and not yet been used: `view[start:end]`."""
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self.start = 0
+        self.end = 0
+
+    @property
+    def unread(self) -> memoryview:
+        """The bytes that wait to be parsed."""
+        return self._view[self.start : self.end]
+
+    def fill(self, sock: socket.socket) -> int:
+        """Receive once behind what is there, in a larger buffer if it has to be."""
+        size = self.end - self.start
+        view = self._view
+        if size == len(view):
+            view = memoryview(bytearray(2 * size))
+        view[:size] = bytes(self.unread)
+        self._view, self.start = view, 0
+        received = sock.recv_into(view[size:])
+        self.end = size + received
+        return received
+
+    def take(self) -> Op | None:
+        """Return the next operation, if all of it is here."""
+        unread = self.unread
+        # Only this one: behind it may lie thousands of deliveries that are not for this parser.
+        end = _operation_end(unread)
+        operations, consumed, _ = _hot.parse_messages(
+            unread[:end], PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX
+        )
+        self.start += consumed
+        return operations[0] if operations else None
+
+    def take_all(self) -> list[Op]:
+        """Return every operation that is here."""
+        operations, consumed, _ = _hot.parse_messages(
+            self.unread, PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX
+        )
+        self.start += consumed
+        return operations
+
+
+def _operation_end(unread: memoryview) -> int:
+    """Return where the first operation ends, or all there is where that is not known."""
+    head = bytes(unread[:4096])
+    line_end = head.find(b"\n") + 1
+    if not line_end:
+        return len(unread)
+    if not head[:4].upper().startswith((b"MSG", b"HMSG")):
+        return line_end
+    size = head[:line_end].split()[-1]
+    return line_end + int(size) + 2 if size.isdigit() else line_end
+
+
+class Connection:
+    """One connection, open inside a `with` block. Every wait has a bound."""
+
+    def __init__(self, options: ConnectionOptions, name: str) -> None:
+        self.options = options
+        self.info: dict[str, Any] = {}
+        self.inbound = Inbound()
+        self.inbox = f"_INBOX.{unique_token()}"
+        """Where answers come to, each under a token of its own."""
+        self._name = name
+        self._requests = 0
+        self._sock: socket.socket | None = None
+
+    def __enter__(self) -> Connection:
+        servers = [parse_url(url) for url in split_urls(self.options.servers)]
+        random.shuffle(servers)
+        failures = []
+        for server in servers:
+            try:
+                self._open(server)
+                return self
+            except (OSError, PenstockError) as error:
+                self.close()
+                failures.append(f"{server.address}: {error}")
+                if isinstance(error, PermissionDenied):
+                    raise
+        raise ConnectFailed("; ".join(failures))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        assert self._sock is not None
+        try:
+            self._sock.sendall(data)
+        except TimeoutError:
+            raise RequestTimeout("the server takes no more data") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+
+    def receive(self) -> None:
+        """Wait until more has arrived."""
+        assert self._sock is not None
+        try:
+            received = self.inbound.fill(self._sock)
+        except TimeoutError:
+            seconds = self.options.timeout_seconds
+            raise RequestTimeout(f"the server was silent for {seconds:g} s") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+        if not received:
+            raise ConnectionLost("the server closed the connection")
+
+    def next_operation(self) -> Op:
+        """Return the next operation that is not about the connection itself."""
+        while True:
+            operation = self.inbound.take()
+            if operation is None:
+                self.receive()
+            elif operation[0] in (MSG, PONG):
+                return operation
+            else:
+                self.attend(operation)
+
+    def attend(self, operation: Op) -> None:
+        """Do what keeps a connection up; raise what the server complains of."""
+        if operation[0] == PING:
+            self.send(b"PONG\r\n")
+        elif operation[0] == INFO:
+            self.info.update(json.loads(operation[1]))
+        elif operation[0] == ERR:
+            raise _complaint(operation[1].decode(errors="replace"))
+        elif operation[0] == FAIL:
+            raise ProtocolError("the server does not speak NATS")
+
+    def call(self, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer of a JetStream API call."""
+        subject = f"{self.options.api_prefix}.{operation}"
+        answer = self.request(subject, encode(request) if request else b"")
+        if status_of(answer)[0] == 503:
+            raise NoResponders(f"nobody answers `{subject}`; hint: is JetStream enabled?")
+        return decode(answer[5][answer[4] :])
+
+    def request(self, subject: str, payload: bytes) -> Op:
+        """Publish, and return the answer; whatever else arrives meanwhile is dropped."""
+        reply = self.publish(subject, payload)
+        while True:
+            operation = self.next_operation()
+            if operation[0] == MSG and operation[1] == reply:
+                return operation
+
+    def publish(self, subject: str, payload: bytes) -> bytes:
+        """Publish with a reply subject of its own, and return that."""
+        self._requests += 1
+        reply = f"{self.inbox}.{self._requests}".encode()
+        self.send(
+            b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload),
+        )
+        return reply
+
+    def _open(self, server: Server) -> None:
+        timeout_s = self.options.timeout_seconds
+        self._sock = socket.create_connection((server.host, server.port), timeout_s)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.inbound = Inbound()
+        if self.options.tls_handshake_first:
+            self._secure(server)
+        self._expect_info()
+        wants_tls = server.tls or self.options.tls_ca is not None
+        if self.info.get("tls_required") or wants_tls:
+            self._secure(server)
+        client = self.options.client()
+        fields = connect_fields(self.info, server, client) | {"name": self._name}
+        self.send(b"CONNECT %b\r\n" % json.dumps(fields).encode())
+        self.send(b"SUB %b.* %b\r\nPING\r\n" % (self.inbox.encode(), SID))
+        while self.next_operation()[0] != PONG:
+            pass
+
+    def _expect_info(self) -> None:
+        while (operation := self.inbound.take()) is None:
+            self.receive()
+        if operation[0] != INFO:
+            raise ProtocolError("the server did not start with INFO")
+        self.attend(operation)
+
+    def _secure(self, server: Server) -> None:
+        if isinstance(self._sock, ssl.SSLSocket):
+            return
+        offered = self.info.get("tls_required") or self.info.get("tls_available")
+        if self.info and not offered:
+            raise ConnectFailed("TLS is asked for, but the server does not offer it")
+        assert self._sock is not None
+        hostname = self.options.tls_hostname or server.host
+        self._sock = self.options.tls().wrap_socket(self._sock, server_hostname=hostname)
+
+
+def _complaint(text: str) -> PenstockError:
+    if text.lower().startswith(("authorization", "authentication", "account authentication")):
+        return PermissionDenied(text)
+    return ServerError(text)

@@ -1,0 +1,254 @@
+"""
+How a task reads a range of sequences.
+
+It has the server make a pull consumer that lives in memory, wants no acks and is
+forgotten soon after its task, asks it for large batches, always one ahead, and
+turns what comes into Arrow record batches while it is still in the receive buffer.
+
+The range is done when its last sequence came, or one behind it. Where neither
+comes, because the end of the range was deleted or does not match the subjects,
+the store itself is asked whether anything is left. A lost connection, a deleted
+consumer or a gap begins again behind the last row, so rows come once and in order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock import _hot
+from penstock.client.messages import parse_metadata
+from penstock.client.status import Outcome, read_status, unfilled
+from penstock.deliveries import Columns
+from penstock.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    JetStreamError,
+    NoResponders,
+    RequestTimeout,
+)
+from penstock.spark.columns import record_batch
+from penstock.spark.connection import Connection
+from penstock.spark.loss import Watch
+from penstock.spark.options import ConnectionOptions, SourceOptions
+from penstock.spark.position import Range
+from penstock.spark.schema import wanted
+from penstock.spark.stream import (
+    StreamState,
+    create_consumer,
+    delete_consumer,
+    has_messages,
+    read_state,
+)
+from penstock.wire import MSG, Op
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PULL_MESSAGES_MAX = 25_000
+PULL_EXPIRES_NS = 2_000_000_000
+BATCH_ROWS_MAX = 16_384
+RETRY_WAIT_S = 0.2
+BYTES_USED_UP = 409
+CONNECTION_NAME = "penstock-spark-source"
+
+TRANSIENT = (ConnectFailed, ConnectionLost, RequestTimeout, NoResponders)
+"""Failures that another attempt may not meet."""
+
+
+def read_range(
+    connection: ConnectionOptions, source: SourceOptions, created: str, whole: Range
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, in order; `created` says of which stream of that name."""
+    task = _Task(source, created, whole)
+    failures = 0
+    while not task.done:
+        before = task.next
+        try:
+            with Connection(connection, CONNECTION_NAME) as opened:
+                yield from task.read(opened)
+        except TRANSIENT:
+            failures = 1 if task.next > before else failures + 1
+            if failures > connection.retries:
+                raise
+            time.sleep(RETRY_WAIT_S * failures)
+    yield from task.finish()
+
+
+class _Task:
+    """Where in its range a task is, over as many connections as it takes."""
+
+    def __init__(self, source: SourceOptions, created: str, whole: Range) -> None:
+        self.next = whole.first
+        """The first sequence that has not been seen."""
+        self.done = False
+        self._source = source
+        self._last = whole.last
+        self._watch = Watch(source, created, whole)
+        self._wanted = wanted(source.columns)
+        self._rows: list[pa.RecordBatch] = []
+        self._row_count = 0
+        self._row_bytes = 0
+
+    def read(self, connection: Connection) -> Iterator[pa.RecordBatch]:
+        """Read on from where the task is; may end without being done."""
+        state = read_state(connection, self._source.stream)
+        self.next = max(self.next, self._watch.begin(state, self.next))
+        if self.next > self._last:
+            self.done = True
+            return
+        consumer = self._create(connection, state)
+        try:
+            if consumer["num_pending"]:
+                yield from self._pull(_Pulls(connection, self._source, consumer["name"]))
+            else:
+                self.done = True
+            if self.done:
+                self._watch.end(read_state(connection, self._source.stream))
+        finally:
+            self._delete(connection, consumer["name"])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that did not make a whole batch."""
+        if self._rows:
+            yield self._combine()
+
+    def _create(self, connection: Connection, state: StreamState) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self.next,
+        }
+        if len(self._source.subjects) == 1:
+            config["filter_subject"] = self._source.subjects[0]
+        elif self._source.subjects:
+            config["filter_subjects"] = list(self._source.subjects)
+        return create_consumer(connection, state, config)
+
+    def _delete(self, connection: Connection, consumer: str) -> None:
+        try:
+            delete_consumer(connection, self._source.stream, consumer)
+        except TRANSIENT:
+            return  # It goes by itself after a while.
+
+    def _pull(self, pulls: _Pulls) -> Iterator[pa.RecordBatch]:
+        connection = pulls.connection
+        while not self.done:
+            pulls.keep_going(self._last - self.next + 1)
+            columns = Columns._make(
+                _hot.collect_deliveries(
+                    connection.inbound.unread, self._wanted, pulls.delivered + 1, self._last
+                )
+            )
+            if columns.row_count:
+                connection.inbound.start += columns.consumed
+                self._add(columns)
+                pulls.arrived(columns.row_count)
+                if self._row_count >= BATCH_ROWS_MAX or self._is_large():
+                    yield self._combine()
+                self._look_for_end(connection, columns.pending)
+            else:
+                self._handle(pulls, connection.inbound.take())
+
+    def _add(self, columns: Columns) -> None:
+        batch = record_batch(columns, self._source.columns, self._source.stream)
+        self.next = self._watch.saw(columns.sequences)
+        self._rows.append(batch)
+        self._row_count += columns.row_count
+        self._row_bytes += len(columns.data) + len(columns.subjects)
+
+    def _is_large(self) -> bool:
+        return self._row_bytes >= self._source.batch_bytes_max
+
+    def _combine(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        rows, self._rows, self._row_count, self._row_bytes = self._rows, [], 0, 0
+        return rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+
+    def _look_for_end(self, connection: Connection, pending: int) -> None:
+        """A consumer that has nothing more has told us so; but see for yourself."""
+        if self.next > self._last:
+            self.done = True
+        elif pending == 0:
+            self._ask_store(connection)
+
+    def _ask_store(self, connection: Connection) -> None:
+        left = Range(self.next, self._last)
+        self.done = not has_messages(connection, self._source.stream, self._source.subjects, left)
+        if not self.done:
+            # It may be on its way, but what arrived meanwhile was dropped: begin again here.
+            raise ConnectionLost("the consumer said it was done before it was")
+
+    def _handle(self, pulls: _Pulls, operation: Op | None) -> None:
+        """Deal with what is no delivery in order."""
+        connection = pulls.connection
+        if operation is None:
+            connection.receive()
+        elif operation[0] != MSG:
+            connection.attend(operation)
+        elif operation[3]:
+            if parse_metadata(operation[3]).stream_sequence <= self._last:
+                raise ConnectionLost("the consumer skipped a message")
+            self.done = True
+        elif pulls.ended(operation) and not pulls.outstanding:
+            self._ask_store(connection)
+
+
+class _Pulls:
+    """The pull requests of one consumer: two at a time, so that the server never waits."""
+
+    def __init__(self, connection: Connection, source: SourceOptions, consumer: str) -> None:
+        self.connection = connection
+        self.delivered = 0
+        """The consumer's own sequence of the last message."""
+        self.outstanding = 0
+        """How many messages may still come for the requests that were made."""
+        self._bytes_max = source.fetch_bytes_max
+        self._refused = False
+        """Whether the last thing heard was that a message did not fit a request."""
+        self._stuck = False
+        """Whether the next message has to be asked for alone, whatever its size."""
+        prefix = connection.options.api_prefix
+        self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{source.stream}.{consumer}"
+
+    def keep_going(self, messages_max: int) -> None:
+        """Ask for more if there is room, but never for more than the range can hold."""
+        if self._stuck:
+            if not self.outstanding:
+                self._ask(1, 0)
+            return
+        batch = min(PULL_MESSAGES_MAX, messages_max - self.outstanding)
+        if batch > 0 and self.outstanding <= PULL_MESSAGES_MAX:
+            self._ask(batch, self._bytes_max)
+
+    def arrived(self, count: int) -> None:
+        """Count messages that came."""
+        self.delivered += count
+        self.outstanding -= count
+        self._stuck = self._refused = False
+
+    def ended(self, operation: Op) -> bool:
+        """Read a status line; tell whether its request ended for want of messages."""
+        outcome, error = read_status(operation)
+        if outcome is Outcome.ALIVE:
+            return False
+        if outcome is Outcome.FAILED:
+            raise error
+        if outcome is Outcome.GONE:
+            raise ConnectionLost(f"the consumer is gone: {error}") from error
+        self.outstanding -= unfilled(operation)
+        if isinstance(error, JetStreamError) and error.code == BYTES_USED_UP:
+            # Twice in a row with nothing between: a message larger than a whole request.
+            self._stuck = self._refused
+            self._refused = True
+            return False
+        return True
+
+    def _ask(self, batch: int, bytes_max: int) -> None:
+        request = {"batch": batch, "expires": PULL_EXPIRES_NS}
+        if bytes_max:
+            request["max_bytes"] = bytes_max
+        self.connection.publish(self._subject, json.dumps(request).encode())
+        self.outstanding += batch

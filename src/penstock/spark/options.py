@@ -1,0 +1,231 @@
+"""
+Every option of the source and of the sink, once.
+
+Spark hands options over as strings in any case. The fields below are their only
+definition: `maxMessagesPerTrigger` is the field `max_messages_per_trigger`, its
+type says how the string is read, its metadata what it means.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from penstock.client.options import ClientOptions
+from penstock.client.servers import parse_url, split_urls
+from penstock.config import setting
+from penstock.errors import ConfigError
+from penstock.flags import nearest
+from penstock.spark.position import Position, parse_position
+from penstock.spark.schema import COLUMNS
+from penstock.subjects import is_valid
+
+T = TypeVar("T")
+
+SPARKS_OWN = frozenset(("checkpointlocation", "path", "queryname"))
+"""Options that Spark passes along although they are meant for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """How source and sink reach the servers."""
+
+    servers: str = setting("nats://127.0.0.1:4222", "Where to connect to, commas between.")
+    user: str | None = setting(None, "User name.")
+    password: str | None = setting(None, "Password of the user.", secret=True)
+    token: str | None = setting(None, "Authentication token.", secret=True)
+    nkey_seed: str | None = setting(None, "Seed of an nkey user, `SU…`.", secret=True)
+    credentials: str | None = setting(None, "Path of a creds file, on every executor.")
+    tls_ca: str | None = setting(None, "Path of the certificates to trust.")
+    tls_certificate: str | None = setting(None, "Path of the client's certificate.")
+    tls_key: str | None = setting(None, "Path of the client's key.")
+    tls_hostname: str | None = setting(None, "Name the server's certificate must be for.")
+    tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
+    api_prefix: str = setting("$JS.API", "Subject all JetStream API calls start with.")
+    timeout_seconds: float = setting(10.0, "Time a connect, an answer or an ack may take.")
+    retries: int = setting(5, "Further attempts of a task when its connection is lost.")
+
+    def __post_init__(self) -> None:
+        self.client()
+        for url in split_urls(self.servers):
+            parse_url(url)
+        _check_positive(self)
+
+    def client(self) -> ClientOptions:
+        """Return them as the client's own options: they say who we are."""
+        return ClientOptions(
+            servers=split_urls(self.servers),
+            user=self.user,
+            password=self.password,
+            token=self.token,
+            nkey_seed=self.nkey_seed,
+            credentials=self.credentials,
+            tls_hostname=self.tls_hostname,
+            tls_handshake_first=self.tls_handshake_first,
+        )
+
+    def tls(self) -> ssl.SSLContext:
+        """Return a TLS context; made where it is used, because it cannot be pickled."""
+        context = ssl.create_default_context(cafile=self.tls_ca)
+        if self.tls_certificate is not None:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        return context
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What to read."""
+
+    stream: str = setting("", "Name of the stream. Required.")
+    subjects: tuple[str, ...] = setting((), "Subjects to read, wildcards too; commas between.")
+    starting_position: Position = field(
+        default=Position("earliest"),
+        metadata={"doc": "`earliest`, `latest`, a sequence, or a time such as 2026-11-15T08:00Z."},
+    )
+    ending_position: Position = field(
+        default=Position("latest"),
+        metadata={"doc": "The same, inclusive; a batch ends there, a streaming query ignores it."},
+    )
+    max_messages_per_trigger: int | None = setting(None, "Sequences one micro-batch may cover.")
+    max_bytes_per_trigger: int | None = setting(
+        None, "Bytes one micro-batch may cover; an estimate from the stream's average."
+    )
+    min_partitions: int | None = setting(None, "Tasks a large range is split into; cores.")
+    max_messages_per_partition: int | None = setting(None, "Sequences one task may cover.")
+    fail_on_data_loss: bool = setting(True, "Fail when messages are gone before they were read.")
+    columns: tuple[str, ...] = setting(COLUMNS, "Columns to produce; `.schema(…)` does the same.")
+    filter_pushdown: bool = setting(
+        False, "Batch: narrow the range by `where`; needs spark.sql.python.filterPushdown.enabled."
+    )
+    batch_bytes_max: int = setting(8 * 1024 * 1024, "Size of an Arrow batch.")
+    fetch_bytes_max: int = setting(16 * 1024 * 1024, "Size of one pull; two are under way.")
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            raise ConfigError("`stream` is missing; hint: .option('stream', 'ORDERS')")
+        for subject in self.subjects:
+            if not is_valid(subject.encode()):
+                raise ConfigError(f"`subjects`: `{subject}` is no subject")
+        for column in self.columns:
+            if column not in COLUMNS:
+                raise ConfigError(f"`columns`: there is no `{column}`; {_valid(COLUMNS)}")
+        _check_positive(self)
+
+
+MESSAGE_IDS = ("auto", "column", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Where and how to write."""
+
+    subject: str = setting("", "Subject of every row; without it there is a column `subject`.")
+    stream: str = setting("", "Stream that has to store the rows; others are refused.")
+    message_id: str = setting(
+        "auto",
+        "Where `Nats-Msg-Id` comes from: the column `message_id` if there is one, else made from"
+        " query, batch, partition and row (`auto`); only the column (`column`); nowhere (`none`).",
+    )
+    message_id_prefix: str = setting(
+        "", "What made ids start with; a batch job that gives it can be run again."
+    )
+    window: int = setting(4096, "Unacked messages at which a task waits.")
+
+    def __post_init__(self) -> None:
+        if self.subject and not is_valid(self.subject.encode()):
+            raise ConfigError(f"`subject`: `{self.subject}` is no subject")
+        if self.message_id not in MESSAGE_IDS:
+            raise ConfigError(f"`messageId` cannot be `{self.message_id}`; {_valid(MESSAGE_IDS)}")
+        _check_positive(self)
+
+
+def parse_source(given: Mapping[str, str]) -> tuple[ConnectionOptions, SourceOptions]:
+    """Read the options of `spark.read` and `spark.readStream`."""
+    return _parse(given, ConnectionOptions, SourceOptions, what="source")
+
+
+def parse_sink(given: Mapping[str, str]) -> tuple[ConnectionOptions, SinkOptions]:
+    """Read the options of `df.write` and `df.writeStream`."""
+    return _parse(given, ConnectionOptions, SinkOptions, what="sink")
+
+
+def option_name(field_name: str) -> str:
+    """Spell a field as Spark spells options: `min_partitions` is `minPartitions`."""
+    first, *others = field_name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def reference(options: type) -> str:
+    """Return the options of a class as lines of a manual."""
+    return "\n".join(f"- `{option_name(f.name)}`: {f.metadata['doc']}" for f in fields(options))
+
+
+def _parse(
+    given: Mapping[str, str], connection: type[ConnectionOptions], kind: type[T], *, what: str
+) -> tuple[ConnectionOptions, T]:
+    kinds: tuple[Any, ...] = (connection, kind)
+    names = {option_name(f.name): f for options in kinds for f in fields(options)}
+    spellings = {name.lower(): name for name in names}
+    values: dict[str, Any] = {}
+    for option, text in given.items():
+        if option.lower() in SPARKS_OWN:
+            continue
+        name = spellings.get(option.lower())
+        if name is None:
+            raise ConfigError(_unknown(option, names, what))
+        values[names[name].name] = _read(name, names[name], text)
+    own = {f.name for f in fields(connection)}
+    return (
+        connection(**{name: value for name, value in values.items() if name in own}),
+        kind(**{name: value for name, value in values.items() if name not in own}),
+    )
+
+
+def _unknown(option: str, names: Iterable[str], what: str) -> str:
+    meant = nearest(option, names)
+    hint = f"did you mean `{meant}`? " if meant else ""
+    return f"the penstock {what} has no option `{option}`; {hint}{_valid(names)}"
+
+
+def _valid(names: Iterable[str]) -> str:
+    return f"valid: {', '.join(f'`{name}`' for name in names)}"
+
+
+def _read(name: str, item: Field[Any], text: str) -> Any:
+    kind = str(item.type).removesuffix(" | None")
+    reader, expected = READERS[kind]
+    try:
+        return reader(text)
+    except ValueError:
+        raise ConfigError(f"`{name}` must be {expected}: `{text}`") from None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+    "bool": (_boolean, "`true` or `false`"),
+    "tuple[str, ...]": (_names, "names with commas between"),
+    "Position": (parse_position, "`earliest`, `latest`, a sequence or a time"),
+}
+
+
+def _check_positive(options: Any) -> None:
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if value < 0 or (value == 0 and item.name != "retries"):
+            raise ConfigError(f"`{option_name(item.name)}` must be positive: {value}")

@@ -1,0 +1,256 @@
+"""
+The sink: rows become messages, each stored once.
+
+Every message carries an id, from a column or made of query, batch, partition and
+row, and JetStream drops an id it has seen within the stream's `duplicate_window`.
+So a task that is retried or runs twice, and a batch that is written again after a
+restart, store nothing twice, on these conditions:
+
+- the stream remembers ids for longer than the second attempt takes to come, which
+  after a crash is the time the query was down: set its `duplicate_window`;
+- made ids need the same rows in the same partitions in the same order every time.
+  Reading from this source, from files or from Kafka is so; behind a shuffle it is
+  not promised, and there a column `message_id` is needed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.client.messages import encode_headers
+from penstock.errors import ClientError, ConfigError
+from penstock.spark.options import ConnectionOptions, SinkOptions
+from penstock.spark.publish import Window
+from penstock.subjects import is_valid_literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+TYPES = {
+    "subject": ("string",),
+    "data": ("binary", "string"),
+    "headers": (
+        "array<struct<key:string,value:string>>",
+        "map<string,string>",
+        "map<string,array<string>>",
+    ),
+    "message_id": ("string",),
+}
+MESSAGE_ID = "Nats-Msg-Id"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every task of a write knows."""
+
+    connection: ConnectionOptions
+    sink: SinkOptions
+    job: str
+    """What made ids start with; the same for all attempts of one job."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    messages: int
+    duplicates: int
+
+
+def plan(
+    connection: ConnectionOptions, sink: SinkOptions, schema: StructType, *, overwrite: bool
+) -> Plan:
+    """Check that the rows can be written at all."""
+    if overwrite:
+        raise ConfigError("a stream can only be appended to; hint: .mode('append')")
+    columns = {field.name: field.dataType.simpleString() for field in schema}
+    for name, kind in columns.items():
+        if name not in TYPES:
+            raise ConfigError(f"no use for the column `{name}`; valid: {_names(TYPES)}")
+        if kind not in TYPES[name]:
+            raise ConfigError(f"column `{name}` is {kind}; valid: {_names(TYPES[name])}")
+    if "data" not in columns:
+        raise ConfigError("the column `data` is missing")
+    if ("subject" in columns) == bool(sink.subject):
+        raise ConfigError("the subject is either a column or the option `subject`")
+    if sink.message_id == "column" and "message_id" not in columns:
+        raise ConfigError("`messageId` = column, but there is no column `message_id`")
+    return Plan(connection, sink, sink.message_id_prefix or uuid.uuid4().hex)
+
+
+class Writer(DataSourceArrowWriter):
+    """Writes the rows of a batch."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one partition."""
+        context = _task_context()
+        return _write(self._plan, f"{self._plan.job}-{context.partitionId()}", iterator)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of micro-batches."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one partition of one micro-batch."""
+        context = _task_context()
+        query = self._plan.sink.message_id_prefix or context.getLocalProperty(
+            "sql.streaming.queryId"
+        )
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return _write(self._plan, f"{query}-{batch}-{context.partitionId()}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what a task has published is stored already."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: the attempt that succeeds will find its ids taken."""
+
+
+def _task_context() -> Any:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a writer runs inside a task"
+    return context
+
+
+def _names(names: Sequence[str] | dict[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    encode = Encoder(plan.sink, job)
+    with Window(plan.connection, plan.sink.window) as window:
+        for batch in batches:
+            for token, frame in encode.frames(batch, window.reply_prefix):
+                if len(frame) > window.payload_bytes_max:
+                    _check_size(frame, window.payload_bytes_max)
+                window.add(token, frame)
+        window.flush()
+        return Written(window.acked, window.duplicates)
+
+
+def _check_size(frame: bytes, payload_bytes_max: int) -> None:
+    """The line and the ends of lines do not count."""
+    line = frame[: frame.index(b"\r\n")].split()
+    if int(line[-1]) > payload_bytes_max:
+        raise ClientError(
+            f"a row for `{line[1].decode()}` has {int(line[-1])} bytes with its headers, "
+            f"the server's `max_payload` is {payload_bytes_max}"
+        )
+
+
+class Encoder:
+    """Turns record batches into the frames of publishes, counting rows over all of them."""
+
+    def __init__(self, sink: SinkOptions, job: str) -> None:
+        self._sink = sink
+        self._job = job
+        self._rows = 0
+        self._subjects: set[bytes] = set()
+
+    def frames(self, batch: pa.RecordBatch, reply_prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a token and a frame for each row."""
+        names = batch.schema.names
+        subjects = self._subject_rows(batch, names)
+        payloads = _bytes_of(batch.column("data"))
+        blocks = self._blocks(batch, names)
+        for subject, payload, block in zip(subjects, payloads, blocks, strict=True):
+            token = b"%d" % self._rows
+            self._rows += 1
+            if payload is None:
+                payload = b""
+            if block:
+                head = len(block)
+                yield (
+                    token,
+                    b"HPUB %b %b%b %d %d\r\n%b%b\r\n"
+                    % (subject, reply_prefix, token, head, head + len(payload), block, payload),
+                )
+            else:
+                size = len(payload)
+                yield (
+                    token,
+                    b"PUB %b %b%b %d\r\n%b\r\n" % (subject, reply_prefix, token, size, payload),
+                )
+
+    def _subject_rows(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[bytes]:
+        if "subject" not in names:
+            return [self._sink.subject.encode()] * batch.num_rows
+        rows = _bytes_of(batch.column("subject"))
+        for subject in set(rows) - self._subjects:
+            if subject is None or not is_valid_literal(subject):
+                raise ClientError(f"column `subject`: {subject!r} cannot be published to")
+            self._subjects.add(subject)
+        return rows
+
+    def _blocks(self, batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[bytes]:
+        """Yield the header block of each row."""
+        ids = self._ids(batch, names)
+        if "headers" in names or "message_id" in names:
+            headers = batch.column("headers").to_pylist() if "headers" in names else ids
+            for row, message_id in zip(headers, ids, strict=True):
+                yield self._block(row if "headers" in names else None, message_id)
+            return
+        front, back = self._fixed()
+        for message_id in ids:
+            yield b"%b%b%b" % (front, message_id.encode(), back) if message_id else self._bare()
+
+    def _fixed(self) -> tuple[bytes, bytes]:
+        """Return what stands around the id where all headers but the id are the same."""
+        block = self._block(None, "\0")
+        front, _, back = block.partition(b"\0")
+        return front, back
+
+    def _bare(self) -> bytes:
+        return self._block(None, None)
+
+    def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str | None]:
+        count = batch.num_rows
+        if self._sink.message_id == "none":
+            return [None] * count
+        if "message_id" in names:
+            return batch.column("message_id").to_pylist()  # type: ignore[no-any-return]
+        first = self._rows
+        return [f"{self._job}-{row}" for row in range(first, first + count)]
+
+    def _block(self, headers: Any, message_id: str | None) -> bytes:
+        pairs = list(_pairs(headers)) if headers else []
+        # A row that was read from a stream brings the id it had there, and keeps it.
+        if message_id is not None and not any(key == MESSAGE_ID for key, _ in pairs):
+            pairs.append((MESSAGE_ID, message_id))
+        if self._sink.stream:
+            pairs.append(("Nats-Expected-Stream", self._sink.stream))
+        return encode_headers(pairs) if pairs else b""
+
+
+def _bytes_of(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.binary())
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _pairs(headers: Any) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a row: structs of key and value, or a map, maybe of lists."""
+    for entry in headers:
+        key, value = (entry["key"], entry["value"]) if isinstance(entry, dict) else entry
+        for each in value if isinstance(value, list) else [value]:
+            yield key, each

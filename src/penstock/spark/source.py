@@ -1,0 +1,297 @@
+"""
+The `penstock` data source of Spark: reads streams, and writes to them.
+
+Offsets are stream sequences: a batch is a range of them, split evenly over the
+tasks, and reading a range again gives the same rows. Nothing of Spark's progress is
+kept on the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import ClientError
+from penstock.spark.connection import Connection
+from penstock.spark.fetch import read_range
+from penstock.spark.loss import check_head, check_same_stream
+from penstock.spark.options import (
+    ConnectionOptions,
+    SourceOptions,
+    parse_sink,
+    parse_source,
+)
+from penstock.spark.position import Range, partition
+from penstock.spark.pushdown import Narrowed, narrow
+from penstock.spark.schema import check, ddl
+from penstock.spark.stream import StreamState, first_at, last_at, read_state
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, Filter
+
+DRIVER_NAME = "penstock-spark-driver"
+
+
+class PenstockDataSource(DataSource):
+    """
+    Read and write JetStream streams, of Penstock or of any NATS server.
+
+    Registered as `penstock` by `penstock.spark.register(spark)`.
+
+        orders = spark.read.format("penstock").option("stream", "ORDERS").load()
+
+        query = (
+            spark.readStream.format("penstock")
+            .option("servers", "nats://127.0.0.1:4222")
+            .option("stream", "ORDERS")
+            .option("subjects", "orders.eu.>, orders.us.>")
+            .option("maxMessagesPerTrigger", 200_000)
+            .load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", "/lake/_checkpoints/orders")
+            .start("/lake/orders")
+        )
+
+        orders.select("subject", "data").write.format("penstock").mode("append").save()
+
+    Columns: `subject STRING, data BINARY, headers ARRAY<STRUCT<key, value>>, stream STRING,
+    sequence BIGINT, time TIMESTAMP`. `.schema("subject STRING, sequence BIGINT")` or the option
+    `columns` leaves out what is not needed, down to the wire.
+
+    The options are those of `penstock.spark.options`: `ConnectionOptions` and `SourceOptions`
+    for reading, `ConnectionOptions` and `SinkOptions` for writing; a wrong one is an error that
+    names the valid ones.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "penstock"
+
+    def schema(self) -> str:
+        """Return the columns that the options ask for."""
+        return ddl(parse_source(self.options)[1].columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a range, once."""
+        connection, source = self._source(schema)
+        # Spark refuses a reader that has `pushFilters` unless its own setting allows it.
+        if source.filter_pushdown:
+            return FilteringReader(connection, source)
+        return Reader(connection, source)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read on and on, a range at a time."""
+        return StreamReader(*self._source(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Write rows, once."""
+        from penstock.spark.sink import Writer, plan
+
+        return Writer(plan(*parse_sink(self.options), schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Write the rows of every micro-batch."""
+        from penstock.spark.sink import StreamWriter, plan
+
+        return StreamWriter(plan(*parse_sink(self.options), schema, overwrite=False))
+
+    def _source(self, schema: StructType) -> tuple[ConnectionOptions, SourceOptions]:
+        connection, source = parse_source(self.options)
+        columns = check([(field.name, field.dataType.simpleString()) for field in schema])
+        return connection, replace(source, columns=columns)
+
+
+class Partition(InputPartition):
+    """A range of one stream, known by when it was created."""
+
+    def __init__(self, created: str, sequences: Range) -> None:
+        self.created = created
+        self.sequences = sequences
+
+
+class Reader(DataSourceReader):
+    """Reads from the starting to the ending position."""
+
+    def __init__(self, connection: ConnectionOptions, source: SourceOptions) -> None:
+        self._connection = connection
+        self._source = source
+        self._narrowed = Narrowed()
+
+    def partitions(self) -> list[InputPartition]:
+        """Resolve the positions, now, and split the range between them."""
+        source = self._source
+        with Connection(self._connection, DRIVER_NAME) as connection:
+            state = read_state(connection, source.stream)
+            first = first_at(connection, state, source.starting_position)
+            last = last_at(connection, state, source.ending_position)
+            # What a filter leaves out need not be there.
+            first = max(first, self._narrowed.first(connection, state))
+            last = min(last, self._narrowed.sequence_max)
+            if first <= last:
+                first = check_head(state, source, first)
+        return _partitions(source, state.created, Range(first, last))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the range of one task."""
+        assert isinstance(partition, Partition)
+        return read_range(self._connection, self._source, partition.created, partition.sequences)
+
+
+class FilteringReader(Reader):
+    """Narrows the range by the conditions of the query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take what says something of sequence, time or subject. Spark checks it all again."""
+        self._narrowed, self._source = narrow(self._source, filters)
+        yield from filters
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Up to where a stream was read, as it stands in the checkpoint."""
+
+    stream: str
+    created: str
+    sequence: int
+
+    def written(self) -> dict[str, Any]:
+        """Return it as JSON. Spark compares the text, so the order of keys is part of it."""
+        return {"stream": self.stream, "created": self.created, "sequence": self.sequence}
+
+
+def _offset(written: Mapping[str, Any], source: SourceOptions) -> Offset:
+    """Read an offset from the checkpoint."""
+    offset = Offset(str(written["stream"]), str(written["created"]), int(written["sequence"]))
+    if offset.stream != source.stream:
+        raise ClientError(
+            f"the checkpoint is of stream `{offset.stream}`, the query reads `{source.stream}`; "
+            "hint: a query that reads another stream needs a checkpoint of its own"
+        )
+    return offset
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Answers the driver where the stream is, and reads ranges of it in the tasks."""
+
+    def __init__(self, connection: ConnectionOptions, source: SourceOptions) -> None:
+        self._connection = connection
+        self._source = source
+        self._opened: Connection | None = None
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset of a query without a checkpoint."""
+        state = self._state()
+        first = first_at(self._opened_connection(), state, self._source.starting_position)
+        return Offset(state.name, state.created, first - 1).written()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return what one micro-batch may hold, as far as Spark has a word for it."""
+        if self._source.max_messages_per_trigger is not None:
+            return ReadMaxRows(self._source.max_messages_per_trigger)
+        if self._source.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._source.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return up to where the next micro-batch reads."""
+        offset = _offset(start, self._source)
+        state = self._state()
+        check_same_stream(state, offset.created)
+        last = state.last_sequence if self._target is None else self._target
+        begin = max(offset.sequence, min(state.earliest - 1, last))
+        if not isinstance(limit, ReadAllAvailable):
+            last = min(last, begin + self._messages_max(state, limit))
+        # A stream set back to an older state has a last sequence before ours.
+        return replace(offset, sequence=max(offset.sequence, last)).written()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the end of the stream: the progress shows how far behind the query is."""
+        state = self._state()
+        return Offset(state.name, state.created, state.last_sequence).written()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what is there now, and then no more."""
+        self._target = self._state().last_sequence
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Split the range of a micro-batch."""
+        begin, finish = _offset(start, self._source), _offset(end, self._source)
+        state = self._state()
+        check_same_stream(state, finish.created)
+        first = begin.sequence + 1
+        if first <= finish.sequence:
+            first = check_head(state, self._source, first)
+        return _partitions(self._source, finish.created, Range(first, finish.sequence))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the range of one task."""
+        assert isinstance(partition, Partition)
+        return read_range(self._connection, self._source, partition.created, partition.sequences)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint is the only place that knows how far a query is."""
+
+    def stop(self) -> None:
+        """Hang up."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def _messages_max(self, state: StreamState, limit: ReadLimit) -> int:
+        """Return the strictest bound: Spark passes one of them, the options may have both."""
+        bounds = []
+        if isinstance(limit, ReadMaxRows):
+            bounds.append(limit.max_rows)
+        if self._source.max_messages_per_trigger is not None:
+            bounds.append(self._source.max_messages_per_trigger)
+        if self._source.max_bytes_per_trigger is not None and state.messages:
+            average = max(1, state.bytes // state.messages)
+            bounds.append(max(1, self._source.max_bytes_per_trigger // average))
+        return min(bounds, default=state.last_sequence)
+
+    def _state(self) -> StreamState:
+        from penstock.spark.fetch import TRANSIENT
+
+        try:
+            return read_state(self._opened_connection(), self._source.stream)
+        except TRANSIENT:
+            # The server may have been restarted since the last batch: once more, on a new one.
+            self.stop()
+            return read_state(self._opened_connection(), self._source.stream)
+
+    def _opened_connection(self) -> Connection:
+        if self._opened is None:
+            self._opened = Connection(self._connection, DRIVER_NAME).__enter__()
+        return self._opened
+
+
+def _partitions(source: SourceOptions, created: str, whole: Range) -> list[InputPartition]:
+    ranges = partition(
+        whole,
+        min_partitions=source.min_partitions,
+        messages_max=source.max_messages_per_partition,
+    )
+    return [Partition(created, sequences) for sequences in ranges]

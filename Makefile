@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types bench-core fuzz docs clean
+.PHONY: all setup demo test lint types bench-core bench-client fuzz clean
 
 all: lint types test
 
@@ -33,6 +33,9 @@ types: setup
 
 bench-core: setup
 	$(BIN)/python -m benchmarks.core
+
+bench-client: setup
+	$(BIN)/python -m benchmarks.client
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
 from penstock.core import trace
-from penstock.core.account import Account, message_count, single_messages
+from penstock.core.account import Account, single_messages
 from penstock.core.auth import Check, Identity
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
@@ -251,14 +251,10 @@ class Session:
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
-        is_plain = self.publishes_plainly
-        for publish in publishes:
-            count = message_count(publish)
-            self.in_messages += count
-            self.in_bytes += len(publish[5]) - 2 * count
-            if publish[2].startswith(RESERVED_REPLIES):
-                is_plain = False
-        if is_plain:
+        count = sum([len(publish[5]) // (publish[4] + 2) for publish in publishes])
+        self.in_messages += count
+        self.in_bytes += sum([len(publish[5]) for publish in publishes]) - 2 * count
+        if self.publishes_plainly and not _has_reserved_reply(publishes):
             self.account.publish(publishes, self)
         elif self.identity is None:
             self._refuse()
@@ -462,6 +458,12 @@ HANDLERS = {
 def quoted(name: bytes) -> str:
     """Return a subject or queue as nats-server quotes it."""
     return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'
+
+
+def _has_reserved_reply(publishes: list[Op]) -> bool:
+    """Tell whether somebody uses a reply that only the server makes; looks at all at once."""
+    replies = b" " + b" ".join([publish[2] for publish in publishes])
+    return any([b" " + prefix in replies for prefix in RESERVED_REPLIES])
 
 
 def _connect_options(text: bytes) -> dict[str, Any] | None:

@@ -97,7 +97,12 @@ def _ask(client: RawClient, exchange: Exchange) -> str:
         fields = client.line().split()
         if fields[0] in (b"MSG", b"HMSG"):
             break
-    answer = client.read(int(fields[-1]) + 2)[:-2].decode()
+    return normalized(client.read(int(fields[-1]) + 2)[:-2])
+
+
+def normalized(data: bytes) -> str:
+    """Return an answer as it is written down."""
+    answer = data.decode()
     for pattern, name in VARYING:
         answer = re.sub(pattern, name, answer)
     for escaped, character in GO_ESCAPES:

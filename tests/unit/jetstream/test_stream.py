@@ -310,3 +310,24 @@ def test_an_api_answer_that_promises_what_failed_is_an_error(world: World) -> No
     world.disk.is_broken = True
 
     assert 10077 == error(world.call("STREAM.MSG.DELETE.S", seq=1))[0]
+
+
+def test_an_ack_waits_for_the_commit_that_syncs_the_segment_its_message_is_in(
+    world: World,
+) -> None:
+    world.create("S", storage="file")
+    world.publish("S", "old", reply="_INBOX.1")
+    world.publish("$JS.API.STREAM.PURGE.S", '{"seq":100}', reply="_INBOX.2")
+    world.publish("S", "new", reply="_INBOX.3")
+    world.publish("S", "newer", reply="_INBOX.4")
+
+    commit = world.engine.begin_commit()
+    assert commit is not None
+    commit.run()
+    commit.finish()
+
+    durable = world.engine.streams["S"].store.durable_sequence
+    assert all(answer.get("seq", 0) <= durable for answer in world.received())
+    world.settle()
+    assert 101 == world.engine.streams["S"].store.durable_sequence
+    assert {100, 101} == {answer["seq"] for answer in world.received()}

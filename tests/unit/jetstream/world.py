@@ -150,17 +150,20 @@ class World:
 
     def received(self) -> list[Any]:
         """Return what the client was sent since the last time, documents decoded."""
+        return [_decoded(header_bytes, data) for header_bytes, data in self.deliveries()]
+
+    def deliveries(self) -> list[tuple[int, bytes]]:
+        """Return the same as it came: how much of it is headers, and headers and payload."""
         entries = [
             entry if isinstance(entry, bytes) else entry[0].join(entry[1])
             for entry in self.session.outbox
         ]
         self.session.outbox.clear()
         operations, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
-        return [_decoded(operation) for operation in operations if operation[0] == wire.MSG]
+        return [each[4:6] for each in operations if each[0] == wire.MSG]
 
 
-def _decoded(operation: wire.Op) -> Any:
-    header_bytes, data = operation[4], operation[5]
+def _decoded(header_bytes: int, data: bytes) -> Any:
     if header_bytes:
         return data[:header_bytes], data[header_bytes:]
     return json.loads(data) if data.startswith(b"{") else data

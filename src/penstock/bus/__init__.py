@@ -1,0 +1,50 @@
+"""The event bus: publish and handle events in order by aggregate, on NATS or in process."""
+
+from penstock.bus.backlog import Backlog
+from penstock.bus.bus import EventBus, Health
+from penstock.bus.cloudevents import from_cloudevent, to_cloudevent
+from penstock.bus.config import (
+    BacklogConfig,
+    BusConfig,
+    ConsumerConfig,
+    EmbeddedConfig,
+    JetStreamConfig,
+    NatsConfig,
+    PublisherConfig,
+    StreamConfig,
+    SubscriberConfig,
+    TopicOptions,
+)
+from penstock.bus.engine import Delivery, Engine, Features, Receipt
+from penstock.bus.envelope import Envelope
+from penstock.bus.results import PublishResult, ResultStream
+from penstock.bus.settings import load_config
+from penstock.bus.topics import Drift, TopicReport
+
+__all__ = [
+    "Backlog",
+    "BacklogConfig",
+    "BusConfig",
+    "ConsumerConfig",
+    "Delivery",
+    "Drift",
+    "EmbeddedConfig",
+    "Engine",
+    "Envelope",
+    "EventBus",
+    "Features",
+    "Health",
+    "JetStreamConfig",
+    "NatsConfig",
+    "PublishResult",
+    "PublisherConfig",
+    "Receipt",
+    "ResultStream",
+    "StreamConfig",
+    "SubscriberConfig",
+    "TopicOptions",
+    "TopicReport",
+    "from_cloudevent",
+    "load_config",
+    "to_cloudevent",
+]

@@ -1,0 +1,392 @@
+"""The event bus: everything an application needs, in one object."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.bus.backlog import Backlog, BacklogCallback, BacklogMonitor
+from penstock.bus.codec import Codec, Upcaster
+from penstock.bus.compression import compressor
+from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.deadletters import DeadLetters
+from penstock.bus.engine import Delivery, Engine, Features, Receipt, ReplayFrom
+from penstock.bus.envelope import Envelope
+from penstock.bus.handlers import Handler, Key, Subscription
+from penstock.bus.lanes import Lanes
+from penstock.bus.metrics import Metrics
+from penstock.bus.names import check_topic
+from penstock.bus.opening import engine_of, read_source
+from penstock.bus.publisher import PublishCallback, Publisher
+from penstock.bus.results import ResultStream
+from penstock.bus.subscriber import Subscriber
+from penstock.bus.topics import TopicReport, Topics
+from penstock.errors import BusClosed, PenstockError
+
+logger = logging.getLogger("penstock.bus")
+
+
+class Health(NamedTuple):
+    """How the bus is right now."""
+
+    connected: bool
+    disconnected_s: float
+    """For how long it has not been connected."""
+    last_error: str
+    unacked: int
+    in_flight: int
+    parked_keys: Mapping[str, str]
+    """Keys that wait for another attempt, or are blocked, with the last error of each."""
+
+
+class EventBus:
+    """
+    Publish and handle events: in order by aggregate, also when handlers fail.
+
+    Made by `EventBus.open(…)` and used with `async with`. Handlers registered
+    before that, by `on`, are subscribed when the bus opens.
+    """
+
+    def __init__(self, config: BusConfig, *, engine: Engine | None = None) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.codec = Codec(
+            compressor(config.publisher.compression, bytes_min=config.publisher.compress_bytes_min)
+        )
+        self._given_engine = engine
+        self._early: list[tuple[str, Handler, dict[str, Any]]] = []
+        self._is_open = False
+        self._closing: asyncio.Task[None] | None = None
+        self._lost_s = 0.0
+        self._last_error = ""
+        self._on_reconnected: list[Callable[[], None]] = []
+
+    @classmethod
+    def open(
+        cls,
+        source: str | Path | Mapping[str, Any] | BusConfig | None = None,
+        *,
+        preset: str = "",
+        engine: Engine | None = None,
+        **settings: Any,
+    ) -> EventBus:
+        """
+        Return a bus on `embedded:`, `embedded:<directory>`, `nats://…`, or a configuration.
+
+        A configuration is a path of a YAML file, a mapping, or a `BusConfig`.
+        `settings` are fields of `BusConfig` and win over all of these.
+        """
+        config = read_source(source, preset=preset)
+        return cls(dataclasses.replace(config, **settings), engine=engine)
+
+    async def __aenter__(self) -> EventBus:
+        config = self.config
+        self.engine = self._given_engine or engine_of(config)
+        self.engine.on_connection = self._connection_changed
+        await self.engine.connect()
+        self._topics = Topics(
+            self.engine,
+            strategy=config.strategy,
+            persistent=self.features.persistent and config.nats.jetstream.enabled,
+            declared=config.topics,
+        )
+        self._publisher = Publisher(
+            self.engine, self._topics, self.codec, config=config.publisher, metrics=self.metrics
+        )
+        self._dead_letters = DeadLetters(
+            self._publisher, prefix=config.subscriber.dead_letter_prefix, service=config.service
+        )
+        self._lanes = Lanes(
+            self.engine,
+            config=config.subscriber,
+            ack_wait_s=config.nats.jetstream.consumer.ack_wait_s,
+            bury=self._dead_letters.bury,
+            metrics=self.metrics,
+        )
+        self._subscriber = Subscriber(
+            self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
+        )
+        self._backlog = BacklogMonitor(self.engine, config.backlog)
+        self._is_open = True
+        try:
+            await self._prepare()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def features(self) -> Features:
+        """What the engine can do."""
+        return self.engine.features
+
+    @property
+    def declared_topics(self) -> dict[str, TopicOptions]:
+        """Every topic that was declared, and how."""
+        return self._topics.declared
+
+    def health(self) -> Health:
+        """Return how the bus is right now. Asks the broker nothing."""
+        connected = self._is_open and self.engine.connected
+        return Health(
+            connected=connected,
+            disconnected_s=0.0 if connected else monotonic() - self._lost_s,
+            last_error=self._last_error,
+            unacked=self._publisher.unacked,
+            in_flight=self._lanes.in_flight,
+            parked_keys=self._lanes.parked_keys,
+        )
+
+    def snapshot(self) -> Metrics:
+        """Return all counters as they are now."""
+        return dataclasses.replace(
+            self.metrics,
+            in_flight=self._lanes.in_flight,
+            parked_keys=len(self._lanes.parked_keys),
+            unacked=self._publisher.unacked,
+        )
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        headers: Iterable[tuple[str, str]] | None = None,
+        message_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Receipt | None:
+        """Publish bytes as they are and wait for the ack; on an ephemeral topic there is none."""
+        self._check_open()
+        return await self._publisher.publish(
+            topic, payload, headers=headers, message_id=message_id, timeout_s=timeout_s
+        )
+
+    async def publish_envelope(
+        self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
+    ) -> None:
+        """Hand an event over; waits only while the window is full, at most `timeout_s`."""
+        self._check_open()
+        await self._publisher.publish_envelope(topic, envelope, timeout_s=timeout_s)
+
+    async def publish_envelope_sync(
+        self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
+    ) -> Receipt:
+        """Publish an event and return once it is stored."""
+        self._check_open()
+        return await self._publisher.publish_envelope_sync(topic, envelope, timeout_s=timeout_s)
+
+    async def publish_envelope_batch(
+        self, topic: str, envelopes: Iterable[Envelope[Any]], *, timeout_s: float | None = None
+    ) -> list[Receipt]:
+        """Publish all, wait for every ack; raise `BatchFailed` that lists each failure."""
+        self._check_open()
+        return await self._publisher.publish_envelope_batch(topic, envelopes, timeout_s=timeout_s)
+
+    def on_published(self, callback: PublishCallback) -> PublishCallback:
+        """Have `callback` told how every asynchronous publish ended."""
+        self._check_open()
+        return self._publisher.on_published(callback)
+
+    def results(self, tenant_id: int | str | None = None) -> ResultStream:
+        """Iterate over how asynchronous publishes ended, of one tenant or of all."""
+        self._check_open()
+        return self._publisher.results(tenant_id)
+
+    async def flush(self) -> None:
+        """Return once every event handed over so far is stored or has failed."""
+        self._check_open()
+        await self._publisher.drain()
+
+    def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
+        """Register a handler, before the bus opens. Its annotation says what it is given."""
+        if self._is_open:
+            raise BusClosed("`on` is for before the bus opens; hint: `await bus.subscribe(…)`")
+
+        def register(handler: Handler) -> Handler:
+            self._early.append((pattern, handler, settings))
+            return handler
+
+        return register
+
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Handler,
+        *,
+        key: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """Call `handler` with the bytes of every message; `key` says which keep their order."""
+        return await self._subscribe(pattern, handler, argument=bytes, key=key, timeout_s=timeout_s)
+
+    async def subscribe_envelope(
+        self, pattern: str, handler: Handler, *, timeout_s: float | None = None
+    ) -> Subscription:
+        """Call `handler` with every event, or with what its annotation says."""
+        return await self._subscribe(pattern, handler, timeout_s=timeout_s)
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Call a handler no more. Messages of its topics are held for another."""
+        await self._subscriber.unsubscribe(subscription)
+
+    async def forget(self, pattern: str) -> None:
+        """Have this service read these topics no more, also after a restart."""
+        self._check_open()
+        await self.engine.forget(pattern)
+
+    def messages(
+        self, pattern: str, kind: Any = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+        """`async with bus.messages(…) as events: async for event in events`."""
+        self._check_open()
+        return self._subscriber.messages(pattern, argument=kind)
+
+    def upcaster(self, event_type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
+        """Register how a payload of `from_version` becomes one of the next."""
+        return self.codec.upcaster(event_type, from_version=from_version)
+
+    def reopen(self, key: str) -> bool:
+        """Try a parked or blocked key again, now; False if it is neither."""
+        return self._lanes.reopen(key)
+
+    async def configure_topic(
+        self, topic: str, options: TopicOptions | None = None, **settings: Any
+    ) -> TopicReport:
+        """Declare a topic, and do about it what the strategy says. Twice is once."""
+        self._check_open()
+        return await self._topics.configure(topic, options or TopicOptions(**settings))
+
+    async def check_topic(self, topic: str, options: TopicOptions | None = None) -> TopicReport:
+        """Compare a topic with the broker's, and change nothing."""
+        self._check_open()
+        return await self._topics.check(topic, options)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what is remembered of a topic; the broker keeps it."""
+        self._topics.forget(topic)
+
+    async def replay(
+        self,
+        topic: str,
+        *,
+        sequence: int | None = None,
+        time: datetime | None = None,
+        key: str | None = None,
+        payload_type: Any = Any,
+    ) -> AsyncIterator[tuple[Delivery, Envelope[Any]]]:
+        """Read stored events again up to now: from a sequence, a time, of one key."""
+        self._check_open()
+        start = ReplayFrom(sequence=sequence, time=time)
+        async for deliveries in self.engine.replay(check_topic(topic), start):
+            for delivery in deliveries:
+                envelope = self.codec.decode(delivery.payload, payload_type)
+                if key is None or key == envelope.aggregate_id:
+                    yield delivery, envelope
+
+    async def request(self, topic: str, payload: Any, *, timeout_s: float = 5.0) -> Any:
+        """Ask whoever answers `topic`; return the reply, read from JSON."""
+        self._check_open()
+        body = msgspec.json.encode(payload)
+        reply = await self.engine.request(check_topic(topic), body, timeout_s=timeout_s)
+        return msgspec.json.decode(reply)
+
+    def respond(self, topic: str, handler: Callable[[Any], Any]) -> Callable[[], None]:
+        """Answer requests with what `handler` returns for each; return how to stop."""
+        self._check_open()
+
+        async def answer(payload: bytes, _: Any) -> bytes:
+            return msgspec.json.encode(await handler(msgspec.json.decode(payload)))
+
+        return self.engine.respond(topic, answer)
+
+    async def backlog(self) -> Backlog:
+        """Return what is not yet handled: how much, and how old the oldest is."""
+        self._check_open()
+        return await self._backlog.look()
+
+    def on_backlog(self, callback: BacklogCallback) -> BacklogCallback:
+        """Have `callback` called when a backlog begins and when it is over."""
+        self._check_open()
+        return self._backlog.on_change(callback)
+
+    def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have `callback` called each time the connection is back."""
+        self._on_reconnected.append(callback)
+        return callback
+
+    async def close(self) -> None:
+        """Stop fetching, finish what runs, flush, close: within `shutdown_timeout_s`."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            async with asyncio.timeout(self.config.shutdown_timeout_s):
+                await self._subscriber.stop_fetching()
+                await self._lanes.drain()
+                await self._publisher.drain()
+        except TimeoutError:
+            logger.warning("! closing: handlers or acks took longer than `shutdown_timeout`")
+        self._is_open = False
+        self._publisher.close()
+        await self._lanes.close()
+        self._subscriber.close()
+        await self._backlog.close()
+        await self._flush_engine()
+        await self.engine.close()
+
+    async def _flush_engine(self) -> None:
+        """Have the last acks reach the broker, if it can be reached."""
+        if self.engine.connected:
+            try:
+                await self.engine.flush()
+            except PenstockError as error:
+                logger.warning("! closing: %s", error)
+
+    async def _prepare(self) -> None:
+        for topic in self.config.topics:
+            await self._topics.prepare(topic)
+        for pattern, handler, settings in self._early:
+            await self._subscribe(pattern, handler, **settings)
+
+    async def _subscribe(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
+        self._check_open()
+        await self._topics.prepare_shared()
+        return await self._subscriber.subscribe(pattern, handler, **settings)
+
+    def _connection_changed(self, connected: bool, error: Exception | None) -> None:
+        if not connected:
+            self._lost_s = monotonic()
+            self._last_error = str(error)
+            return
+        self.metrics.reconnects_total += 1
+        for callback in self._on_reconnected:
+            try:
+                callback()
+            except Exception:
+                logger.exception("! a reconnect callback failed")
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise BusClosed("the bus is not open; hint: `async with EventBus.open(…) as bus`")

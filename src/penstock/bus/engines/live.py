@@ -1,0 +1,70 @@
+"""Topics nobody keeps, and requests, over core NATS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.bus.engine import Delivery, LiveReceiver, Responder
+from penstock.client import Client, Message
+from penstock.client.interest import Interest
+from penstock.wire import Op
+
+
+class Live:
+    """Core NATS as one service uses it: of its processes one gets a message."""
+
+    def __init__(self, client: Client, *, queue: str) -> None:
+        self._client = client
+        self._queue = queue
+        self._interests: list[Interest] = []
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def listen(self, subject: str, receive: LiveReceiver) -> Callable[[], None]:
+        """Hand messages to `receive`, a read's worth at a time."""
+
+        def deliver(operations: list[Op]) -> None:
+            receive([_delivery(operation) for operation in operations])
+
+        return self._listen(subject, deliver)
+
+    def respond(self, subject: str, responder: Responder) -> Callable[[], None]:
+        """Answer each request with what `responder` returns, or with its error."""
+        loop = asyncio.get_running_loop()
+
+        def answer(operations: list[Op]) -> None:
+            for operation in operations:
+                if operation[3]:
+                    task = loop.create_task(_answer(Message(self._client, operation), responder))
+                    self._answers.add(task)
+                    task.add_done_callback(self._answers.discard)
+
+        return self._listen(subject, answer)
+
+    async def close(self) -> None:
+        """Take no more requests, and finish those that came."""
+        for interest in self._interests:
+            self._client.unlisten(interest)
+        while self._answers:
+            await asyncio.wait(self._answers)
+
+    def _listen(self, subject: str, receive: Callable[[list[Op]], None]) -> Callable[[], None]:
+        interest = self._client.listen(subject, receive, queue=self._queue)
+        self._interests.append(interest)
+        return lambda: self._client.unlisten(interest)
+
+
+async def _answer(message: Message, responder: Responder) -> None:
+    try:
+        reply = await responder(message.payload, message.header_pairs)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".replace("\r", " ").replace("\n", " ")
+        await message.respond(headers=[("Bus-Error", text)])
+    else:
+        await message.respond(reply)
+
+
+def _delivery(operation: Op) -> Delivery:
+    topic = operation[1].decode().partition(".")[2]
+    header_bytes, payload = operation[4], operation[5]
+    return Delivery(topic, payload[header_bytes:], payload[:header_bytes], 0)

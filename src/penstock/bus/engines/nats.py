@@ -1,0 +1,274 @@
+"""
+The bus on NATS: one connection, one JetStream context, one durable consumer.
+
+See `layout` for the subjects and streams, `window` for publishing and `source` for
+reading; this file puts them together behind the seam.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from penstock import subjects
+from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.engine import (
+    Delivery,
+    Features,
+    Headers,
+    Lag,
+    LiveReceiver,
+    OnSettled,
+    ReplayFrom,
+    Responder,
+    TopicState,
+)
+from penstock.bus.engines.layout import Layout
+from penstock.bus.engines.live import Live
+from penstock.bus.engines.replay import replay_stream
+from penstock.bus.engines.source import Source
+from penstock.bus.engines.streams import StreamAdmin
+from penstock.bus.engines.window import Window
+from penstock.client import Client, JetStream, connect
+from penstock.errors import BusClosed, BusError
+
+__all__ = ["Headers", "NatsEngine"]
+
+
+class Host(Protocol):
+    """Somebody who starts the servers that an engine connects to."""
+
+    async def start(self) -> tuple[str, ...]:
+        """Start them; return where they are."""
+
+    async def stop(self) -> None:
+        """Stop them."""
+
+
+class NatsEngine:
+    """A NATS server or cluster."""
+
+    features = Features(
+        persistent=True,
+        ephemeral=True,
+        deduplicates=True,
+        shares_order=False,
+        replays_by_time=True,
+    )
+
+    def __init__(self, config: BusConfig, *, host: Host | None = None) -> None:
+        self.config = config
+        self.urls = config.nats.urls
+        self._host = host
+        self.on_settled: OnSettled = _ignore
+        self.on_connection: Callable[[bool, Exception | None], None] = _ignore_connection
+        self._layout = Layout(config.namespace)
+        self._client: Client | None = None
+        self._sources: dict[str, Source] = {}
+        self._patterns: list[str] = []
+        self._arrived = asyncio.Event()
+
+    @property
+    def client(self) -> Client:
+        """The one connection."""
+        if self._client is None:
+            raise BusClosed("the bus is not open")
+        return self._client
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._client.connected
+
+    async def connect(self) -> None:
+        try:
+            if self._host is not None:
+                self.urls = await self._host.start()
+            await self._connect()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _connect(self) -> None:
+        nats = self.config.nats
+        attempts_max = nats.reconnect_attempts_max
+        self._client = await connect(
+            self.urls,
+            name=self.config.service,
+            user=nats.user,
+            password=nats.password,
+            token=nats.token,
+            nkey_seed=nats.nkey_seed,
+            credentials=nats.credentials,
+            connect_timeout_s=nats.connect_timeout_s,
+            reconnect_attempts_max=-1 if attempts_max is None else attempts_max,
+            reconnect_wait_s=nats.reconnect_wait_s,
+            reconnect_wait_s_max=nats.reconnect_wait_s_max,
+            flush_bytes=nats.flush_bytes,
+            pending_bytes_max=nats.reconnect_buffer_bytes,
+            on_disconnected=lambda error: self.on_connection(False, error),
+            on_reconnected=lambda: self.on_connection(True, None),
+        )
+        jetstream = nats.jetstream
+        self._jetstream: JetStream = self._client.jetstream(
+            domain=jetstream.domain, request_timeout_s=jetstream.request_timeout_s
+        )
+        self._window = Window(
+            self._client,
+            ack_timeout_s=self.config.publisher.ack_timeout_s,
+            on_settled=lambda settled: self.on_settled(settled),
+        )
+        self._live = Live(self._client, queue=self.config.service)
+        self._admin = StreamAdmin(self._jetstream, self._layout, jetstream.stream)
+        if jetstream.enabled:
+            await self._admin.discover()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        self._sources.clear()
+        if self._host is not None:
+            await self._host.stop()
+
+    def target(self, topic: str, *, live: bool = False) -> bytes:
+        if live:
+            return self._layout.live_subject(topic).encode()
+        if self._admin.has_own_stream(topic):
+            return self._layout.own_subject(topic).encode()
+        return self._layout.subject(topic).encode()
+
+    def send(self, target: bytes, payload: bytes, block: bytes, record: Any) -> bool:
+        return self._window.send(target, payload, block, record)
+
+    def send_live(self, target: bytes, payload: bytes, block: bytes) -> bool:
+        return self.client.send_nowait(target, payload, b"", block)
+
+    async def make_room(self) -> None:
+        await self.client.make_room()
+
+    async def listen(self, patterns: Sequence[str]) -> None:
+        self._patterns.extend(patterns)
+        if self.config.nats.jetstream.enabled:
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Give every stream that stores a topic of ours its durable consumer."""
+        shared = [self._layout.subject(pattern) for pattern in self._patterns]
+        await self._consume(self._layout.stream, shared)
+        for topic in self._admin.own_topics:
+            if any(subjects.matches(p.encode(), topic.encode()) for p in self._patterns):
+                await self._consume(
+                    self._layout.own_stream(topic), [self._layout.own_subject(topic)]
+                )
+
+    async def forget(self, pattern: str) -> None:
+        if pattern in self._patterns:
+            self._patterns.remove(pattern)
+        await self._admin.unfilter(self.config.service, self._layout.subject(pattern))
+
+    async def fetch(self, messages_max: int) -> list[Delivery]:
+        self._arrived.clear()
+        sources = list(self._sources.values())
+        for source in sources:
+            if source.is_stale and self.client.connected:
+                found = await source.recover()
+                if found:
+                    return found
+            source.ask(max(1, messages_max // len(sources)))
+        deliveries = [delivery for source in sources for delivery in source.take()]
+        if not deliveries:
+            await self._wait()
+            deliveries = [delivery for source in sources for delivery in source.take()]
+        return deliveries
+
+    def settle(self, deliveries: Iterable[Delivery]) -> None:
+        for source, batch in _by_source(deliveries):
+            source.settle(batch)
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        for source, batch in _by_source(deliveries):
+            source.give_back(batch)
+
+    def extend(self, deliveries: Iterable[Delivery]) -> None:
+        for source, batch in _by_source(deliveries):
+            source.extend(batch)
+
+    async def lag(self) -> Lag:
+        messages, oldest_ns = 0, 0
+        for source in self._sources.values():
+            one = await self._admin.lag(source)
+            messages += one.messages
+            oldest_ns = min(filter(None, (oldest_ns, one.oldest_ns)), default=0)
+        return Lag(messages, oldest_ns)
+
+    async def inspect(self, topic: str) -> TopicState | None:
+        return await self._admin.inspect(topic)
+
+    async def create(self, topic: str, options: TopicOptions) -> None:
+        await self._admin.create(topic, options)
+        if self._patterns:
+            await self.refresh()
+
+    async def update(self, topic: str, options: TopicOptions) -> None:
+        await self._admin.update(topic, options)
+
+    def replay(self, topic: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+        own = self._admin.has_own_stream(topic)
+        stream = self._layout.own_stream(topic) if own else self._layout.stream
+        subject = self._layout.own_subject(topic) if own else self._layout.subject(topic)
+        return replay_stream(self._jetstream, stream, subject, start)
+
+    def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
+        return self._live.listen(self._layout.live_subject(pattern), receive)
+
+    async def request(self, topic: str, payload: bytes, *, timeout_s: float) -> bytes:
+        subject = self._layout.live_subject(topic)
+        reply = await self.client.request(subject, payload, timeout_s=timeout_s)
+        error = reply.header("Bus-Error")
+        if error is not None:
+            raise BusError(f"`{topic}` answers: {error}")
+        return reply.payload
+
+    def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
+        return self._live.respond(self._layout.live_subject(pattern), responder)
+
+    async def flush(self) -> None:
+        await self.client.flush()
+
+    async def _consume(self, stream: str, filters: list[str]) -> None:
+        consumer = self.config.nats.jetstream.consumer
+        await self._admin.ensure_consumer(stream, self.config.service, consumer, filters)
+        if stream not in self._sources:
+            self._sources[stream] = Source(
+                self.client,
+                self._jetstream,
+                stream=stream,
+                durable=self.config.service,
+                config=consumer,
+                arrived=self._arrived,
+            )
+        self._arrived.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self.config.nats.jetstream.consumer.fetch_wait_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return
+
+
+def _by_source(deliveries: Iterable[Delivery]) -> Iterable[tuple[Source, list[Delivery]]]:
+    """Group messages by where they came from. Live ones came from nowhere."""
+    groups: dict[Source, list[Delivery]] = {}
+    for delivery in deliveries:
+        if delivery.source is not None:
+            groups.setdefault(delivery.source, []).append(delivery)
+    return groups.items()
+
+
+def _ignore(settled: list[Any]) -> None:
+    """Stand in while no publisher listens."""
+
+
+def _ignore_connection(connected: bool, error: Exception | None) -> None:
+    """Stand in while nobody wants to know."""

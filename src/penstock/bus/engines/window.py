@@ -1,0 +1,210 @@
+"""
+Publishes on their way: sent, and not yet acked.
+
+They are kept in order. When the connection breaks, or the stream is away for an
+election, nothing is sent until it is back; then the oldest goes first and alone,
+and once that is acked the others follow. So messages are stored in the order they
+were handed over, whatever happens in between. What carries an event id is sent
+again although it may have been stored; what carries none is reported as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from time import monotonic
+from typing import Any
+
+from penstock import headers as header_block
+from penstock.bus.engine import OnSettled, Settlement
+from penstock.client import Client
+from penstock.errors import ApiError, ConnectionLost, JetStreamError, NoResponders, RequestTimeout
+from penstock.wire import Op
+
+RETRY_WAIT_S = 0.1
+UNAVAILABLE = 503
+
+
+class Unacked:
+    """One message that waits for its ack."""
+
+    __slots__ = ("block", "deadline_s", "payload", "record", "subject", "unstored")
+
+    def __init__(
+        self, subject: bytes, payload: bytes, block: bytes, record: Any, deadline_s: float
+    ) -> None:
+        self.subject = subject
+        self.payload = payload
+        self.block = block
+        self.record = record
+        self.deadline_s = deadline_s
+        self.unstored = False
+        """Known not to be stored: not sent yet, or refused for now."""
+
+
+class Window:
+    """The messages that wait for their ack, oldest first."""
+
+    def __init__(self, client: Client, *, ack_timeout_s: float, on_settled: OnSettled) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._ack_timeout_s = ack_timeout_s
+        self._on_settled = on_settled
+        self._prefix = f"{client.new_inbox()}.".encode()
+        self._unacked: dict[int, Unacked] = {}
+        self._count = 0
+        self._probe_token = 0
+        """The message sent alone to see whether the stream is back."""
+        self._is_held = False
+        self._refusal = ""
+        """Why the stream takes nothing at the moment."""
+        self._expiry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        client.connection.subscribe(self._prefix + b"*", self._receive)
+        client.connection.watchers.append(self)
+
+    def send(self, subject: bytes, payload: bytes, block: bytes, record: Any) -> bool:
+        """Hand a message over. True: better make room on the client now."""
+        token = self._count = self._count + 1
+        entry = Unacked(subject, payload, block, record, monotonic() + self._ack_timeout_s)
+        crowded = False
+        if self._is_held:
+            entry.unstored = True
+        else:
+            reply = b"%b%d" % (self._prefix, token)
+            crowded = self._client.send_nowait(subject, payload, reply, block)
+        self._unacked[token] = entry
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._ack_timeout_s, self._expire)
+        return crowded
+
+    def disconnected(self, error: Exception) -> None:
+        """Hold everything; fail what may be stored and cannot be recognised."""
+        self._hold()
+        self._client.connection.outbox.withdraw(self._prefix)
+        lost = [
+            token
+            for token, entry in self._unacked.items()
+            if not entry.block and not entry.unstored
+        ]
+        self._fail(lost, ConnectionLost(f"may be stored or not: {error}"))
+
+    def reconnected(self) -> None:
+        """See whether the stream is there."""
+        self._probe()
+
+    def closed(self, error: Exception) -> None:
+        """Fail all that waits."""
+        for timer in (self._expiry, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._is_held = True
+        self._fail(list(self._unacked), error)
+
+    def _receive(self, operations: list[Op]) -> None:
+        unacked, start = self._unacked, len(self._prefix)
+        settled: list[Settlement] = []
+        for operation in operations:
+            token = int(operation[1][start:])
+            payload = operation[5]
+            # A quote inside a JSON string is escaped, so this is never part of a name.
+            if operation[4] or b'"error":' in payload:
+                self._refused(token, operation, settled)
+                continue
+            entry = unacked.pop(token, None)
+            if entry is not None:
+                settled.append(Settlement(entry.record, payload, None))
+            if token == self._probe_token:
+                self._resume()
+        if settled:
+            self._on_settled(settled)
+
+    def _refused(self, token: int, operation: Op, settled: list[Settlement]) -> None:
+        entry = self._unacked.get(token)
+        if entry is None:
+            return
+        error = _error_of(operation)
+        if _is_passing(error):
+            entry.unstored = True
+            self._refusal = f": {error}"
+            if not self._is_held or token == self._probe_token:
+                self._hold()
+                self._retry = self._loop.call_later(RETRY_WAIT_S, self._probe)
+            return
+        del self._unacked[token]
+        settled.append(Settlement(entry.record, b"", error))
+        if token == self._probe_token:
+            self._resume()
+
+    def _hold(self) -> None:
+        self._is_held = True
+        self._probe_token = 0
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _probe(self) -> None:
+        """Send the oldest message, alone."""
+        self._retry = None
+        if not self._client.connected:
+            return
+        if not self._unacked:
+            self._is_held = False
+            return
+        self._probe_token = next(iter(self._unacked))
+        self._send_again(self._probe_token, self._unacked[self._probe_token])
+
+    def _resume(self) -> None:
+        """Send all the others, in order."""
+        self._probe_token = 0
+        self._is_held = False
+        for token, entry in self._unacked.items():
+            if entry.unstored or entry.block:
+                self._send_again(token, entry)
+
+    def _send_again(self, token: int, entry: Unacked) -> None:
+        entry.unstored = False
+        reply = b"%b%d" % (self._prefix, token)
+        self._client.send_nowait(entry.subject, entry.payload, reply, entry.block)
+
+    def _expire(self) -> None:
+        """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
+        now_s = monotonic()
+        overdue = []
+        self._expiry = None
+        for token, entry in self._unacked.items():
+            if entry.deadline_s > now_s:
+                self._expiry = self._loop.call_later(entry.deadline_s - now_s, self._expire)
+                break
+            overdue.append(token)
+        reason = self._refusal if self._is_held else ""
+        self._fail(overdue, RequestTimeout(f"no ack within {self._ack_timeout_s} s{reason}"))
+        if self._probe_token in overdue:
+            self._probe()
+
+    def _fail(self, tokens: list[int], error: Exception) -> None:
+        if tokens:
+            entries = [self._unacked.pop(token) for token in tokens]
+            self._on_settled([Settlement(entry.record, b"", error) for entry in entries])
+
+
+def _error_of(operation: Op) -> Exception:
+    """Return what an answer that is no plain ack means."""
+    header_bytes = operation[4]
+    if header_bytes and header_block.status(operation[5][:header_bytes])[0] == UNAVAILABLE:
+        return NoResponders("no stream stores this topic")
+    answer = json.loads(operation[5][header_bytes:] or b"{}").get("error", {})
+    return JetStreamError(
+        ApiError(
+            answer.get("code", 0),
+            answer.get("err_code", 0),
+            answer.get("description", "not an ack"),
+        )
+    )
+
+
+def _is_passing(error: Exception) -> bool:
+    """Tell whether the message is not stored now, and may be in a moment."""
+    return isinstance(error, NoResponders) or (
+        isinstance(error, JetStreamError) and error.code == UNAVAILABLE
+    )

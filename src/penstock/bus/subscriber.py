@@ -1,0 +1,239 @@
+"""
+Subscribing: one fetcher for everything, handlers by topic, lanes by key.
+
+Messages of a topic that has no handler are held, not dropped: the handler may be
+about to be registered. They count against the bound like all others, and the log
+names the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock import subjects
+from penstock.bus.codec import Codec
+from penstock.bus.config import BusConfig
+from penstock.bus.engine import Delivery, Engine
+from penstock.bus.envelope import Envelope
+from penstock.bus.handlers import Handler, Key, NoHandler, Subscription
+from penstock.bus.lanes import Lanes
+from penstock.bus.metrics import Metrics
+from penstock.bus.names import check_pattern
+from penstock.errors import AlreadyHandled, InvalidEnvelope, PenstockError
+
+logger = logging.getLogger("penstock.bus")
+
+ROUTES_CACHED_MAX = 4096
+RETRY_WAIT_S = 0.1
+
+
+class Subscriber:
+    """The reading side of a bus."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        codec: Codec,
+        *,
+        config: BusConfig,
+        metrics: Metrics,
+        lanes: Lanes,
+    ) -> None:
+        self._engine = engine
+        self._codec = codec
+        self._config = config.subscriber
+        self._messages_max = config.nats.jetstream.consumer.ack_pending_max
+        self._metrics = metrics
+        self._lanes = lanes
+        lanes.on_unhandled = self._set_aside
+        self._subscriptions: list[Subscription] = []
+        self._routes: dict[str, Subscription | None] = {}
+        self._unhandled: dict[str, list[Delivery]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._fetching: asyncio.Task[None] | None = None
+
+    @property
+    def patterns(self) -> list[str]:
+        """What has a handler."""
+        return [subscription.pattern for subscription in self._subscriptions]
+
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Handler,
+        *,
+        argument: Any = None,
+        key: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        """Have `handler` called with every message of the topics that `pattern` stands for."""
+        check_pattern(pattern)
+        self._check_free(pattern)
+        subscription = Subscription(
+            pattern,
+            handler,
+            argument=argument,
+            key=key,
+            timeout_s=timeout_s or self._config.handler_timeout_s,
+            threads=self._thread_pool,
+        )
+        self._subscriptions.append(subscription)
+        self._routes.clear()
+        subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)
+        await self._engine.listen([pattern])
+        self._release(subscription)
+        if self._fetching is None:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch())
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription, *, forget: bool = False) -> None:
+        """Call a handler no more. Its topics are held for another, or forgotten."""
+        subscription.close()
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+        self._routes.clear()
+        if forget:
+            await self._engine.forget(subscription.pattern)
+
+    @asynccontextmanager
+    async def messages(
+        self, pattern: str, *, argument: Any = None
+    ) -> AsyncIterator[AsyncIterator[Any]]:
+        """Iterate over messages; each is done with when the next is asked for."""
+        queue: asyncio.Queue[tuple[Any, asyncio.Future[None]]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        async def hand_over(event: Any) -> None:
+            done: asyncio.Future[None] = loop.create_future()
+            queue.put_nowait((event, done))
+            await done
+
+        async def iterate() -> AsyncGenerator[Any, None]:
+            while True:
+                event, done = await queue.get()
+                try:
+                    yield event
+                except GeneratorExit:
+                    done.set_exception(NoHandler())
+                    raise
+                done.set_result(None)
+
+        subscription = await self.subscribe(
+            pattern, hand_over, argument=argument or Envelope, timeout_s=math.inf
+        )
+        iterator = iterate()
+        try:
+            yield iterator
+        finally:
+            await iterator.aclose()
+            await self.unsubscribe(subscription)
+            while not queue.empty():
+                queue.get_nowait()[1].set_exception(NoHandler())
+
+    async def stop_fetching(self) -> None:
+        """Ask for no more messages."""
+        for subscription in self._subscriptions:
+            subscription.stop_live()
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+            self._fetching = None
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _fetch(self) -> None:
+        """Fetch for ever: never two at once, and not while too much is here."""
+        while True:
+            await self._lanes.room(self._messages_max)
+            try:
+                deliveries = await self._engine.fetch(self._messages_max - self._lanes.in_flight)
+            except PenstockError as error:
+                logger.warning("! fetching: %s", error)
+                await asyncio.sleep(RETRY_WAIT_S)
+                continue
+            self._metrics.received_total += len(deliveries)
+            self._dispatch(deliveries)
+
+    def _dispatch(self, deliveries: list[Delivery]) -> None:
+        ready = []
+        codec = self._codec
+        for delivery in deliveries:
+            subscription = self._route(delivery.topic)
+            if subscription is None:
+                self._set_aside(delivery)
+                continue
+            try:
+                subscription.open(delivery, codec)
+            except Exception as error:
+                self._condemn(delivery, error)
+            ready.append(delivery)
+        self._lanes.put(ready)
+
+    def _receive_live(self, deliveries: list[Delivery]) -> None:
+        """Take what nobody keeps, as long as there is room."""
+        room = max(0, self._messages_max - self._lanes.in_flight)
+        self._metrics.received_total += len(deliveries)
+        self._metrics.live_dropped_total += max(0, len(deliveries) - room)
+        self._dispatch(deliveries[:room])
+
+    def _route(self, topic: str) -> Subscription | None:
+        try:
+            return self._routes[topic]
+        except KeyError:
+            found = next((one for one in self._subscriptions if one.matches(topic)), None)
+            if len(self._routes) >= ROUTES_CACHED_MAX:
+                self._routes.clear()
+            self._routes[topic] = found
+            return found
+
+    def _condemn(self, delivery: Delivery, error: Exception) -> None:
+        """Make a message that cannot be read a dead letter: trying again would not help."""
+        delivery.attempts = self._config.attempts_max
+        delivery.failures.append(f"{type(error).__name__}: {error}")
+        self._metrics.invalid_total += 1
+        if not isinstance(error, InvalidEnvelope):
+            logger.exception("! reading a message of `%s`", delivery.topic)
+
+    def _set_aside(self, delivery: Delivery) -> None:
+        """Hold or skip a message that has no handler."""
+        if self._config.unhandled == "skip":
+            self._metrics.skipped_total += 1
+            self._engine.settle([delivery])
+            return
+        if delivery.topic not in self._unhandled:
+            logger.warning(
+                "! `%s` has no handler, its messages are held; hint: subscribe to it, "
+                "or `await bus.forget(%r)`",
+                delivery.topic,
+                delivery.topic,
+            )
+        self._unhandled.setdefault(delivery.topic, []).append(delivery)
+        self._lanes.hold(delivery)
+
+    def _release(self, subscription: Subscription) -> None:
+        """Dispatch what was held for this handler."""
+        for topic in [topic for topic in self._unhandled if subscription.matches(topic)]:
+            self._dispatch(self._unhandled.pop(topic))
+
+    def _check_free(self, pattern: str) -> None:
+        for other in self._subscriptions:
+            if subjects.overlap(other.pattern.encode(), pattern.encode()):
+                raise AlreadyHandled(
+                    f"`{pattern}` and `{other.pattern}` share topics, and a topic has one handler"
+                )
+
+    def _thread_pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                self._config.threads_max, thread_name_prefix="penstock-handler"
+            )
+        return self._threads

@@ -1,0 +1,181 @@
+"""
+Topics: how they are to be, how the broker has them, and what is done about it.
+
+The broker's state is what counts, never a memory of this process. Whatever was
+learnt is cached, so that publishing asks the broker nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from penstock.bus.config import TopicOptions
+from penstock.bus.engine import Engine, TopicState
+from penstock.bus.names import check_topic
+from penstock.errors import BusError, TopicMismatch
+
+logger = logging.getLogger("penstock.bus")
+
+RETENTION_TOLERANCE_S = 1.0
+FIXABLE = frozenset(("retention_s", "bytes_max", "messages_max", "description"))
+COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "compression")
+
+SHARED = "_"
+"""Stands for any topic without limits of its own."""
+
+Action = Literal["created", "updated", "validated", "skipped", "kept", "ephemeral"]
+
+
+class Target(NamedTuple):
+    """Where messages of a topic go."""
+
+    address: bytes
+    live: bool
+
+
+class Drift(NamedTuple):
+    """One difference between what was declared and what the broker has."""
+
+    field: str
+    expected: Any
+    actual: Any
+    fixable: bool
+
+    def __str__(self) -> str:
+        remedy = "can be updated" if self.fixable else "needs a new topic"
+        return f"`{self.field}` is {self.actual!r}, not {self.expected!r} ({remedy})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicReport:
+    """What was found, and what was done."""
+
+    topic: str
+    action: Action
+    drifts: tuple[Drift, ...] = ()
+    exists: bool = True
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the broker has the topic as it was declared."""
+        return self.exists and not self.drifts
+
+    def __str__(self) -> str:
+        if not self.exists:
+            return f"topic `{self.topic}` is not on the broker"
+        if not self.drifts:
+            return f"topic `{self.topic}` is as declared ({self.action})"
+        return f"topic `{self.topic}`: " + "; ".join(map(str, self.drifts))
+
+
+class Topics:
+    """The topics of one bus."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        strategy: str,
+        persistent: bool,
+        declared: Mapping[str, TopicOptions],
+    ) -> None:
+        self.strategy = strategy
+        self._engine = engine
+        self._persistent = persistent
+        self._declared = dict(declared)
+        self._targets: dict[str, Target] = {}
+        self._is_shared_ready = False
+
+    @property
+    def declared(self) -> dict[str, TopicOptions]:
+        """Every topic that was declared, and how."""
+        return dict(self._declared)
+
+    def target(self, topic: str) -> Target | None:
+        """Return where a topic goes, if that is known. Asks the broker nothing."""
+        return self._targets.get(topic)
+
+    async def prepare(self, topic: str) -> Target:
+        """Return where a topic goes; the first time it is used, make sure it is there."""
+        if topic not in self._targets:
+            await self.configure(topic, self._declared.get(topic, TopicOptions()))
+        return self._targets[topic]
+
+    async def prepare_shared(self) -> None:
+        """Make sure that there is something to subscribe to, once."""
+        if self._persistent and not self._is_shared_ready:
+            await self._apply(SHARED, TopicOptions())
+            self._is_shared_ready = True
+
+    async def configure(self, topic: str, options: TopicOptions) -> TopicReport:
+        """Declare a topic, and do about it what the strategy says. Twice is once."""
+        check_topic(topic)
+        self._declared[topic] = options
+        if self._is_live(options):
+            self._targets[topic] = Target(self._engine.target(topic, live=True), True)
+            return TopicReport(topic=topic, action="ephemeral")
+        report = await self._apply(topic, options)
+        self._targets[topic] = Target(self._engine.target(topic), False)
+        if report.drifts and report.action not in ("updated", "skipped"):
+            logger.warning("! %s", report)
+        return report
+
+    async def check(self, topic: str, options: TopicOptions | None = None) -> TopicReport:
+        """Compare a topic with the broker's, and change nothing."""
+        wanted = options or self._declared.get(topic, TopicOptions())
+        if self._is_live(wanted):
+            return TopicReport(topic=topic, action="ephemeral")
+        state = await self._engine.inspect(topic)
+        # With limits of its own a topic is not there as long as only the shared stream is.
+        if state is None or (wanted.limits and state.shared):
+            return TopicReport(topic=topic, action="validated", exists=False)
+        return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
+
+    def forget(self, topic: str) -> None:
+        """Drop what is remembered of a topic; the broker keeps it."""
+        self._declared.pop(topic, None)
+        self._targets.pop(topic, None)
+
+    async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
+        if self.strategy == "skip":
+            return TopicReport(topic=topic, action="skipped")
+        report = await self.check(topic, options)
+        if self.strategy == "validate_only":
+            if not report.in_sync:
+                raise TopicMismatch(report)
+            return report
+        if not report.exists:
+            await self._engine.create(topic, options)
+            return TopicReport(topic=topic, action="created")
+        if self.strategy == "create_only" or not report.drifts:
+            return TopicReport(topic=topic, action="kept", drifts=report.drifts)
+        return await self._update(topic, options, report)
+
+    async def _update(self, topic: str, options: TopicOptions, report: TopicReport) -> TopicReport:
+        if not all(drift.fixable for drift in report.drifts):
+            raise TopicMismatch(report)
+        await self._engine.update(topic, options)
+        return TopicReport(topic=topic, action="updated", drifts=report.drifts)
+
+    def _is_live(self, options: TopicOptions) -> bool:
+        if options.persistence == "persistent":
+            if not self._persistent:
+                raise BusError("a persistent topic needs JetStream, which is not enabled")
+            return False
+        return options.persistence == "ephemeral" or not self._persistent
+
+
+def compare(wanted: TopicOptions, state: TopicState) -> tuple[Drift, ...]:
+    """Return every difference in what was asked for. What was left out is no difference."""
+    drifts = []
+    for name in COMPARED:
+        expected, actual = getattr(wanted, name), getattr(state.options, name)
+        if expected is None or expected == actual:
+            continue
+        if name == "retention_s" and actual and abs(expected - actual) <= RETENTION_TOLERANCE_S:
+            continue
+        drifts.append(Drift(name, expected, actual, name in FIXABLE and not state.shared))
+    return tuple(drifts)

@@ -7,40 +7,46 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from penstock.bench import charts, machine
-from penstock.bench.charts import Bar, Point
+from penstock.bench import machine, sections
 from penstock.bench.compare import (
     GROWTH,
     LATENCY,
     STREAMS,
     THROUGHPUT,
     Result,
-    human_rate,
     is_about_time,
     lines,
     reason,
 )
-from penstock.bench.report import human_bytes, human_time
 from penstock.bench.style import CSS
 
-TIMES = "&times;"
+METHOD = """\
+<ul>
+<li>Publishers and subscribers are processes of their own. The clock runs from the first publish
+to the last receive, and nothing in between waits on purpose.</li>
+<li>Every message is numbered. A run with a lost, repeated or misplaced message is a failure, not
+a figure.</li>
+<li>Servers and load share this machine's cores: ratios travel further than figures.</li>
+<li>Delivery latency counts from when a message was due, so that a server that holds publishers up
+does not look fast for it.</li>
+</ul>"""
 
 
 def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) -> str:
     """Return the page."""
     title = " beside ".join(servers)
-    sections = [
+    parts = [
         _header(title, results, servers, rounds),
         _tiles(results, servers),
-        _throughput(results, servers),
-        _growth(results, servers),
-        *_latencies(results, servers),
-        _streams(results, servers),
-        _memory(results, servers),
+        sections.throughput(results, servers),
+        sections.growth(results, servers),
+        sections.latencies(results, servers),
+        sections.streams(results, servers),
+        sections.memory(results, servers),
         _table(results, servers),
-        _method(rounds),
+        sections.section("How it was measured", "", METHOD),
     ]
-    body = "\n".join(filter(None, sections))
+    body = "\n".join(filter(None, parts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -51,13 +57,12 @@ def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) ->
 
 
 def _header(title: str, results: Sequence[Result], servers: Sequence[str], rounds: int) -> str:
-    versions = {server: _version(results, server) for server in servers}
     chips = "".join(
-        f'<li><i class="k{number}"></i><b>{escape(server)}</b> {escape(versions[server])}</li>'
+        f'<li><i class="k{number}"></i>{_name(server, _version(results, server))}</li>'
         for number, server in enumerate(servers)
     )
     when = time.strftime("%-d %B %Y, %H:%M")
-    turns = "one round" if rounds == 1 else f"{rounds} rounds, taking turns"
+    turns = "one round" if rounds == 1 else f"{rounds} rounds, servers taking turns"
     return (
         f'<header><p class="kicker">penstock bench</p><h1>{escape(title)}</h1>'
         f'<ul class="servers">{chips}</ul>'
@@ -65,151 +70,62 @@ def _header(title: str, results: Sequence[Result], servers: Sequence[str], round
     )
 
 
+def _name(server: str, version: str) -> str:
+    own, _, rest = version.partition(" ")
+    if own == server:
+        return f"<b>{escape(server)}</b> {escape(rest)}"
+    return f"<b>{escape(server)}</b> {escape(version)}"
+
+
 def _tiles(results: Sequence[Result], servers: Sequence[str]) -> str:
     """Return the few figures somebody in a hurry should take along."""
     if len(servers) < 2:
         return ""
     first, other = servers[0], servers[1]
-    tiles = [
-        _tile(_mean_ratio(results, THROUGHPUT, first, other), "the throughput", "core pub/sub"),
-        _tile(_mean_ratio(results, LATENCY, first, other), "the median latency", "core, unhurried"),
-        _tile(
-            _mean_ratio(results, STREAMS, first, other), "the JetStream rate", "publish, consume"
-        ),
-        _tile(_memory_ratio(results, first, other), "the memory", "most subscribers"),
-    ]
-    shown = "".join(tiles)
-    if not shown:
-        return ""
-    legend = f'<p class="quiet">{escape(first)} against {escape(other)}</p>'
-    return f'<div class="tiles">{shown}</div>{legend}'
+    tiles = (
+        (_mean_ratio(results, THROUGHPUT, first, other), "throughput", "core, by shape"),
+        (_mean_ratio(results, LATENCY, first, other), "latency", "core, the median"),
+        (_mean_ratio(results, STREAMS, first, other), "JetStream rate", "publish, consume, KV"),
+        (_memory_ratio(results, first, other), "memory", "at most subscribers"),
+    )
+    shown = "".join(_tile(*tile) for tile in tiles if tile[0] is not None)
+    legend = f'<p class="quiet">{escape(first)} as a multiple of {escape(other)}</p>'
+    return f'<div class="tiles">{shown}</div>{legend}' if shown else ""
 
 
 def _tile(ratio: float | None, what: str, where: str) -> str:
-    if ratio is None:
-        return ""
+    assert ratio is not None, "a tile without a figure is not shown"
     text = f"{ratio:.1f}" if ratio >= 1.95 else f"{ratio:.2f}"
-    return f"<div><strong>{text}{TIMES}</strong><span>{what}</span><small>{where}</small></div>"
-
-
-def _throughput(results: Sequence[Result], servers: Sequence[str]) -> str:
-    rows = _rate_rows(results, THROUGHPUT, servers)
-    return _section(
-        "Throughput by shape",
-        f"Publishers {TIMES} subscribers {TIMES} payload; messages per second in and out. "
-        "The whisker spans the rounds.",
-        charts.bars(rows) if rows else "",
-    )
-
-
-def _streams(results: Sequence[Result], servers: Sequence[str]) -> str:
-    rows = _rate_rows(results, STREAMS, servers)
-    return _section(
-        "JetStream and Key/Value",
-        "Messages per second, acked. Bars are to scale within a row.",
-        charts.bars(rows, relative=True) if rows else "",
-    )
-
-
-def _growth(results: Sequence[Result], servers: Sequence[str]) -> str:
-    chosen = [result for result in results if GROWTH in result.shape.charts]
-    series = [
-        (
-            number,
-            [
-                Point(result.shape.plan.subscribers, one.rate, f"{server}: {human_rate(one.rate)}")
-                for result in chosen
-                if (one := result.sound(server)) is not None
-            ],
-        )
-        for number, server in enumerate(servers)
-    ]
-    return _section(
-        "Growth with subscribers",
-        "One publisher, 128 B; messages per second in and out as the audience grows.",
-        charts.lines(
-            [(number, line) for number, line in series if line],
-            x_label="subscribers",
-            spell=human_rate,
-        )
-        if any(line for _, line in series)
-        else "",
-    )
-
-
-def _latencies(results: Sequence[Result], servers: Sequence[str]) -> list[str]:
-    sections = []
-    for result in results:
-        if LATENCY in result.shape.charts:
-            series = [
-                (number, one.latency_ns)
-                for number, server in enumerate(servers)
-                if (one := result.sound(server)) is not None
-            ]
-            sections.append(
-                _section(
-                    f"Latency: {result.shape.name}",
-                    "Each step to the right leaves a tenth of the messages; lower is better.",
-                    charts.percentiles(series, spell=human_time) if series else "",
-                )
-            )
-    return sections
-
-
-def _memory(results: Sequence[Result], servers: Sequence[str]) -> str:
-    rows = []
-    for result in results:
-        if GROWTH not in result.shape.charts:
-            continue
-        group = []
-        for number, server in enumerate(servers):
-            one = result.sound(server)
-            size = one.resident_bytes if one is not None else None
-            group.append(Bar(number, size, human_bytes(size) if size else "-"))
-        if any(bar.value for bar in group):
-            rows.append((f"{result.shape.plan.subscribers:,} subscribers", group))
-    return _section(
-        "Memory",
-        "Resident in the server after the last message, everybody still connected.",
-        charts.bars(rows) if rows else "",
+    return (
+        f"<div><strong>{text}{sections.TIMES}</strong><span>{what}</span>"
+        f"<small>{where}</small></div>"
     )
 
 
 def _table(results: Sequence[Result], servers: Sequence[str]) -> str:
     first, *others = servers
-    heads = ["shape", *servers, *(f"{first} / {other}" for other in others)]
-    body = []
-    for result in results:
-        if result.shape.note:
-            body.append(_table_note(result.shape.name, result.shape.note, len(heads) - 1))
-            continue
-        for line in lines(result, servers):
-            cells = [f"<th>{escape(line.label)}</th>"]
-            cells += [f"<td>{escape(line.texts[server])}</td>" for server in servers]
-            cells += [
-                _ratio_cell(line.ratio(first, other), line.more_is_better) for other in others
-            ]
-            body.append(f"<tr>{''.join(cells)}</tr>")
-    reasons = [
-        f"<li>{escape(result.shape.name)}, {escape(server)}: {escape(reason(one))}</li>"
-        for result in results
-        for server in servers
-        if (one := result.outcome(server)) is not None and not one.sound and not one.interrupted
-    ]
+    heads = ["", *servers, *(f"{first} / {other}" for other in others)]
     header = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    below = f'<ul class="quiet">{"".join(reasons)}</ul>' if reasons else ""
-    content = (
-        f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>{below}"
-    )
-    return _section(
-        "Every figure", "The median round. A ratio in green is to the good of the first.", content
-    )
+    body = "".join(_table_rows(result, servers) for result in results)
+    content = f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
+    lead = "The median round. A ratio in green is to the credit of the first server."
+    return sections.section("Every figure", lead, content + _reasons(results, servers))
 
 
-def _table_note(name: str, note: str, columns: int) -> str:
-    return (
-        f'<tr><th>{escape(name)}</th><td class="quiet" colspan="{columns}">{escape(note)}</td></tr>'
-    )
+def _table_rows(result: Result, servers: Sequence[str]) -> str:
+    first, *others = servers
+    if result.shape.note:
+        note = (
+            f'<td class="quiet" colspan="{2 * len(servers) - 1}">{escape(result.shape.note)}</td>'
+        )
+        return f"<tr><th>{escape(result.shape.name)}</th>{note}</tr>"
+    rows = []
+    for line in lines(result, servers):
+        cells = [f"<th>{escape(line.label)}</th>"]
+        cells += [f"<td>{escape(line.texts[server])}</td>" for server in servers]
+        cells += [_ratio_cell(line.ratio(first, other), line.more_is_better) for other in others]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return "".join(rows)
 
 
 def _ratio_cell(ratio: float | None, more_is_better: bool) -> str:
@@ -220,54 +136,15 @@ def _ratio_cell(ratio: float | None, more_is_better: bool) -> str:
     return f'<td class="{kind}">{ratio:.2f}</td>'
 
 
-def _method(rounds: int) -> str:
-    return _section(
-        "How it was measured",
-        "",
-        "<ul><li>Publishers and subscribers are processes of their own. The clock runs from the "
-        "first publish to the last receive, with nothing in between that waits on purpose.</li>"
-        "<li>Every message is numbered: a run with a lost, repeated or misplaced message is not "
-        "a figure but a failure.</li>"
-        "<li>Servers and load share this machine's cores: ratios travel further than figures."
-        "</li>"
-        "<li>Delivery latency is from when a message was due, so that a server that holds "
-        "publishers up does not look fast for it.</li>"
-        "<li>Streams are on disk. Penstock syncs before it acks; nats-server does only if told "
-        "to, as <code>nats-sync</code> is.</li></ul>",
-    )
-
-
-def _section(title: str, lead: str, content: str) -> str:
-    if not content:
-        return ""
-    text = f'<p class="lead">{lead}</p>' if lead else ""
-    return f"<section><h2>{escape(title)}</h2>{text}{content}</section>"
-
-
-def _rate_rows(
-    results: Sequence[Result], chart: str, servers: Sequence[str]
-) -> list[tuple[str, list[Bar]]]:
-    rows = []
-    for result in results:
-        if chart not in result.shape.charts:
-            continue
-        bars = [_rate_bar(result, number, server) for number, server in enumerate(servers)]
-        if result.shape.note:
-            bars = [Bar(0, None, result.shape.note.partition(": ")[2].replace("`", ""))]
-        rows.append(
-            (
-                result.shape.name.removesuffix(" 128 B") if chart == STREAMS else result.shape.name,
-                bars,
-            )
-        )
-    return rows
-
-
-def _rate_bar(result: Result, number: int, server: str) -> Bar:
-    one = result.sound(server)
-    if one is None:
-        return Bar(number, None, "failed" if result.outcome(server) else "not measured")
-    return Bar(number, one.rate, human_rate(one.rate), result.spread(server))
+def _reasons(results: Sequence[Result], servers: Sequence[str]) -> str:
+    """Return why there is no figure where there is none."""
+    reasons = [
+        f"<li>{escape(result.shape.name)}, {escape(server)}: {escape(reason(one))}</li>"
+        for result in results
+        for server in servers
+        if (one := result.outcome(server)) is not None and not one.sound and not one.interrupted
+    ]
+    return f'<ul class="quiet">{"".join(reasons)}</ul>' if reasons else ""
 
 
 def _mean_ratio(results: Sequence[Result], chart: str, first: str, other: str) -> float | None:
@@ -277,14 +154,15 @@ def _mean_ratio(results: Sequence[Result], chart: str, first: str, other: str) -
         mine, theirs = result.sound(first), result.sound(other)
         if chart not in result.shape.charts or mine is None or theirs is None:
             continue
-        if chart == STREAMS or not is_about_time(result.shape.plan):
-            ratios.append(mine.rate / theirs.rate)
-        else:
+        if chart == LATENCY and is_about_time(result.shape.plan):
             ratios.append(mine.latency_ns.percentile(50) / theirs.latency_ns.percentile(50))
+        else:
+            ratios.append(mine.rate / theirs.rate)
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def _memory_ratio(results: Sequence[Result], first: str, other: str) -> float | None:
+    """Return the ratio of memory at the largest number of subscribers measured."""
     ratio = None
     for result in results:
         mine, theirs = result.sound(first), result.sound(other)
@@ -295,8 +173,5 @@ def _memory_ratio(results: Sequence[Result], first: str, other: str) -> float | 
 
 
 def _version(results: Sequence[Result], server: str) -> str:
-    for result in results:
-        one = result.outcome(server)
-        if one is not None and one.version:
-            return one.version
-    return ""
+    outcomes = [one for result in results if (one := result.outcome(server)) is not None]
+    return next((one.version for one in outcomes if one.version), "")

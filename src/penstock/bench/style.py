@@ -32,7 +32,7 @@ h2 { margin: 0; font-size: 20px; letter-spacing: -.01em; }
   display: flex; flex-wrap: wrap; gap: 8px 24px; margin: 0 0 12px; padding: 0;
   list-style: none;
 }
-.servers i {
+.servers i, .key i {
   display: inline-block; width: 12px; height: 12px; margin-right: 8px; border-radius: 3px;
 }
 .k0 { background: var(--k0); } .k1 { background: var(--k1); }
@@ -51,6 +51,9 @@ h2 { margin: 0; font-size: 20px; letter-spacing: -.01em; }
 }
 .tiles small { color: var(--quiet); }
 section { margin-top: 20px; padding: 24px 28px 28px; overflow-x: auto; }
+.key { float: right; margin: 4px 0 0 16px; color: var(--quiet); font-size: 13px; }
+.key span { margin-left: 16px; white-space: nowrap; }
+.key i { width: 10px; height: 10px; margin-right: 6px; }
 section li { margin: 6px 0; }
 section ul { margin: 8px 0 0; padding-left: 20px; }
 svg { display: block; width: 100%; height: auto; }

@@ -1,0 +1,150 @@
+"""Running a bus: backlog, replay, requests, health, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.bus.backlog import Backlog
+from penstock.bus.config import BacklogConfig
+from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.errors import BusError
+
+
+@scenario
+async def the_backlog_is_what_is_not_handled_and_its_age(world: World) -> None:
+    async with world.open() as bus:
+        gate = asyncio.Event()
+
+        async def wait(_: Any) -> None:
+            await gate.wait()
+
+        await bus.subscribe_envelope(TOPIC, wait)
+        assert (await bus.backlog())[:2] == (0, 0.0)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(10)])
+        first = await bus.backlog()
+        await asyncio.sleep(0.05)
+        second = await bus.backlog()
+        gate.set()
+        await until(lambda: bus.metrics.handled_total == 10)
+        await bus.engine.flush()
+
+        assert (first.messages, second.messages) == (10, 10)
+        assert 0 < first.age_s < second.age_s < 10
+        assert second.age_s - first.age_s >= 0.04
+
+
+@scenario
+async def a_backlog_is_reported_when_it_begins_and_when_it_is_well_over(world: World) -> None:
+    reports: list[Backlog] = []
+    config = BacklogConfig(messages_max=10, recover_ratio=0.5, interval_s=0.01)
+    async with world.open(backlog=config, subscriber={"lanes": 1}) as bus:
+        steps = asyncio.Semaphore(0)
+
+        async def wait(_: Any) -> None:
+            await steps.acquire()
+
+        await bus.subscribe_envelope(TOPIC, wait)
+        bus.on_backlog(reports.append)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(12)])
+        await until(lambda: len(reports) == 1)
+        for _ in range(4):
+            steps.release()
+        await until(lambda: bus.metrics.handled_total == 4)
+        await asyncio.sleep(0.05)
+        assert len(reports) == 1
+        for _ in range(8):
+            steps.release()
+        await until(lambda: len(reports) == 2)
+
+    assert [report.is_high for report in reports] == [True, False]
+    assert reports[1].messages <= 5
+
+
+@scenario
+async def a_topic_can_be_read_again_by_sequence_time_and_key(world: World) -> None:
+    async with world.open() as bus:
+        receipts = await bus.publish_envelope_batch(
+            TOPIC, [event(n, f"k{n % 2}") for n in range(10)]
+        )
+        await asyncio.sleep(0.02)
+        middle = datetime.now(UTC)
+        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n % 2}") for n in range(10, 15)])
+        await bus.publish_envelope_batch("other", [event(99)])
+
+        async def numbers(topic: str = TOPIC, **start: Any) -> list[int]:
+            return [one.payload["number"] async for _, one in bus.replay(topic, **start)]
+
+        assert await numbers() == list(range(15))
+        assert await numbers(sequence=receipts[7].sequence) == list(range(7, 15))
+        assert await numbers(time=middle) == list(range(10, 15))
+        assert await numbers(key="k1") == [1, 3, 5, 7, 9, 11, 13]
+        assert await numbers(sequence=receipts[7].sequence + 10_000) == []
+        assert await numbers(time=datetime.now(UTC)) == []
+        assert await numbers("never-used") == []
+
+
+@scenario
+async def a_request_is_answered_or_told_why_not(world: World) -> None:
+    async with world.open() as bus, world.open(service="asking") as asking:
+        if not bus.features.ephemeral:
+            return
+
+        async def half(payload: Any) -> Any:
+            return payload["number"] / payload["by"]
+
+        bus.respond("divide", half)
+        await bus.engine.flush()
+
+        assert await asking.request("divide", {"number": 6, "by": 2}) == 3
+        try:
+            answer = await asking.request("divide", {"number": 6, "by": 0})
+        except BusError as error:
+            answer = str(error)
+        assert "ZeroDivisionError" in str(answer)
+
+
+@scenario
+async def forgotten_topics_are_read_no_more(world: World) -> None:
+    async with world.open() as bus:
+        kept, gone = Seen(), Seen()
+        await bus.subscribe_envelope("kept", kept)
+        subscription = await bus.subscribe_envelope("gone", gone)
+        await bus.unsubscribe(subscription)
+        await bus.forget("gone")
+        await bus.publish_envelope_batch("gone", [event(n) for n in range(5)])
+        await bus.publish_envelope_sync("kept", event(1))
+        await kept.count(1)
+
+        assert (gone.numbers(), bus.metrics.received_total) == ([], 1)
+
+
+@scenario
+async def health_says_what_is_going_on(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_sync(TOPIC, event(1))
+        await seen.count(1)
+        await until(lambda: bus.health().in_flight == 0)
+        health = bus.health()
+
+        assert (health.connected, health.unacked, dict(health.parked_keys)) == (True, 0, {})
+        assert "penstock_bus_handled_total 1" in bus.snapshot().prometheus()
+    assert not bus.health().connected
+
+
+@scenario
+async def closing_leaves_no_task_behind(world: World) -> None:
+    before = asyncio.all_tasks()
+    async with world.open() as bus:
+        seen = Seen()
+        seen.failing = lambda one: one.payload["number"] == 3
+        await bus.subscribe_envelope(TOPIC, seen)
+        bus.on_backlog(lambda _: None)
+        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n}") for n in range(50)])
+        await seen.count(49)
+    await bus.close()
+
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,313 @@
+"""Publishing and topics."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+from penstock.bus.config import TopicOptions
+from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.bus.engine import Delivery
+from penstock.bus.results import PublishResult
+from penstock.errors import (
+    BatchFailed,
+    BusClosed,
+    BusError,
+    DeadlineExceeded,
+    InvalidEnvelope,
+    TopicMismatch,
+)
+
+
+@scenario
+async def an_event_arrives_as_it_was_published(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope(TOPIC, seen)
+        envelope = event(1, trace_id="t", correlation_id="c", tenant_id=7)
+        await bus.publish_envelope(TOPIC, envelope)
+        await seen.count(1)
+
+        assert seen.events == [envelope]
+
+
+@scenario
+async def a_receipt_names_growing_sequences(world: World) -> None:
+    async with world.open() as bus:
+        receipts = [await bus.publish_envelope_sync(TOPIC, event(n)) for n in range(3)]
+
+        sequences = [receipt.sequence for receipt in receipts]
+        assert sequences == sorted(set(sequences))
+        assert not any(receipt.duplicate for receipt in receipts)
+
+
+@scenario
+async def an_event_published_again_is_stored_once(world: World) -> None:
+    async with world.open() as bus:
+        if not bus.features.deduplicates:
+            return
+        envelope = event(1)
+        first = await bus.publish_envelope_sync(TOPIC, envelope)
+        again = await bus.publish_envelope_sync(TOPIC, envelope)
+
+        assert (first.sequence, False, True) == (again.sequence, first.duplicate, again.duplicate)
+
+
+@scenario
+async def a_batch_returns_a_receipt_for_each(world: World) -> None:
+    async with world.open(publisher={"window_messages_max": 10}) as bus:
+        receipts = await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(100)])
+
+        assert len({receipt.sequence for receipt in receipts}) == 100
+        assert await bus.publish_envelope_batch(TOPIC, []) == []
+
+
+@scenario
+async def a_batch_names_every_failure_and_stores_the_others(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope(TOPIC, seen)
+        batch = [event(n) for n in range(10)]
+        for index in (3, 7):
+            batch[index] = batch[index].with_payload(object())
+        try:
+            await bus.publish_envelope_batch(TOPIC, batch)
+        except BatchFailed as error:
+            failures = error.failures
+        await seen.count(8)
+
+        assert list(failures) == [3, 7]
+        assert all(isinstance(error, InvalidEnvelope) for error in failures.values())
+        assert seen.numbers() == [0, 1, 2, 4, 5, 6, 8, 9]
+
+
+@scenario
+async def a_full_window_makes_the_publisher_wait(world: World) -> None:
+    async with world.open(publisher={"window_messages_max": 10}) as bus:
+        highest = 0
+        for number in range(500):
+            await bus.publish_envelope(TOPIC, event(number))
+            highest = max(highest, bus.health().unacked)
+        await bus.flush()
+
+        assert highest == 10
+        assert (bus.metrics.publish_acked_total, bus.health().unacked) == (500, 0)
+
+
+@scenario
+async def a_callback_is_told_how_each_publish_ended(world: World) -> None:
+    async with world.open() as bus:
+        results: list[PublishResult] = []
+        bus.on_published(results.append)
+        sent = [event(n) for n in range(5)]
+        for envelope in sent:
+            await bus.publish_envelope(TOPIC, envelope)
+        await bus.flush()
+
+        assert [result.event_id for result in results] == [one.event_id for one in sent]
+        assert all(result.success for result in results)
+
+
+@scenario
+async def results_are_streamed_to_all_and_by_tenant(world: World) -> None:
+    async with world.open() as bus:
+        with bus.results() as everything, bus.results(7) as sevens:
+            for tenant_id in (7, 8, None, 7):
+                await bus.publish_envelope(TOPIC, event(1, tenant_id=tenant_id))
+            await bus.flush()
+            assert [(await anext(everything)).tenant_id for _ in range(4)] == [7, 8, None, 7]
+            assert [(await anext(sevens)).tenant_id for _ in range(2)] == [7, 7]
+            assert len(sevens) == 0
+
+
+@scenario
+async def no_result_is_lost_when_nobody_reads_them(world: World) -> None:
+    async with world.open(publisher={"results_max": 5}) as bus:
+        with bus.results() as results:
+            publishing = asyncio.ensure_future(_publish(bus, 20))
+            await until(lambda: len(results) == 5)
+            assert not publishing.done()
+            read = [await anext(results) for _ in range(20)]
+            await publishing
+
+            assert [one.envelope.payload["number"] for one in read if one.envelope] == list(
+                range(20)
+            )
+
+
+@scenario
+async def a_deadline_ends_the_wait_for_room(world: World) -> None:
+    async with world.open(publisher={"results_max": 1}) as bus:
+        with bus.results():
+            await bus.publish_envelope(TOPIC, event(0))
+            try:
+                await bus.publish_envelope(TOPIC, event(1), timeout_s=0.05)
+            except DeadlineExceeded:
+                return
+            raise AssertionError("there was room")
+
+
+@scenario
+async def a_rate_limit_spreads_publishes_over_time(world: World) -> None:
+    async with world.open(publisher={"rate_per_s": 200.0, "rate_burst": 1}) as bus:
+        await bus.configure_topic(TOPIC)
+        started_s = monotonic()
+        await _publish(bus, 41)
+
+        assert monotonic() - started_s >= 39 / 200
+
+
+@scenario
+async def large_events_travel_compressed(world: World) -> None:
+    async with world.open(publisher={"compression": "zstd", "compress_bytes_min": 500}) as bus:
+        seen, sizes = Seen(), []
+        await bus.subscribe_envelope(TOPIC, seen)
+        bus.on_published(lambda result: sizes.append(len(result.payload)))
+        envelope = event(1).with_payload({"number": 1, "text": "x" * 5000})
+        await bus.publish_envelope(TOPIC, envelope)
+        await seen.count(1)
+
+        assert seen.events == [envelope]
+        assert sizes[0] < 500
+
+
+@scenario
+async def bytes_travel_as_they_are_with_their_headers(world: World) -> None:
+    async with world.open() as bus:
+        received: asyncio.Queue[Delivery] = asyncio.Queue()
+
+        async def take(message: Delivery) -> None:
+            received.put_nowait(message)
+
+        await bus.subscribe_envelope("raw.*", take)
+        await bus.publish("raw.a", b"\x00\xff", headers=[("k", "1"), ("k", "2")])
+        message = await asyncio.wait_for(received.get(), 10)
+
+        assert (message.topic, message.payload) == ("raw.a", b"\x00\xff")
+        assert message.headers == [("k", "1"), ("k", "2")]
+
+
+@scenario
+async def an_ephemeral_topic_is_delivered_and_not_kept(world: World) -> None:
+    async with world.open() as bus:
+        if not bus.features.ephemeral:
+            return
+        seen = Seen()
+        report = await bus.configure_topic("clicks", persistence="ephemeral")
+        await bus.subscribe_envelope("clicks", seen)
+        await bus.engine.flush()
+        assert await bus.publish("clicks", bus.codec.encode(event(1))) is None
+        await bus.publish_envelope("clicks", event(2))
+        await seen.count(2)
+
+        assert report.action == "ephemeral"
+        assert seen.numbers() == [1, 2]
+        assert [one async for one in bus.replay("clicks")] == []
+
+
+@scenario
+async def a_topic_keeps_to_its_own_limits(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.configure_topic("small", messages_max=5)
+        await bus.subscribe_envelope(">", seen)
+        await bus.publish_envelope_batch("small", [event(n) for n in range(20)])
+        await bus.publish_envelope_batch("large", [event(n, "b") for n in range(20)])
+        await seen.until(lambda: len(seen.numbers("b")) == 20)
+
+        kept = [envelope.payload["number"] async for _, envelope in bus.replay("small")]
+        assert kept == [15, 16, 17, 18, 19]
+        assert len([one async for one in bus.replay("large")]) == 20
+
+
+@scenario
+async def configuring_a_topic_twice_changes_nothing(world: World) -> None:
+    async with world.open() as bus:
+        reports = [await bus.configure_topic("t", messages_max=10) for _ in range(2)]
+
+        assert [report.action for report in reports] == ["created", "kept"]
+        assert reports[1].in_sync
+
+
+@scenario
+async def create_only_never_changes_a_topic(world: World) -> None:
+    async with world.open() as first:
+        await first.configure_topic("t", messages_max=10)
+    async with world.open(strategy="create_only") as bus:
+        report = await bus.configure_topic("t", messages_max=20)
+        drifts = [(drift.field, drift.expected, drift.actual) for drift in report.drifts]
+
+        assert (report.action, drifts) == ("kept", [("messages_max", 20, 10)])
+        assert not (await bus.check_topic("t")).in_sync
+
+
+@scenario
+async def create_or_update_makes_a_topic_as_declared(world: World) -> None:
+    async with world.open() as first:
+        await first.configure_topic("t", messages_max=10)
+    async with world.open(strategy="create_or_update") as bus:
+        report = await bus.configure_topic("t", messages_max=20, retention_s=3600.0)
+
+        assert report.action == "updated"
+        assert {drift.field for drift in report.drifts} == {"messages_max", "retention_s"}
+        assert (await bus.check_topic("t")).in_sync
+
+
+@scenario
+async def validate_only_compares_with_the_broker_and_changes_nothing(world: World) -> None:
+    wanted = TopicOptions(messages_max=20)
+    async with world.open(strategy="validate_only") as bus:
+        assert not (await _mismatch(bus, wanted)).exists
+    async with world.open() as first:
+        await first.configure_topic("t", messages_max=10)
+    async with world.open(strategy="validate_only") as bus:
+        report = await _mismatch(bus, wanted)
+        assert [drift.field for drift in report.drifts] == ["messages_max"]
+        assert (await bus.configure_topic("t", messages_max=10)).in_sync
+
+
+@scenario
+async def skip_looks_at_nothing(world: World) -> None:
+    async with world.open() as first:
+        await first.configure_topic("t", messages_max=10)
+    async with world.open(strategy="skip") as bus:
+        assert (await bus.configure_topic("t", messages_max=20)).action == "skipped"
+        await bus.publish_envelope_sync("t", event(1))
+
+
+@scenario
+async def names_that_are_no_topics_are_refused(world: World) -> None:
+    async with world.open() as bus:
+        for name in ("", "a..b", "a b", "a.*", ">", "é", "x" * 256):
+            try:
+                await bus.publish_envelope(name, event(1))
+            except BusError:
+                continue
+            raise AssertionError(f"`{name}` was taken for a topic")
+
+
+@scenario
+async def a_closed_bus_refuses_to_publish(world: World) -> None:
+    bus = world.open()
+    async with bus:
+        await bus.publish_envelope_sync(TOPIC, event(1))
+    await bus.close()
+    try:
+        await bus.publish_envelope(TOPIC, event(2))
+    except BusClosed:
+        return
+    raise AssertionError("a closed bus took an event")
+
+
+async def _publish(bus: Any, count: int) -> None:
+    for number in range(count):
+        await bus.publish_envelope(TOPIC, event(number))
+
+
+async def _mismatch(bus: Any, options: TopicOptions) -> Any:
+    try:
+        await bus.configure_topic("t", options)
+    except TopicMismatch as error:
+        return error.report
+    raise AssertionError("no mismatch was found")

@@ -1,0 +1,117 @@
+"""What the scenarios of the contract are made with."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from penstock.bus.bus import EventBus
+from penstock.bus.config import BusConfig
+from penstock.bus.envelope import Envelope
+
+DEADLINE_S = 20.0
+"""How long a scenario waits for what must happen."""
+
+TOPIC = "orders.created"
+
+
+class World:
+    """A broker to open buses on. Each world has topics and services of its own."""
+
+    def __init__(self, base: BusConfig) -> None:
+        # Messages must be left over from no other world on the same broker.
+        self._base = replace(base, namespace=f"w{uuid.uuid4().hex[:12]}")
+
+    def open(
+        self,
+        *,
+        consumer: dict[str, Any] | None = None,
+        stream: dict[str, Any] | None = None,
+        publisher: dict[str, Any] | None = None,
+        subscriber: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> EventBus:
+        """Return a bus that is not open yet."""
+        base = self._base
+        jetstream = base.nats.jetstream
+        jetstream = replace(
+            jetstream,
+            consumer=replace(jetstream.consumer, **(consumer or {})),
+            stream=replace(jetstream.stream, **(stream or {})),
+        )
+        config = replace(
+            base,
+            nats=replace(base.nats, jetstream=jetstream),
+            publisher=replace(base.publisher, **(publisher or {})),
+            subscriber=replace(base.subscriber, **({"backoff_s": 0.02} | (subscriber or {}))),
+            **settings,
+        )
+        return EventBus(config)
+
+
+Scenario: TypeAlias = Callable[[World], Awaitable[None]]
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(function: Scenario) -> Scenario:
+    """Make a coroutine function part of the contract."""
+    SCENARIOS.append(function)
+    return function
+
+
+@dataclass
+class Order:
+    """A payload."""
+
+    number: int
+
+
+def event(number: int, key: str = "a", **fields: Any) -> Envelope[Any]:
+    """Return an event with a number."""
+    return Envelope(aggregate_id=key, event_type="numbered", payload={"number": number}, **fields)
+
+
+class Seen:
+    """A handler that remembers what it was called with."""
+
+    def __init__(self) -> None:
+        self.events: list[Envelope[Any]] = []
+        self.attempts: list[int] = []
+        self.failing: Callable[[Envelope[Any]], bool] = lambda _: False
+        self._changed = asyncio.Event()
+
+    async def __call__(self, envelope: Envelope[Any]) -> None:
+        """Handle an event, or fail."""
+        self.attempts.append(envelope.payload["number"])
+        self._changed.set()
+        if self.failing(envelope):
+            raise RuntimeError(f"no {envelope.payload['number']}")
+        self.events.append(envelope)
+
+    def numbers(self, key: str | None = None) -> list[int]:
+        """Return the numbers handled, of one aggregate or of all."""
+        return [
+            one.payload["number"] for one in self.events if key is None or one.aggregate_id == key
+        ]
+
+    async def count(self, count: int) -> None:
+        """Return once so many events are handled."""
+        await self.until(lambda: len(self.events) >= count)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition is true; it is looked at after every call."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+                # What follows the call, such as `events`, happens in the same turn.
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Return once the condition is true."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  (it changes in another process too)
+            await asyncio.sleep(0.002)

@@ -51,17 +51,17 @@ def expected(sid: int, count: int) -> bytes:
     return b"".join(b"MSG load %d 1024\r\n%b\r\n" % (sid, payload(each)) for each in range(count))
 
 
+@pytest.mark.parametrize(("pause_s", "count"), [(0.001, 48 * 1024), (0.02, 16 * 1024)])
 def test_a_slow_but_steady_reader_gets_everything_because_its_publisher_is_slowed(
-    server: ServerProcess,
+    server: ServerProcess, pause_s: float, count: int
 ) -> None:
-    count = 48 * 1024
     with subscriber(server.port) as reader, Heartbeat(server.port) as heartbeat:
         publisher = threading.Thread(target=publish, args=(server.port, count))
         publisher.start()
         received, missing = [], len(expected(1, 1)) * count
         while missing:
             # A pause between small reads is what makes this reader slow.
-            publisher.join(0.001)
+            publisher.join(pause_s)
             received.append(reader.read(min(missing, 64 * 1024)))
             missing -= len(received[-1])
         publisher.join()

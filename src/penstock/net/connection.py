@@ -14,8 +14,11 @@ up, and is cut off as a slow consumer at a bound of bytes or of time.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import socket
+import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import trace
@@ -163,13 +166,24 @@ class Connection:
     def _watch_progress(self) -> None:
         deadline_s = self.reactor.limits.write_deadline_s
         loop = self.reactor.loop
-        self._deadline = loop.call_later(deadline_s, self._check_deadline, self.sent_bytes)
+        self._deadline = loop.call_later(deadline_s, self._check_deadline, self._taken_bytes)
 
-    def _check_deadline(self, sent_bytes: int) -> None:
+    @property
+    def _taken_bytes(self) -> int:
+        """
+        How much the peer has really taken.
+
+        The kernel lets us write again only when a third of its buffer is free, so
+        from what was sent alone a slow reader looks as if it did not move at all.
+        """
+        waiting = fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4))
+        return self.sent_bytes - int.from_bytes(waiting, sys.byteorder)
+
+    def _check_deadline(self, taken_bytes: int) -> None:
         self._deadline = None
         if self.is_closed or not self.is_blocked:
             return
-        if self.sent_bytes == sent_bytes:
+        if self._taken_bytes == taken_bytes:
             self._cut_off("Slow Consumer (Write Deadline)")
         else:
             self._watch_progress()
@@ -190,7 +204,7 @@ class Connection:
             return
         if not self.waiters:
             self._congested_since_s = self.reactor.loop.time()
-            self._seen_bytes = self.sent_bytes
+            self._seen_bytes = self._taken_bytes
             self._watch_stuck()
         self.waiters.append(publisher)
         publisher._waiting_for += 1
@@ -206,13 +220,14 @@ class Connection:
         if self.is_closed or not self.waiters:
             return
         congested_s = self.reactor.loop.time() - self._congested_since_s
-        if self.sent_bytes == self._seen_bytes:
+        taken_bytes = self._taken_bytes
+        if taken_bytes == self._seen_bytes:
             self.session.is_stuck = True
             self._release_waiters()
         elif congested_s > self.reactor.limits.write_deadline_s:
             self._cut_off("Slow Consumer (Write Deadline)")
         else:
-            self._seen_bytes = self.sent_bytes
+            self._seen_bytes = taken_bytes
             self._watch_stuck()
 
     def _release_waiters(self) -> None:

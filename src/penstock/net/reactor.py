@@ -21,6 +21,7 @@ from penstock.net.poller import READ, WRITE, poller_for
 log = logging.getLogger("penstock")
 
 ACCEPTS_MAX = 256
+ACCEPT_PAUSE_S = 1.0
 
 
 class Reactor:
@@ -152,7 +153,7 @@ class Reactor:
         """Wait a while when the system has no descriptors left, instead of spinning."""
         log.error("Error accepting a connection: %s", error)
         self._poller.modify(fd, 0)
-        self.loop.call_later(1.0, self._resume_accepting, fd)
+        self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, fd)
 
     def _resume_accepting(self, fd: int) -> None:
         if fd in self._listeners:

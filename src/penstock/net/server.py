@@ -176,8 +176,8 @@ class Server:
             self.broker.info["domain"] = self.config.jetstream.domain
 
     def _accept(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ip, port = sock.getpeername()[:2]
         except OSError:
             # Gone before we got to it.

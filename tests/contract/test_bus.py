@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.aio import asynchronous
@@ -12,7 +13,7 @@ from tests.conftest import Servers
 from tests.servers import NATS_SERVER, ServerProcess
 
 import penstock
-from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
+from penstock.bus import BusConfig, EmbeddedConfig, Envelope, EventBus, NatsConfig
 from penstock.bus.contract import SCENARIOS, Scenario, World
 
 JETSTREAM = "jetstream { store_dir: store }"
@@ -30,6 +31,11 @@ def config(server: ServerProcess) -> BusConfig:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_on_nats_server(scenario: Scenario, server: ServerProcess) -> None:
     run(scenario, config(server))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_embedded(scenario: Scenario, tmp_path: Path) -> None:
+    run(scenario, BusConfig(type="embedded", embedded=EmbeddedConfig(store_dir=str(tmp_path))))
 
 
 def run(scenario: Scenario, base: BusConfig) -> None:
@@ -81,3 +87,4 @@ def test_a_bus_is_opened_from_what_names_it() -> None:
     assert "/data" == EventBus.open("embedded:/data").config.embedded.store_dir
     assert "mine" == EventBus.open("embedded:", service="mine").config.service
     assert asyncio.iscoroutinefunction(EventBus.close)
+

@@ -134,6 +134,11 @@ class EventBus:
         await self.close()
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self._is_open
+
+    @property
     def features(self) -> Features:
         """What the engine can do."""
         return self.engine.features

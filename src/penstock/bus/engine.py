@@ -140,6 +140,8 @@ class Engine(Protocol):
     """What the bus needs of a broker."""
 
     features: Features
+    urls: tuple[str, ...]
+    """Where the broker is, once connected."""
     on_settled: OnSettled
     """Called with every message that was acked or failed, once, many at a time."""
     on_connection: Callable[[bool, Exception | None], None]

@@ -24,6 +24,7 @@ class World:
     def __init__(self, base: BusConfig) -> None:
         # Messages must be left over from no other world on the same broker.
         self._base = replace(base, namespace=f"w{uuid.uuid4().hex[:12]}")
+        self._buses: list[EventBus] = []
 
     def open(
         self,
@@ -49,7 +50,20 @@ class World:
             subscriber=replace(base.subscriber, **({"backoff_s": 0.02} | (subscriber or {}))),
             **settings,
         )
-        return EventBus(config)
+        bus = EventBus(self._beside_others(config))
+        self._buses.append(bus)
+        return bus
+
+    def _beside_others(self, config: BusConfig) -> BusConfig:
+        """Connect to the server that an open bus of this world has brought along."""
+        if config.type != "embedded":
+            return config
+        urls = [bus.engine.urls for bus in self._buses if bus.is_open]
+        return (
+            replace(config, type="nats", nats=replace(config.nats, urls=urls[0]))
+            if urls
+            else config
+        )
 
 
 Scenario: TypeAlias = Callable[[World], Awaitable[None]]

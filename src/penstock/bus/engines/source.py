@@ -1,8 +1,8 @@
 """
 The durable consumer of one stream, read by pulling.
 
-A request for messages stands for a short while and is renewed before it is used
-up, so messages arrive as they are stored, and many at a time when there are many.
+One request for messages stands at a time, for a short while: messages arrive as they
+are stored, and many at a time when there are many.
 
 **Order across a break.** After a restart or a lost connection the server still
 waits for acks of messages that we do not have: it would send newer ones first and
@@ -91,14 +91,15 @@ class Source:
         self._client.connection.watchers.remove(self)
 
     def ask(self, messages_max: int) -> None:
-        """Have so many messages on their way or waiting here, if half of them are not."""
-        wanted = min(messages_max, self._config.fetch_messages)
+        """Ask for messages, unless an earlier request still stands."""
+        # Two requests at once would be dealt to in turn, and what is dealt to one may
+        # overtake what is dealt to the other.
         now_s = monotonic()
-        if self._requested and now_s - self._asked_s > self._config.fetch_wait_s + GRACE_S:
+        if self._requested and now_s - self._asked_s < self._config.fetch_wait_s + GRACE_S:
+            return
+        if now_s >= self._not_before_s and self._client.connected:
             self._requested = 0
-        missing = wanted - self._requested - len(self._operations)
-        if missing * 2 >= wanted > 0 and now_s >= self._not_before_s and self._client.connected:
-            self._request(missing)
+            self._request(min(messages_max, self._config.fetch_messages))
 
     def take(self) -> list[Delivery]:
         """Return what has arrived and was not here before."""

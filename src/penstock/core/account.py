@@ -9,7 +9,7 @@ subscriber is sent differs from its neighbour's only in the sid.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import _hot
 from penstock.core.route import Handler, Route, RouteTable, Subscription
@@ -42,8 +42,7 @@ class Account:
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b""
     ) -> None:
         """Publish one message from inside the server."""
-        size = len(header) + len(payload)
-        self.publish([(PUB, subject, reply, len(header), size, header + payload + CRLF)], None)
+        self.publish([_message(subject, payload, reply, header)], None)
 
     def unlisten(self, subscription: Subscription) -> None:
         """Stop to listen."""
@@ -61,13 +60,31 @@ class Account:
             self._deliver(route, publishes, None)
         return not route.is_empty
 
-    def answer_all(self, subjects: list[bytes], answers: list[Op]) -> None:
-        """Publish answers to these reply subjects, one each: mostly they are of one inbox."""
-        route = self.routes.shared_route(subjects)
-        if route is None:
-            self.publish(answers, None)
-        else:
-            self._deliver(route, answers, None)
+    def answer_all(self, replies: list[bytes], payload: bytes, first_number: int) -> None:
+        """
+        Answer each reply subject with `payload`: a format for a number, the next one each time.
+
+        A client with many publishes in flight waits for that many answers. To one
+        subscription they are formatted in one go, three times faster than one by one.
+        """
+        route = self.routes.shared_route(replies)
+        size = len(payload % first_number)
+        last_number = first_number + len(replies) - 1
+        if route is None or route.sole is None or size != len(payload % last_number):
+            numbered = enumerate(replies, first_number)
+            self.publish([_message(reply, payload % number) for number, reply in numbered], None)
+            return
+        subscription = route.sole
+        sid = subscription.sid.replace(b"%", b"%%")
+        fields: list[Any] = [b""] * (2 * len(replies))
+        fields[::2] = replies
+        fields[1::2] = range(first_number, last_number + 1)
+        line = b"MSG %%b %b %d\r\n%b\r\n" % (sid, size, payload)
+        encoded = line * len(replies) % tuple(fields)
+        subscription.delivered += len(replies)
+        session = subscription.session
+        assert session is not None
+        session.enqueue(encoded, len(encoded), len(replies), len(replies) * size)
 
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
@@ -266,6 +283,11 @@ def large_buffers(sid: bytes, publish: Op) -> tuple[list[Buffer], int]:
     for offset in range(0, len(data), stride):
         buffers += (line, view[offset : offset + stride])
     return buffers, len(data) + len(buffers) // 2 * len(line)
+
+
+def _message(subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> Op:
+    size = len(header) + len(payload)
+    return (PUB, subject, reply, len(header), size, header + payload + CRLF)
 
 
 def message_count(publish: Op) -> int:

@@ -78,6 +78,7 @@ class Route:
         "queues",
         "shared",
         "single",
+        "sole",
     )
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
@@ -103,6 +104,9 @@ class Route:
         self.careful_queues = tuple(group for group in members if _needs_care(group))
         self.handlers = tuple(handlers)
         self.is_plain = not (careful or self.careful_queues or handlers)
+        is_sole = len(self.single) == 1 and self.is_plain and not (self.shared or members)
+        self.sole = self.single[0] if is_sole else None
+        """The only receiver, if there is no other and it needs no care."""
         self.is_empty = not (by_sid or careful or queues or handlers)
 
 

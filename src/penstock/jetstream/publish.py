@@ -60,7 +60,7 @@ class Intake:
         self._refused = f'"stream":{name},"seq":0}}'
         domain = f', "domain":{json.dumps(engine.domain)}, ' if engine.domain else ","
         ack = f'{{"stream":{name}{domain}"seq":'.encode().replace(b"%", b"%%")
-        self._ack_line = ack + b"%d}\r\n"
+        self._ack = ack + b"%d}"
         self._duplicate = ack + b'%d,"duplicate": true}\r\n'
         if self._duplicates is not None:
             self._duplicates.window_ns = config.duplicate_window
@@ -95,15 +95,13 @@ class Intake:
 
     def send_acks(self, first_sequence: int, replies: list[bytes]) -> None:
         """Send the PubAcks of messages stored one after another."""
-        line = self._ack_line
-        acks: list[Op] = [
-            (PUB, reply, b"", 0, len(data := line % sequence) - 2, data)
-            for sequence, reply in enumerate(replies, first_sequence)
-            if reply
-        ]
-        if acks:
-            subjects = replies if len(acks) == len(replies) else [ack[1] for ack in acks]
-            self.stream.engine.account.answer_all(subjects, acks)
+        account = self.stream.engine.account
+        if b"" not in replies:
+            account.answer_all(replies, self._ack, first_sequence)
+            return
+        for sequence, reply in enumerate(replies, first_sequence):
+            if reply:
+                account.send(reply, self._ack % sequence)
 
     def refusal(self, error: JetStreamError) -> bytes:
         """Return the PubAck of a message that was not stored."""

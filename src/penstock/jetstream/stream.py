@@ -54,6 +54,7 @@ class Consumer(Protocol):
     """What a stream and the engine ask of a consumer."""
 
     name: str
+    expects_acks: bool
 
     def on_messages(self) -> None:
         """`stream.visible_sequence` has moved up: deliver what is wanted of it."""
@@ -218,7 +219,7 @@ class Stream:
                 rest = (first_sequence + safe, replies[safe:])
                 self._owed = [rest, *owed[index + 1 :], *self._owed]
                 self.engine.touch(self)
-                return [*owed[:index], (first_sequence, replies[:safe])]
+                return owed[:index] + ([(first_sequence, replies[:safe])] if safe else [])
         return owed
 
     def _send(self, owed: list[Owed]) -> None:

@@ -262,17 +262,23 @@ def test_messages_are_delivered_under_another_subject_than_their_own() -> None:
     assert peer.taken() == msg(b"orders.1", b"1", b"hi")
 
 
+@pytest.mark.parametrize("first_number", [1, 9])
 @pytest.mark.parametrize("replies", [[b"in.1", b"in.2"], [b"in.1", b"other"]])
-def test_answers_go_to_their_reply_subjects(replies: list[bytes]) -> None:
+@pytest.mark.parametrize("sid", [b"1", b"%d%"])
+def test_answers_go_to_their_reply_subjects_with_their_numbers(
+    replies: list[bytes], first_number: int, sid: bytes
+) -> None:
     world = World()
     peer = world.peer()
-    hears(peer, b"SUB in.* 1", b"SUB other 2")
-    answers = [run_of(b"ok", subject=reply) for reply in replies]
+    hears(peer, b"SUB in.* " + sid, b"SUB other 2")
 
-    world.broker.default_account.answer_all(replies, answers)
+    world.broker.default_account.answer_all(replies, b"100%% of %d", first_number)
 
-    sids = {b"in.1": b"1", b"in.2": b"1", b"other": b"2"}
-    assert peer.taken() == b"".join(msg(reply, sids[reply], b"ok") for reply in replies)
+    assert peer.taken() == b"".join(
+        msg(reply, b"2" if reply == b"other" else sid, b"100%% of %d" % number)
+        for number, reply in enumerate(replies, first_number)
+    )
+    assert peer.session.out_messages == len(replies)
 
 
 @pytest.mark.parametrize(

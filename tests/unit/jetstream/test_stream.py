@@ -13,6 +13,8 @@ from penstock.wire import Op
 class Witness:
     """A consumer that wants what it is told to, and writes down what it hears."""
 
+    expects_acks = True
+
     def __init__(self, world: World, stream: str, name: str = "W") -> None:
         self.name = name
         self.wanted = b"S"

@@ -9,7 +9,7 @@ from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.columns import Topics
 from penstock.jetstream.recovery import Loaded, Recovered
-from penstock.jetstream.segment import HEADER_BYTES, Removal
+from penstock.jetstream.segment import HEADER_BYTES
 from penstock.jetstream.segmentfile import segment_path
 from penstock.jetstream.subjecttable import CountedSubjects
 from penstock.jetstream.tail import Tail
@@ -32,9 +32,8 @@ def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | Non
             end = segment.records_end if is_last else segment.file_bytes
             log.upkeep.seal_later(segment.block, end, list(segment.removals))
     floor = _floor(found)
-    for segment in found.segments:
-        for removal in segment.removals:
-            _apply(catalog, removal)
+    for erase in (False, True):
+        _apply(catalog, _ranges(found, erase=erase), erase=erase)
     for block in catalog.blocks:
         _cut_below(catalog, block, floor)
     catalog.restore(
@@ -93,6 +92,11 @@ def _floor(found: Recovered) -> int:
     return max(floors, default=1) or 1
 
 
+def _ranges(found: Recovered, *, erase: bool) -> list[tuple[int, int]]:
+    removals = [removal for segment in found.segments for removal in segment.removals]
+    return sorted(pair for r in removals if r.erase is erase for pair in r.ranges)
+
+
 def _last_sequence(found: Recovered, floor: int) -> int:
     ends = [max(s.block.last_sequence, s.header.base_sequence) for s in found.segments]
     return max(*ends, floor - 1) if ends else floor - 1
@@ -103,19 +107,21 @@ def _last_time_ns(found: Recovered) -> int:
     return max(times, default=0)
 
 
-def _apply(catalog: Catalog, removal: Removal) -> None:
-    """Mark what one record says is gone."""
-    for first, last in removal.ranges:
-        index = max(catalog.block_at(first), 0)
-        while index < len(catalog.blocks) and catalog.blocks[index].first_sequence <= last:
-            block = catalog.blocks[index]
-            if block.last_sequence >= first:
-                catalog.positioned(block)
-                start, stop = block.position(first), block.position(last + 1)
-                if start < stop:
-                    block.clear(start, stop)
-                    block.scrub = block.scrub or removal.erase
+def _apply(catalog: Catalog, ranges: list[tuple[int, int]], *, erase: bool) -> None:
+    """Mark what records say is gone. Ranges are in order, so that one pass will do."""
+    blocks = [block for block in catalog.blocks if block.total]
+    index = 0
+    for first, last in ranges:
+        while index < len(blocks) and blocks[index].last_sequence < first:
             index += 1
+        for block in blocks[index:]:
+            if block.first_sequence > last:
+                break
+            catalog.positioned(block)
+            start, stop = block.position(first), block.position(last + 1)
+            if start < stop:
+                block.clear(start, stop)
+                block.scrub = block.scrub or erase
 
 
 def _cut_below(catalog: Catalog, block: Block, floor: int) -> None:

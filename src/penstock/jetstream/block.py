@@ -196,6 +196,22 @@ class Block:
         if self.live is not None:
             self.live[start:stop] = bytes(stop - start)
 
+    def drop(self, sequences: list[int]) -> None:
+        """Mark messages known to be there as gone; later, if the places are not loaded."""
+        if not self.dense and self.places is None:
+            self.unresolved.extend(sequences)
+            return
+        self.resolve()
+        if self.live is None:
+            self.live = bytearray(self.start) + b"\1" * (self.total - self.start)
+        live, first = self.live, self.first_sequence
+        if self.dense:
+            for sequence in sequences:
+                live[sequence - first] = 0
+        else:
+            for sequence in sequences:
+                live[self.position(sequence)] = 0
+
     def select(
         self, matcher: Matcher | None, start: int, *, stop: int, count_max: int
     ) -> tuple[list[int] | range, int]:

@@ -18,9 +18,15 @@ from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Matcher
 from penstock.jetstream.segment import Removal
 from penstock.jetstream.store import Filters, StoreLimits
-from penstock.jetstream.subjecttable import CountedSubjects, SubjectTable, TrackedSubjects
+from penstock.jetstream.subjecttable import (
+    CountedSubjects,
+    Evicted,
+    SubjectTable,
+    TrackedSubjects,
+)
 
 MATCHERS_MAX = 64
+MAX = 1 << 64
 
 
 class Loader(Protocol):
@@ -81,22 +87,24 @@ class Catalog:
         self.messages += len(lengths)
         self.size_bytes += sum(lengths)
         sequences = range(first, self.last_sequence + 1)
-        for sequence, length in self.subjects.add(sequences, subjects, lengths):
-            self._evict(sequence, length)
+        self._evict(self.subjects.add(sequences, subjects, lengths))
         self.settle()
 
-    def _evict(self, sequence: int, length: int) -> None:
-        """Remove a message known to be there, without loading anything."""
-        block = self.blocks[self.block_at(sequence)]
-        if block.dense or block.places is not None:
-            block.resolve()
-            position = block.position(sequence)
-            assert block.holds(position)
-            block.clear(position, position + 1)
-        else:
-            block.unresolved.append(sequence)
-        self._reduce(block, 1, length)
-        self._note(sequence, sequence)
+    def _evict(self, evicted: Evicted) -> None:
+        """Remove messages known to be there, without loading anything."""
+        evicted.sort()
+        start = 0
+        while start < len(evicted):
+            block = self.blocks[self.block_at(evicted[start][0])]
+            stop = bisect_right(evicted, (block.last_sequence, MAX), start)
+            group = evicted[start:stop]
+            block.drop([sequence for sequence, _ in group])
+            self._reduce(block, len(group), sum(length for _, length in group))
+            start = stop
+        if evicted and evicted[0][0] <= self.first_sequence:
+            self._front_moved = True
+        if self._journal:
+            self._removed += [(sequence, sequence) for sequence, _ in evicted]
 
     def _note(self, first: int, last: int, *, erase: bool = False) -> None:
         """Remember that a range is gone, for `take_removals`."""
@@ -403,8 +411,7 @@ class Catalog:
         if (per_subject_max == 0) != (self.subjects.per_subject_max == 0):
             self.tabulate(per_subject_max)
         elif isinstance(self.subjects, TrackedSubjects):
-            for sequence, length in self.subjects.narrow(per_subject_max):
-                self._evict(sequence, length)
+            self._evict(self.subjects.narrow(per_subject_max))
         self.settle()
         return before - self.messages
 
@@ -443,11 +450,14 @@ class Catalog:
             for subject, count in block.tally(0, block.total).items():
                 self.subjects.merge(subject, block.sequence(last[subject]), count)
             return
-        for position in list(block.held(0, block.total)):
-            sequence, length = block.sequence(position), places.lengths[position]
-            one = range(sequence, sequence + 1)
-            for evicted in self.subjects.add(one, [topics.subject(position)], [length]):
-                self._evict(*evicted)
+        held = list(block.held(0, block.total))
+        subjects = topics.slice(0, block.total)
+        evicted = self.subjects.add(
+            block.sequences(held),
+            [subjects[position] for position in held],
+            [places.lengths[position] for position in held],
+        )
+        self._evict(evicted)
 
 
 def new_subject_table(per_subject_max: int) -> SubjectTable:

@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import NamedTuple
 
 from penstock.jetstream.block import Block
@@ -219,14 +220,14 @@ class Compactor:
         times_ns: list[int] = []
         for source in self._sources:
             data = read_whole(self._disk, segment_path(self._directory, source.block.number)) or b""
-            for position in range(source.block.total):
-                if not source.mask[position]:
-                    continue
-                offset, length = source.places.offsets[position], source.places.lengths[position]
-                message = decode_messages(data, (offset,), base=0, salt=self._salt)[0]
+            kept = list(compress(range(source.block.total), source.mask))
+            places = [source.places.offsets[position] for position in kept]
+            messages = decode_messages(data, places, base=0, salt=self._salt)
+            for position, offset, message in zip(kept, places, messages, strict=True):
                 if message is None:
                     out.damaged.append((source.block, position))
                     continue
+                length = source.places.lengths[position]
                 sequences.append(message[0])
                 offsets.append(out.end)
                 lengths.append(length)

@@ -300,8 +300,8 @@ class FileLog:
             number=tail.block.number,
             covers=tail.block.covers,
             salt=self.salt,
-            base_sequence=tail.block.first_sequence - 1,
-            # Not `first_sequence`: what moved that may be in this very file, behind the header.
+            # What moved these further may be in this very file, behind the header, and get lost.
+            base_sequence=min(tail.block.first_sequence - 1, self.durable_sequence),
             floor_sequence=self._floor_durable,
             base_time_ns=self.catalog.last_time_ns,
         )

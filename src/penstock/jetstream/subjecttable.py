@@ -33,7 +33,9 @@ class SubjectTable(Protocol):
     def subjects(self) -> Iterable[bytes]:
         """Return all of them."""
 
-    def add(self, sequences: range, subjects: list[bytes], lengths: Sequence[int]) -> Evicted:
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
         """Take in new messages; return those that are now too many of their subject."""
 
     def last(self, subject: bytes) -> tuple[int, int]:
@@ -66,7 +68,9 @@ class CountedSubjects:
         """Return all subjects."""
         return self._packed
 
-    def add(self, sequences: range, subjects: list[bytes], lengths: Sequence[int]) -> Evicted:
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
         """Take in new messages."""
         packed = self._packed
         last = dict(zip(subjects, sequences, strict=True))
@@ -120,7 +124,9 @@ class TrackedSubjects:
         """Return all subjects."""
         return self._held
 
-    def add(self, sequences: range, subjects: list[bytes], lengths: Sequence[int]) -> Evicted:
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
         """Take in new messages; return those that are now too many of their subject."""
         evicted: Evicted = []
         held = self._held

@@ -128,10 +128,9 @@ def _encode_summary(summary: Summary) -> bytes:
         len(summary.subjects),
     )
     columns = (plain, erased, summary.last_deltas, summary.counts)
-    lengths = array("H", map(len, summary.subjects))
-    return b"".join(
-        (fixed, *map(little_endian, columns), little_endian(lengths), *summary.subjects)
-    )
+    lines = b"\n".join(summary.subjects)
+    assert lines.count(b"\n") == max(len(summary.subjects) - 1, 0), "a subject is one line"
+    return b"".join((fixed, *map(little_endian, columns), lines))
 
 
 def _pairs(removals: tuple[Removal, ...], *, erase: bool) -> array[int]:
@@ -157,7 +156,7 @@ def decode_summary(data: bytes) -> Summary:
         stored_bytes=stored,
         total=total,
         removals=tuple(removals),
-        subjects=cut.strings(cut.take("H", subjects)),
+        subjects=cut.lines() if subjects else [],
         counts=counts,
         last_deltas=last_deltas,
     )
@@ -181,14 +180,8 @@ class _Cutter:
         self._offset = end
         return column
 
-    def strings(self, lengths: array[int]) -> list[bytes]:
-        data, offset = self._data, self._offset
-        found = []
-        for length in lengths:
-            found.append(data[offset : offset + length])
-            offset += length
-        self._offset = offset
-        return found
+    def lines(self) -> list[bytes]:
+        return self._data[self._offset :].split(b"\n")
 
 
 def _encode_places(places: Places) -> bytes:

@@ -11,9 +11,9 @@ from typing import TextIO
 from penstock.bench.plan import Plan
 
 RATE_OVER_S = 1.0
-BAR_CELLS = 30
+BAR_CELLS_MIN, BAR_CELLS_MAX = 10, 30
 EIGHTHS = " ▏▎▍▌▋▊▉"
-BLUE, DIM, PLAIN = "\x1b[34m", "\x1b[2m", "\x1b[0m"
+BLUE, PLAIN = "\x1b[34m", "\x1b[0m"
 CLEAR_LINE = "\r\x1b[2K"
 
 
@@ -54,12 +54,18 @@ class Progress:
     def _line(self, label: str, done: int, expected: int, rate: float) -> str:
         share = done / expected if expected else 0.0
         figures = f" {share:4.0%}  {rate:>11,.0f} msgs/s"
-        room = shutil.get_terminal_size().columns - len(figures) - BAR_CELLS - 3
-        label = label if len(label) <= room else label[: max(room - 1, 0)] + "…"
-        drawn = bar(share, BAR_CELLS)
+        # One column stays free, so that no terminal begins a new line.
+        room = shutil.get_terminal_size().columns - len(figures) - 3
+        label = shorten(label, room - BAR_CELLS_MIN)
+        drawn = bar(share, min(room - len(label), BAR_CELLS_MAX))
         if self._coloured:
-            return f"{label}  {BLUE}{drawn}{PLAIN}{figures}"
+            drawn = f"{BLUE}{drawn}{PLAIN}"
         return f"{label}  {drawn}{figures}"
+
+
+def shorten(text: str, length: int) -> str:
+    """Return as much of a text as there is room for."""
+    return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
 
 
 def bar(share: float, cells: int) -> str:

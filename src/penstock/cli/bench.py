@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from penstock.bench import compare, history, machine, page, report, table
+from penstock.bench import compare, history, machine, report, table
 from penstock.bench.options import (
     COMMON_FLAGS,
     COMPARE_FLAGS,
@@ -92,6 +92,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _compare(arguments: Sequence[str]) -> int:
+    from penstock.bench import page
+
     options = parse_compare(arguments)
     if options.help:
         print(usage())

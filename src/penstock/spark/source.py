@@ -8,6 +8,7 @@ kept on the server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import ClientError
 from penstock.spark.connection import Connection
-from penstock.spark.fetch import read_range
+from penstock.spark.fetch import RETRY_WAIT_S, TRANSIENT, read_range
 from penstock.spark.loss import check_head, check_same_stream
 from penstock.spark.options import (
     ConnectionOptions,
@@ -152,7 +153,9 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of one task."""
-        assert isinstance(partition, Partition)
+        if not isinstance(partition, Partition):
+            # For an empty range, Spark makes up a partition of its own.
+            return iter(())
         return read_range(self._connection, self._source, partition.created, partition.sequences)
 
 
@@ -273,14 +276,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(bounds, default=state.last_sequence)
 
     def _state(self) -> StreamState:
-        from penstock.spark.fetch import TRANSIENT
-
-        try:
-            return read_state(self._opened_connection(), self._source.stream)
-        except TRANSIENT:
-            # The server may have been restarted since the last batch: once more, on a new one.
-            self.stop()
-            return read_state(self._opened_connection(), self._source.stream)
+        failures = 0
+        while True:
+            try:
+                return read_state(self._opened_connection(), self._source.stream)
+            except TRANSIENT:
+                # The server may be starting again this moment.
+                self.stop()
+                failures += 1
+                if failures > self._connection.retries:
+                    raise
+                time.sleep(RETRY_WAIT_S * failures)
 
     def _opened_connection(self) -> Connection:
         if self._opened is None:

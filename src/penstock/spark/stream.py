@@ -11,7 +11,7 @@ from penstock.spark.position import Position, Range
 
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE_FOUND = 10037
-INACTIVE_THRESHOLD_NS = 10_000_000_000
+INACTIVE_THRESHOLD_NS = 5_000_000_000
 """How long a consumer outlives a task that was killed."""
 
 

@@ -1,0 +1,148 @@
+"""One Spark and one server of each kind for all tests here; starting them is what takes time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers import NATS_SERVER, ServerProcess
+
+from penstock.client import JetStream, connect
+
+pytest.importorskip("pyspark", reason="pip install 'penstock[spark]'")
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    # A JVM that lives for a minute is better off without its second compiler.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.streaming.pollingDelay": "20ms",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Return a session on two cores that knows `penstock`; a failed task is tried again."""
+    from penstock.spark import session
+
+    spark = session("tests", master="local[2,3]", settings=SETTINGS)
+    spark.sparkContext.setLogLevel("OFF")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Return a nats-server with JetStream."""
+    store = tmp_path_factory.mktemp("jetstream")
+    with ServerProcess(NATS_SERVER, "", "-js", "-sd", str(store), "-m", "-1") as running:
+        yield running
+
+
+class Broker:
+    """A server as a test uses it: fill a stream, look at it, break it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def run(self, work: Callable[[JetStream], Awaitable[Any]]) -> Any:
+        """Run a coroutine on a connection of its own."""
+
+        async def connected() -> Any:
+            async with await connect(self.url) as client:
+                return await work(client.jetstream())
+
+        return asyncio.run(connected())
+
+    def create(self, stream: str, **config: Any) -> None:
+        """Create a stream on `<stream>.>`."""
+        self.run(lambda js: js.streams.create(stream, subjects=[f"{stream}.>"], **config))
+
+    def publish(self, messages: list[tuple[str, bytes]]) -> None:
+        """Publish and wait for every ack."""
+
+        async def work(js: JetStream) -> None:
+            await js.publish_batch(messages)
+
+        self.run(work)
+
+    def fill(self, stream: str, count: int, *, first: int = 1) -> list[tuple[int, str, bytes]]:
+        """Publish numbered messages on ten subjects; return them as rows of a ledger."""
+        ledger = [(n, f"{stream}.{n % 10}", b'{"n": %d}' % n) for n in range(first, first + count)]
+        self.publish([(subject, data) for _, subject, data in ledger])
+        return ledger
+
+    def info(self, stream: str) -> dict[str, Any]:
+        """Return a stream's configuration and state."""
+        return self.run(lambda js: js.streams.info(stream))
+
+    def consumers(self, stream: str) -> list[str]:
+        """Return the names of the stream's consumers."""
+        return self.run(lambda js: js.consumers.names(stream))
+
+
+@pytest.fixture(scope="session")
+def broker(server: ServerProcess) -> Broker:
+    """Return the server of these tests."""
+    return Broker(server.url)
+
+
+@pytest.fixture
+def stream(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the name of a stream that is made for one test."""
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name)[:60]
+    broker.create(name)
+    yield name
+    if name in broker.run(lambda js: js.streams.names()):
+        broker.run(lambda js: js.streams.delete(name))
+
+
+@pytest.fixture
+def read(spark: Any, broker: Broker) -> Callable[..., Any]:
+    """Return a function that makes a DataFrame of a stream."""
+
+    def load(stream: str, **options: Any) -> Any:
+        reader = spark.read.format("penstock").option("servers", broker.url)
+        return reader.option("stream", stream).options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def follow(spark: Any, broker: Broker) -> Callable[..., Any]:
+    """Return a function that makes a streaming DataFrame of a stream."""
+
+    def load(stream: str, **options: Any) -> Any:
+        reader = spark.readStream.format("penstock").option("servers", broker.url)
+        return reader.option("stream", stream).options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def archive(follow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that brings everything there is into a Parquet table, and its query."""
+
+    def run(stream: str, **options: Any) -> Any:
+        query = (
+            follow(stream, **options)
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "table"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    return run
+
+
+def rows(frame: Any) -> list[tuple[int, str, bytes]]:
+    """Return the rows as a ledger has them, in order of sequence."""
+    found = frame.select("sequence", "subject", "data").collect()
+    return sorted((row.sequence, row.subject, bytes(row.data)) for row in found)

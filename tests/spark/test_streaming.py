@@ -1,0 +1,201 @@
+"""Following a stream: micro-batches, checkpoints, limits, losses, on real Spark and nats-server."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers import NATS_SERVER, ServerProcess, wait_until
+from tests.spark.conftest import Broker, rows
+
+Archive = Callable[..., Any]
+Follow = Callable[..., Any]
+
+
+def batch_sizes(query: Any) -> list[int]:
+    """Return how many rows each micro-batch had, without those that had none."""
+    return [
+        progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]
+    ]
+
+
+def latest_sequence(query: Any) -> int:
+    """Return where the progress says that the stream ends."""
+    offset = query.lastProgress["sources"][0]["latestOffset"]
+    return int((json.loads(offset) if isinstance(offset, str) else offset)["sequence"])
+
+
+def connection_names(server: ServerProcess) -> list[str]:
+    """Return the names of the connections that Spark has open on the server."""
+    found = re.search(r"http monitor on (\S+)", server.log)
+    assert found is not None
+    with urllib.request.urlopen(f"http://{found[1]}/connz") as answer:
+        connections = json.load(answer)["connections"]
+    return [each["name"] for each in connections if "spark" in each.get("name", "")]
+
+
+def test_available_now_reads_all_there_is_in_batches_of_the_given_size(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    ledger = broker.fill(stream, 1000)
+
+    query = archive(stream, maxMessagesPerTrigger=300)
+
+    assert [300, 300, 300, 100] == batch_sizes(query)
+    assert ledger == rows(spark.read.parquet(str(tmp_path / "table")))
+    assert [] == broker.consumers(stream)
+
+
+def test_a_restart_goes_on_from_the_checkpoint(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    ledger = broker.fill(stream, 100)
+    archive(stream)
+    ledger += broker.fill(stream, 50, first=101)
+
+    query = archive(stream)
+
+    assert [50] == batch_sizes(query)
+    assert [] == batch_sizes(archive(stream))
+    assert ledger == rows(spark.read.parquet(str(tmp_path / "table")))
+
+
+def test_bytes_bound_a_batch_too(broker: Broker, stream: str, archive: Archive) -> None:
+    broker.publish([(f"{stream}.a", bytes(1000))] * 100)
+
+    sizes = batch_sizes(archive(stream, maxBytesPerTrigger=25_000))
+
+    assert 100 == sum(sizes)
+    assert 15 <= max(sizes) <= 25
+
+
+def test_a_running_query_sees_what_comes_and_where_the_stream_is(
+    broker: Broker, stream: str, follow: Follow, spark: Any, server: ServerProcess
+) -> None:
+    ledger = broker.fill(stream, 20)
+    query = (
+        follow(stream, startingPosition="latest")
+        .writeStream.format("memory")
+        .queryName("seen")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        new = broker.fill(stream, 30, first=21)
+        query.processAllAvailable()
+
+        assert new == rows(spark.table("seen"))
+        assert len(ledger) + len(new) == latest_sequence(query)
+    finally:
+        query.stop()
+    wait_until(lambda: connection_names(server) == [])
+    assert [] == broker.consumers(stream)
+
+
+def test_messages_purged_before_they_were_read_fail_the_query(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    ledger = broker.fill(stream, 10)
+    archive(stream)
+    new = broker.fill(stream, 20, first=11)
+    broker.run(lambda js: js.streams.purge(stream, seq=21))
+
+    with pytest.raises(Exception, match=r"messages 11 to 20 .* are gone.*failOnDataLoss"):
+        archive(stream)
+    archive(stream, failOnDataLoss=False)
+
+    assert ledger + new[10:] == rows(spark.read.parquet(str(tmp_path / "table")))
+
+
+def test_expired_messages_are_a_loss(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    broker.fill(stream, 10)
+    archive(stream)
+    broker.fill(stream, 10, first=11)
+    broker.run(lambda js: js.streams.update(stream, subjects=[f"{stream}.>"], max_msgs=4))
+    wait_until(lambda: broker.info(stream)["state"]["messages"] == 4)
+
+    with pytest.raises(Exception, match=r"messages 11 to 16 .* are gone"):
+        archive(stream)
+
+
+def test_a_stream_made_anew_is_an_error_that_explains_itself(
+    broker: Broker, stream: str, archive: Archive
+) -> None:
+    broker.fill(stream, 10)
+    archive(stream)
+    broker.run(lambda js: js.streams.delete(stream))
+    broker.create(stream)
+    broker.fill(stream, 20)
+
+    with pytest.raises(Exception, match=r"deleted and created again.*new checkpoint"):
+        archive(stream)
+
+
+def test_a_checkpoint_of_another_stream_is_refused(
+    broker: Broker, stream: str, archive: Archive
+) -> None:
+    broker.create(f"{stream}_2")
+    broker.fill(stream, 1)
+    archive(stream)
+
+    with pytest.raises(Exception, match=f"the checkpoint is of stream `{stream}`"):
+        archive(f"{stream}_2")
+
+
+def test_a_batch_written_again_holds_the_same_rows(
+    broker: Broker, stream: str, archive: Archive, follow: Follow, spark: Any, tmp_path: Path
+) -> None:
+    broker.fill(stream, 500)
+    seen: dict[int, list[Any]] = {}
+    again: dict[int, list[Any]] = {}
+
+    def run(into: dict[int, list[Any]]) -> None:
+        query = (
+            follow(stream, maxMessagesPerTrigger=200, minPartitions=2)
+            .writeStream.foreachBatch(lambda frame, batch: into.update({batch: rows(frame)}))
+            .option("checkpointLocation", str(tmp_path / "again"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run(seen)
+    (tmp_path / "again" / "commits" / "2").unlink()
+    broker.fill(stream, 100, first=501)
+    run(again)
+
+    assert [200, 200, 100] == [len(seen[batch]) for batch in sorted(seen)]
+    assert seen[2] == again[2]
+    assert 100 == len(again[3])
+
+
+def test_a_server_that_restarts_does_not_end_the_query(
+    spark: Any, tmp_path: Path, follow: Follow
+) -> None:
+    store = ("-js", "-sd", str(tmp_path / "store"))
+    with ServerProcess(NATS_SERVER, "", *store) as first:
+        broker = Broker(first.url)
+        broker.create("RESTART")
+        ledger = broker.fill("RESTART", 50)
+        query = (
+            follow("RESTART", servers=first.url)
+            .writeStream.format("memory")
+            .queryName("restarted")
+            .start()
+        )
+        query.processAllAvailable()
+    try:
+        with ServerProcess(NATS_SERVER, "", *store, "-p", str(first.port)):
+            ledger += broker.fill("RESTART", 50, first=51)
+            query.processAllAvailable()
+
+            assert ledger == rows(spark.table("restarted"))
+    finally:
+        query.stop()

@@ -141,7 +141,9 @@ class SimDisk:
         return sum(len(inode.content) for inode in self.names_now.values())
 
     def make_directory(self, path: str) -> None:
-        self.directories.add(path)
+        while path:
+            self.directories.add(path)
+            path = path.rpartition("/")[0]
 
     def remove_directory(self, path: str) -> None:
         for name in [name for name in self.names_now if name.startswith(f"{path}/")]:
@@ -149,7 +151,8 @@ class SimDisk:
         self.directories.discard(path)
 
     def names(self, path: str) -> list[str]:
-        inside = [name for name in self.names_now if name.rpartition("/")[0] == path]
+        everything = (*self.names_now, *self.directories)
+        inside = [name for name in everything if name.rpartition("/")[0] == path and name != path]
         return sorted(name.rpartition("/")[2] for name in inside)
 
     def create(self, path: str) -> SimFile:

@@ -113,6 +113,10 @@ class Engine:
         """Return up to where consumers may look: to what is safe, or is as safe as was asked."""
         return store.durable_sequence if self.config.sync == "always" else store.last_sequence
 
+    def is_safe(self, store: Store, position: int) -> bool:
+        """Tell whether all up to a position is durable, or as durable as was asked."""
+        return self.config.sync != "always" or store.durable_position >= position
+
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""
         if self._retry is None or not self._retry.is_armed:

@@ -31,6 +31,14 @@ class Log(Protocol):
         """Return the last sequence that would survive a power cut."""
 
     @property
+    def position(self) -> int:
+        """See Store."""
+
+    @property
+    def durable_position(self) -> int:
+        """See Store."""
+
+    @property
     def dirty_bytes(self) -> int:
         """Return the bytes that are not durable yet."""
 
@@ -100,6 +108,16 @@ class MessageStore:
     def removals(self) -> int:
         """Return a number that changes whenever a message is removed."""
         return self._catalog.removals
+
+    @property
+    def position(self) -> int:
+        """Return how many bytes were appended, removals on record too."""
+        return self._log.position
+
+    @property
+    def durable_position(self) -> int:
+        """Return up to which position everything would survive a power cut."""
+        return self._log.durable_position
 
     @property
     def dirty_bytes(self) -> int:

@@ -105,6 +105,14 @@ class Store(Protocol):
         """Return a number that changes whenever a message is removed, for whatever reason."""
 
     @property
+    def position(self) -> int:
+        """Return how many bytes were appended since it was opened, removals on record too."""
+
+    @property
+    def durable_position(self) -> int:
+        """Return up to which position everything would survive a power cut."""
+
+    @property
     def dirty_bytes(self) -> int:
         """
         Return the bytes appended but not yet durable.

@@ -112,7 +112,7 @@ class Stream:
         self._subscriptions: list[Subscription] = []
         self._owed: list[Owed] = []
         self._committing: list[Owed] = []
-        self._committing_sequence = 0
+        self._committing_position = 0
         self._age_timer: Timer | None = None
         self._had_failure = False
         self._apply_config()
@@ -186,8 +186,9 @@ class Stream:
         """Hand what was appended to the operating system."""
         self._committing += self._owed
         self._owed = []
-        self._committing_sequence = self.store.last_sequence
-        return self.store.flush()
+        work = self.store.flush()
+        self._committing_position = self.store.position
+        return work
 
     def end_commit(self) -> None:
         """Send the acks of what is safe now, or say why it is not; wake the consumers."""
@@ -202,7 +203,7 @@ class Stream:
             self._had_failure = False
             log.info("Stream '%s > %s' stores again", self.engine.account.name, self.name)
         self.visible_sequence = self.engine.visible_sequence(self.store)
-        if self.visible_sequence < self._committing_sequence:
+        if not self.engine.is_safe(self.store, self._committing_position):
             # At the end of a segment a store syncs that first, and the rest the next time.
             owed = self._hold_back(owed)
         self._send(owed)
@@ -212,14 +213,15 @@ class Stream:
             consumer.on_messages()
 
     def _hold_back(self, owed: list[Owed]) -> list[Owed]:
-        """Return what is owed up to the visible sequence; the rest waits for the next commit."""
-        for index, (first_sequence, replies) in enumerate(owed):
-            safe = max(self.visible_sequence + 1 - first_sequence, 0)
-            if first_sequence and safe < len(replies):
-                rest = (first_sequence + safe, replies[safe:])
+        """Return what is safe of what is owed; all behind that waits for the next commit."""
+        self.engine.touch(self)
+        for index, (first_sequence, items) in enumerate(owed):
+            # An ack needs its message; other answers need everything before them.
+            safe = max(self.visible_sequence + 1 - first_sequence, 0) if first_sequence else 0
+            if safe < len(items):
+                rest = (first_sequence and first_sequence + safe, items[safe:])
                 self._owed = [rest, *owed[index + 1 :], *self._owed]
-                self.engine.touch(self)
-                return owed[:index] + ([(first_sequence, replies[:safe])] if safe else [])
+                return owed[:index] + ([(first_sequence, items[:safe])] if safe else [])
         return owed
 
     def _send(self, owed: list[Owed]) -> None:

@@ -76,7 +76,7 @@ class World:
             server_name="ID",
             clock_ns=lambda: self.now_ns,
             random=chance.random,
-            files=StreamFiles(self.disk, self.config.store_dir, "$G"),
+            files=self.files(),
         )
         self.engine.open()
         self.session = self.broker.open("127.0.0.1", 1)
@@ -84,6 +84,10 @@ class World:
         self.send(b"SUB _INBOX.> 1\r\n")
         self.received()
         self._numbers = itertools.count()
+
+    def files(self) -> StreamFiles:
+        """Return where the streams are kept."""
+        return StreamFiles(self.disk, self.config.store_dir, "$G")
 
     def restart(self) -> None:
         """Stop in order, and start on the same directory."""

@@ -1,0 +1,197 @@
+"""
+The whole engine on a disk that loses power, thousands of times in seconds.
+
+A round is a seed: a client publishes, pulls, acks and deletes; commits begin and
+end as the server makes them, work arriving in between; and at some operation of
+the disk, whichever that is, the power goes. What was acknowledged before must
+be there when the engine is opened again. `POWER_ROUNDS` says how often.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import pytest
+from tests.faults.witness import Witness
+from tests.simdisk import SimDisk
+from tests.unit.jetstream.world import BIG, START_NS, World
+
+from penstock import wire
+from penstock.client.window import PubAck
+from penstock.config import JetStreamConfig
+from penstock.jetstream.filestore import FileSettings, open_file_store
+from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.store import Store, complete
+from penstock.jetstream.streamfiles import StreamFiles
+
+ROUNDS = int(os.environ.get("POWER_ROUNDS", "400"))
+CUTS = 3
+"""How often the power goes in one round."""
+OPERATIONS_MAX = 50
+"""Of the disk, between two cuts."""
+SETTINGS = FileSettings(
+    segment_bytes_max=2000, segment_messages_max=20, index_bytes_max=2000, tail_bytes_max=500
+)
+ACK_WAIT_S = 5
+
+
+class PowerCut(BaseException):
+    """The moment at which everything stops."""
+
+
+class PoweredDisk(SimDisk):
+    """A disk that stops everything at its n-th operation."""
+
+    operations_left = OPERATIONS_MAX
+
+    def trouble(self, action: str) -> OSError | None:
+        self.operations_left -= 1
+        if self.operations_left <= 0:
+            raise PowerCut(action)
+        return super().trouble(action)
+
+
+class SmallFiles(StreamFiles):
+    """Streams with segments so small that a few messages fill several."""
+
+    def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
+        return open_file_store(self.disk, f"{self.path(config.name)}/messages", settings=SETTINGS)
+
+
+class History(World):
+    """One client of an engine that loses power now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now_ns = START_NS
+        self.config = JetStreamConfig(store_dir="store")
+        self.witness = Witness("S", self.random)
+        self.power_on(PoweredDisk(seed))
+        self.create("S", subjects=["S.*"], storage="file")
+        config = {"durable_name": "C", "ack_policy": "explicit", "ack_wait": ACK_WAIT_S * 10**9}
+        answer = self.call("CONSUMER.CREATE.S.C", stream_name="S", config=config)
+        assert "error" not in answer
+
+    def power_on(self, disk: PoweredDisk) -> None:
+        self.disk = disk
+        self.unanswered: dict[bytes, bytes] = {}
+        """Payloads by the subject their PubAck comes to."""
+        self.pulled: list[tuple[int, str]] = []
+        self._start()
+
+    def files(self) -> StreamFiles:
+        return SmallFiles(self.disk, self.config.store_dir, "$G")
+
+    def live(self) -> None:
+        """Do random things until the power goes, and come back."""
+        self.disk.operations_left = self.random.randint(1, OPERATIONS_MAX)
+        steps = [self.publish_some] * 5 + [self.commit] * 5 + [self.pull, self.ack_some] * 3
+        steps += [self.delete_one, self.keep_house, self.wait]
+        try:
+            while True:
+                self.random.choice(steps)()
+                self.take_answers()
+        except PowerCut:
+            # What the session was already given may have left by now, or may not.
+            self.session.outbox.clear()
+        after = self.disk.crash()
+        after.__class__ = PoweredDisk
+        self.power_on(after)
+        self.check()
+
+    def publish_some(self) -> None:
+        for _ in range(self.random.randint(1, 8)):
+            payload = self.witness.payload()
+            number = self.witness.sent[payload]
+            self.unanswered[b"_INBOX.publish.%d" % number] = payload
+            self.publish(f"S.{number % 3}", payload, reply=f"_INBOX.publish.{number}")
+
+    def commit(self) -> None:
+        """Commit as the server does: more may arrive while the disk is busy."""
+        commit = self.engine.begin_commit()
+        if commit is None:
+            return
+        if self.random.random() < 0.5:
+            self.publish_some()
+        commit.run()
+        commit.finish()
+
+    def pull(self) -> None:
+        request = json.dumps({"batch": self.random.randint(1, 10), "no_wait": True})
+        self.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", request, reply="_INBOX.pull")
+
+    def ack_some(self) -> None:
+        self.random.shuffle(self.pulled)
+        count = self.random.randint(0, len(self.pulled))
+        acked, self.pulled = self.pulled[:count], self.pulled[count:]
+        for sequence, reply in acked:
+            self.publish(reply, "+ACK", reply=f"_INBOX.ack.{sequence}")
+
+    def delete_one(self) -> None:
+        candidates = sorted(self.witness.stored.keys() - self.witness.removing)
+        if candidates:
+            sequence = self.random.choice(candidates)
+            self.witness.removing.add(sequence)
+            body = json.dumps({"seq": sequence, "no_erase": self.random.random() < 0.5})
+            self.publish("$JS.API.STREAM.MSG.DELETE.S", body, reply=f"_INBOX.delete.{sequence}")
+
+    def keep_house(self) -> None:
+        complete(self.engine.maintain())
+
+    def wait(self) -> None:
+        self.now_ns += self.random.randint(1, 2 * ACK_WAIT_S) * 10**9
+        self.engine.timers.run(self.now_ns)
+
+    def take_answers(self) -> None:
+        """Note what the client was told."""
+        for operation in self.operations():
+            subject, reply, payload = operation[1], operation[3], operation[5]
+            published = self.unanswered.pop(subject, None)
+            kind, _, number = subject.removeprefix(b"_INBOX.").partition(b".")
+            if reply:
+                sequence = int(reply.split(b".")[5])
+                self.witness.on_delivered(sequence, payload)
+                self.pulled.append((sequence, reply.decode()))
+            elif b'"error"' in payload:
+                assert self.disk.fault_rate, payload
+            elif published is not None:
+                self.witness.on_stored(published, PubAck(payload))
+            elif kind == b"ack":
+                self.witness.settled.add(int(number))
+            elif kind == b"delete":
+                self.witness.removed.add(int(number))
+
+    def operations(self) -> list[wire.Op]:
+        entries = [
+            entry if isinstance(entry, bytes) else entry[0].join(entry[1])
+            for entry in self.session.outbox
+        ]
+        self.session.outbox.clear()
+        operations, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
+        return [operation for operation in operations if operation[0] == wire.MSG]
+
+    def check(self) -> None:
+        """See that all that was promised is there."""
+        self.witness.check_messages((each[0], each[2]) for each in self.messages("S"))
+        info = self.call("CONSUMER.INFO.S.C")
+        self.witness.check_ack_floor(info["ack_floor"]["stream_seq"])
+
+
+@pytest.mark.parametrize("fault_rate", [0.0, 0.1], ids=["a good disk", "a bad disk"])
+@pytest.mark.parametrize("first_seed", range(0, ROUNDS, 100))
+def test_a_power_cut_takes_nothing_that_was_acknowledged(
+    first_seed: int, fault_rate: float
+) -> None:
+    for seed in range(first_seed, min(first_seed + 100, ROUNDS)):
+        history = History(seed)
+        for _ in range(CUTS):
+            history.disk.fault_rate = fault_rate
+            history.live()
+        history.disk.operations_left = BIG
+        history.publish_some()
+        history.settle()
+        history.take_answers()
+        history.check()
+        assert not history.unanswered

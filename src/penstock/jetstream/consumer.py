@@ -95,7 +95,7 @@ class Consumer:
         self.config = config
         self.filters = config.filters
         self.acks_each = config.ack_policy == "explicit"
-        self._expects_acks = config.ack_policy != "none"
+        self.expects_acks = config.ack_policy != "none"
         self._pending_max = config.max_ack_pending if config.max_ack_pending > 0 else 0
         self.ledger.backoff_ns = config.backoff or (config.ack_wait,)
 
@@ -227,7 +227,7 @@ class Consumer:
         ledger, files = self.ledger, self.files
         self.backlog.advance(messages, taken)
         self._delivered_ns = now_ns
-        if self._expects_acks:
+        if self.expects_acks:
             first = ledger.deliver(sequences, now_ns)
             if files is not None:
                 files.log.delivered(self.name, first, sequences, now_ns)
@@ -313,7 +313,7 @@ class Consumer:
 
     def on_ack(self, delivery: Delivery, reply: bytes) -> None:
         """Settle a message, or all up to it; answer once that is safe."""
-        if not self._expects_acks or delivery.sequence >= self.backlog.next_sequence:
+        if not self.expects_acks or delivery.sequence >= self.backlog.next_sequence:
             return
         if self.acks_each:
             settled = self.ledger.settle((delivery.sequence,))
@@ -343,7 +343,7 @@ class Consumer:
 
     def on_term(self, delivery: Delivery, reason: str, reply: bytes) -> None:
         """Settle a message that nobody could make sense of."""
-        if not self._expects_acks or delivery.sequence >= self.backlog.next_sequence:
+        if not self.expects_acks or delivery.sequence >= self.backlog.next_sequence:
             return
         self.on_ack(delivery, reply)
         self._terminated(delivery, reason)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import consumers, errorcodes
+from penstock.jetstream import consumers, errorcodes, strictjson
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
-from penstock.jetstream.times import format_time, parse_time
+from penstock.jetstream.times import parse_time
 
 NAMES_MAX = 1024
 LIST_MAX = 256
@@ -19,9 +20,10 @@ CREATE = "consumer_create"
 CREATE_FIELDS = {
     "stream_name": "string",
     "config": CONSUMER_CONFIG_FIELDS,
-    "action": ("", "create", "update"),
+    "action": strictjson.ANYTHING,
     "pedantic": "bool",
 }
+ACTIONS = ("", "create", "update")
 LIST_FIELDS = {"offset": "int"}
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
@@ -66,16 +68,20 @@ def create_durable(request: Request) -> Answer:
 
 def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
     values = request.decode(CREATE_FIELDS, "CreateConsumerRequest")
+    action = values.setdefault("action", "")
+    if action not in ACTIONS:
+        error = f"unknown consumer action: {json.dumps(action)}"
+        raise JetStreamError(errorcodes.INVALID_JSON, err=error)
     config = ConsumerConfig.from_json(values.get("config", {}))
-    return values, replace(config, opt_start_time=_time(config.opt_start_time))
+    _check_time(config.opt_start_time)
+    return values, config
 
 
-def _time(text: str) -> str:
-    """Return a time as it is answered; one that is none is an error of the JSON, as in Go."""
-    if not text:
-        return ""
+def _check_time(text: str) -> None:
+    """Refuse a time that is none: to Go that is an error of the JSON."""
     try:
-        return format_time(parse_time(text))
+        if text:
+            parse_time(text)
     except ValueError:
         layout = "2006-01-02T15:04:05Z07:00"
         error = f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
@@ -100,7 +106,7 @@ def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) ->
     consumers.create(
         request.stream(),
         config,
-        action=values.get("action", ""),
+        action=values["action"],
         pedantic=values.get("pedantic", False),
         answer=lambda document: api.answer(CREATE, reply, document),
     )

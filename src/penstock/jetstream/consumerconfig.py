@@ -23,6 +23,7 @@ from penstock.jetstream.model import (
     option,
 )
 from penstock.jetstream.store import Filters
+from penstock.jetstream.times import parse_time
 from penstock.times import duration
 from penstock.version import NATS_VERSION
 
@@ -380,6 +381,9 @@ NOT_UPDATABLE = {
 
 def check_update(old: ConsumerConfig, new: ConsumerConfig, *, is_bound: bool) -> None:
     """Refuse a change that a running consumer cannot take; `is_bound`: somebody listens."""
+    if old.opt_start_time and new.opt_start_time:
+        is_same = parse_time(old.opt_start_time) == parse_time(new.opt_start_time)
+        old = replace(old, opt_start_time=new.opt_start_time) if is_same else old
     for name, words in NOT_UPDATABLE.items():
         if getattr(old, name) != getattr(new, name):
             raise JetStreamError(codes.CONSUMER_CREATE, err=f"{words} can not be updated")

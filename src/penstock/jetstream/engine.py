@@ -307,6 +307,8 @@ class Engine:
                     consumer.on_acks(group, len(prefix))
                 prefix, consumer = self._ack_target(publish[1])
                 group = []
+            if consumer is None:
+                self.account.answer_no_responders([publish], publisher)
             group.append(publish)
         if consumer is not None:
             consumer.on_acks(group, len(prefix))
@@ -318,7 +320,8 @@ class Engine:
         start = 4 if len(tokens) >= 11 else 2
         names = [token.decode(errors="replace") for token in tokens[start : start + 2]]
         prefix = b".".join(tokens[: start + 2]) + b"."
-        return prefix, self.consumer(*names) if len(names) == 2 else None
+        consumer = self.consumer(*names) if len(tokens) >= start + 7 else None
+        return prefix, consumer if consumer is not None and consumer.expects_acks else None
 
     def _on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:

@@ -39,7 +39,8 @@ FIELDS = {
     "id": "string",
     "priority": "int",
 }
-TYPE_NAME = "JSApiConsumerGetNextRequest"
+TYPE_NAME = ""
+"""nats-server reads into a value without a name, and says so."""
 
 
 class Wish(NamedTuple):

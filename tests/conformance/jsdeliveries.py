@@ -1,0 +1,191 @@
+r"""
+Conversations with consumers, written as text: what was sent, and all that came back.
+
+    # pull
+
+    > $JS.API.CONSUMER.MSG.NEXT.S.C 2        a request: subject, payload
+    + Nats-Required-Api-Level: 99            one of its headers
+    < s.a @1 {Nats-Msg-Id: 1} hello          a message: subject, reply, headers, payload
+    > @1 +ACK                                to the reply of the first message that had one
+    >> @1 +ACK                               the same without a reply subject
+    ! SUB push 2                             a line of the protocol
+
+Every line that is sent may be followed by the messages it causes, in order. A
+message that takes its time is waited for; that no other comes is only known up to
+the next PING. Answers and advisories are put behind deliveries. To add some, write down what is sent, and let the real server fill
+in the rest: `python -m tests.conformance.jsdeliveries`.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.servers import NATS_SERVER, RawClient, ServerProcess
+
+HERE = Path(__file__).parent / "deliveries"
+CONFIG = 'jetstream { store_dir: "js" }'
+QUIET_S = 0.5
+"""While recording: how long nothing must come before the next line is sent."""
+LONGEST_S = 1.7
+"""While recording: how long a line is followed at most."""
+VARYING = (
+    (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
+    (r'"_nats\.ver":"[^"]*"', '"_nats.ver":VERSION'),
+    (r'"_nats\.level":"[^"]*"', '"_nats.level":LEVEL'),
+    (r'"id":"\w{22}"', '"id":ID'),
+    (r'"leader":"[^"]*"', '"leader":ID'),
+    (r"\$JS\.FC\.(\w+\.\w+)\.\w+", r"$JS.FC.\1.TOKEN"),
+    (r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+)\.\d{19}\.", r"\1.TIME."),
+)
+
+
+@dataclass
+class Step:
+    """One line that is sent, and the messages that follow it."""
+
+    line: str
+    headers: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return it as it is written down."""
+        return [self.line, *(f"+ {each}" for each in self.headers), *self.messages]
+
+
+@dataclass
+class Conversation:
+    """A file of them."""
+
+    path: Path
+    title: str
+    steps: list[Step]
+
+    def lines(self) -> list[str]:
+        """Return it as it is written down."""
+        return [self.title, *(line for step in self.steps for line in step.lines())]
+
+
+def load_all() -> list[Conversation]:
+    """Return every conversation."""
+    return [_load(path) for path in sorted(HERE.glob("*.txt"))]
+
+
+def _load(path: Path) -> Conversation:
+    title, *lines = path.read_text().splitlines()
+    steps: list[Step] = []
+    for line in lines:
+        if line.startswith("+ "):
+            steps[-1].headers.append(line[2:])
+        elif line.startswith("< "):
+            steps[-1].messages.append(line)
+        else:
+            steps.append(Step(line))
+    return Conversation(path, title, steps)
+
+
+def play(conversation: Conversation, port: int, *, records: bool = False) -> Conversation:
+    """Hold a conversation again, and return it with what came back this time."""
+    with RawClient(port) as client:
+        player = _Player(client.connect())
+        steps = [player.step(step, records=records) for step in conversation.steps]
+    return Conversation(conversation.path, conversation.title, steps)
+
+
+class _Player:
+    def __init__(self, client: RawClient) -> None:
+        self._client = client
+        self._replies: list[str] = []
+        self._early: list[str] = []
+        client.send(b"SUB _INBOX.t 1\r\n")
+
+    def step(self, step: Step, *, records: bool) -> Step:
+        self._client.send(self._encode(step))
+        messages, self._early = self._early, []
+        if records:
+            self._client.send(b"PING\r\n")
+            end = time.monotonic() + LONGEST_S
+            while time.monotonic() < end and self._is_readable():
+                self._read(messages)
+        else:
+            with suppress(TimeoutError):
+                while len(messages) < len(step.messages):
+                    self._read(messages)
+            # What must not come would be here before the answer to this.
+            self._client.send(b"PING\r\n")
+            while self._read(messages):
+                pass
+        return Step(step.line, step.headers, sorted(messages, key=_rank))
+
+    def _encode(self, step: Step) -> bytes:
+        kind, _, text = step.line.partition(" ")
+        if kind == "!":
+            return text.encode() + b"\r\n"
+        subject, _, payload = text.partition(" ")
+        if subject.startswith("@"):
+            subject = self._replies[int(subject[1:]) - 1]
+        reply = "_INBOX.t " if kind == ">" else ""
+        body = payload.encode()
+        if not step.headers:
+            return f"PUB {subject} {reply}{len(body)}\r\n".encode() + body + b"\r\n"
+        block = "\r\n".join(["NATS/1.0", *step.headers, "", ""]).encode()
+        sizes = f"{len(block)} {len(block) + len(body)}"
+        return f"HPUB {subject} {reply}{sizes}\r\n".encode() + block + body + b"\r\n"
+
+    def _is_readable(self) -> bool:
+        if b"\r\n" in self._client._received:
+            return True
+        return bool(select.select([self._client.sock], [], [], QUIET_S)[0])
+
+    def _read(self, messages: list[str]) -> bool:
+        """Read a line or a message; tell whether it was not a PONG."""
+        line = self._client.line().decode()
+        verb, *fields = line.split(" ")
+        if verb in ("MSG", "HMSG"):
+            messages.append(self._message(verb, fields))
+        return verb != "PONG"
+
+    def _message(self, verb: str, fields: list[str]) -> str:
+        size = int(fields[-1])
+        header_bytes = int(fields[-2]) if verb == "HMSG" else 0
+        numbers = 2 if verb == "HMSG" else 1
+        data = self._client.read(size + 2)[:-2]
+        parts = [fields[0]]
+        if len(fields) - numbers == 3:
+            self._replies.append(fields[2])
+            parts.append(f"@{len(self._replies)} {fields[2]}")
+        if header_bytes:
+            block = data[:header_bytes].decode().removeprefix("NATS/1.0").strip()
+            parts.append("{" + block.replace("\r\n", ", ") + "}")
+        parts.append(data[header_bytes:].decode())
+        text = " ".join(part for part in parts if part)
+        for pattern, name in VARYING:
+            text = re.sub(pattern, name, text)
+        return "< " + text.replace(r"\u003e", ">")
+
+
+def _rank(message: str) -> int:
+    """
+    Return 1 for what may come before or after the deliveries around it.
+
+    Answers that promise durability leave later here than at nats-server, which
+    promises less.
+    """
+    is_answer = message == "< _INBOX.t" or message.startswith('< _INBOX.t {"')
+    return 2 if ".ADVISORY." in message else 1 if is_answer else 0
+
+
+def record() -> None:
+    """Hold every conversation with the real server, and write down what it says."""
+    for conversation in load_all():
+        with ServerProcess(NATS_SERVER, CONFIG) as server:
+            played = play(conversation, server.port, records=True)
+        conversation.path.write_text("\n".join(played.lines()) + "\n")
+
+
+if __name__ == "__main__":
+    record()

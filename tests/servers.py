@@ -98,11 +98,16 @@ class ServerProcess:
         assert found is not None
         return int(found[1]) * 1024
 
-    def varz(self) -> dict[str, Any]:
-        """Return what its monitoring says, which needs `http_port: -1` in the configuration."""
+    @property
+    def http_port(self) -> int:
+        """The port of its monitoring, which needs `http_port: -1` in the configuration."""
         found = re.search(r"Starting http monitor on \S+:(\d+)", self.log)
         assert found is not None
-        with urllib.request.urlopen(f"http://{HOST}:{found[1]}/varz") as answer:
+        return int(found[1])
+
+    def varz(self) -> dict[str, Any]:
+        """Return what its monitoring says."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.http_port}/varz") as answer:
             varz: dict[str, Any] = json.load(answer)
         return varz
 
@@ -130,10 +135,14 @@ class RawClient:
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.settimeout(DEADLINE_S)
-        self.sock.connect((HOST, port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
-        self.info: dict[str, Any] = json.loads(self.line().removeprefix(b"INFO "))
+        try:
+            self.sock.connect((HOST, port))
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.info: dict[str, Any] = json.loads(self.line().removeprefix(b"INFO "))
+        except BaseException:
+            self.sock.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,8 @@ from penstock.spark.position import Range
 
 servers, stream, created = sys.argv[1:]
 options = {"servers": servers, "stream": stream, "batchBytesMax": "100"}
-next(read_range(*parse_source(options), created, Range(1, 1000)))
+batches = read_range(*parse_source(options), created, Range(1, 1000))
+next(batches)
 print("reading", flush=True)
 time.sleep(600)
 """
@@ -27,9 +28,11 @@ def test_a_killed_reader_leaves_no_consumer(broker: Broker, stream: str) -> None
     created = broker.info(stream)["created"]
     command = [sys.executable, "-c", READER, broker.url, stream, created]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert "reading\n" == reader.stdout.readline()
-        assert 1 == len(broker.consumers(stream))
-        reader.kill()
+        try:
+            assert reader.stdout is not None
+            assert "reading\n" == reader.stdout.readline()
+            assert 1 == len(broker.consumers(stream))
+        finally:
+            reader.kill()
 
     wait_until(lambda: broker.consumers(stream) == [], timeout_s=20)

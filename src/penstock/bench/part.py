@@ -22,12 +22,15 @@ class Part:
     def __init__(
         self,
         plan: Plan,
+        url: str,
         index: int,
+        *,
         counters: Any,
         slot: int,
         started: Callable[[Part], Awaitable[None]],
     ) -> None:
         self.plan = plan
+        self.url = url
         self.index = index
         self.client: Client
         """Set once it is connected."""

@@ -126,7 +126,7 @@ def _delivery(outcome: Outcome) -> str:
     scenario, size = find(outcome.plan.scenario), outcome.plan.size_bytes
     if not scenario.counts_subscribers(outcome.plan):
         order = scenario.proof
-    elif not is_checked(size):
+    elif not (is_checked(size) or scenario.numbered_apart):
         order = f"order not checked (a payload below {HEAD.size} B has no room for it)"
     foreign = f", {outcome.foreign:,} of somebody else" if outcome.foreign else ""
     return f"{counts}, {outcome.lost:,} lost, {order}{foreign}"
@@ -139,16 +139,18 @@ def _latency(outcome: Outcome) -> str:
         f"{f'p{percent:g}' if percent < 100 else 'max'} {human_time(value)}"
         for percent, value in values
     ]
-    share = "" if find(outcome.plan.scenario).publish is None else _timed(outcome)
-    return f"Latency: {' | '.join(figures)}{share}"
+    return f"Latency: {' | '.join(figures)}{_timed(outcome)}"
 
 
 def _timed(outcome: Outcome) -> str:
     if outcome.plan.rate:
         return f" (at {outcome.plan.rate:,} msgs/sec)"
+    notes = []
+    if outcome.latency_ns.count < outcome.received:
+        notes.append(f"1 message in {TIMED_EVERY}")
     if find(outcome.plan.scenario).fan_out:
-        return f" (1 message in {TIMED_EVERY}, queueing included)"
-    return ""
+        notes.append("queueing included")
+    return f" ({', '.join(notes)})" if notes else ""
 
 
 def _csv_rows(run: str, outcome: Outcome) -> Iterator[tuple[str | int | float, ...]]:

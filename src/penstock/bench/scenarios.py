@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from penstock.bench import core, jetstream
+from penstock.bench import bus, core, jetstream
 from penstock.bench.part import Part
 from penstock.bench.plan import Plan
 from penstock.errors import ConfigError
@@ -45,8 +45,10 @@ class Scenario:
     """Whether each message waits for the one before: then the time is the figure to look at."""
     proof: str = "each acked"
     """How the publishers know that a message was handled, where that is what counts."""
-    module: str = ""
-    """A module it needs."""
+    numbered_apart: bool = False
+    """Whether messages have their number beside the payload, not in its first bytes."""
+    modules: tuple[str, ...] = ()
+    """What has to be installed for it."""
 
     @property
     def uses_jetstream(self) -> bool:
@@ -70,10 +72,14 @@ class Scenario:
 
     def check(self, plan: Plan) -> None:
         """Raise if the plan makes no sense, or the scenario cannot run here."""
-        if self.module and importlib.util.find_spec(self.module) is None:
-            raise ConfigError(f"`{self.name}` cannot run: `{self.module}` is not installed")
-        if self.publish is None and self.subscribe is None:
-            raise ConfigError(f"`{self.name}` cannot run: it is not part of this version")
+        for module in self.modules:
+            if importlib.util.find_spec(module) is None:
+                hint = f"pip install 'penstock[{self.name}]'"
+                raise ConfigError(
+                    f"`{self.name}` cannot run: `{module}` is not installed; hint: {hint}"
+                )
+        if plan.rate and self.publish is not core.publish:
+            raise ConfigError(f"`{self.name}` has no rate to set; hint: --scenario pubsub")
         if self.publish is not None and plan.publishers < 1:
             raise ConfigError(f"`{self.name}` needs a publisher: --num-pubs 1")
         if self.subscribe is not None and self.publish is not core.publish and not plan.subscribers:
@@ -190,9 +196,14 @@ _ALL = (
     Scenario(
         name="bus",
         title="EventBus end to end",
-        summary="EventBus: from publish to a settled handler.",
+        summary="EventBus: events handed over, stored, and handled in order by aggregate.",
+        publish=bus.publish,
+        subscribe=bus.subscribe,
+        prepare=bus.prepare,
+        clean=bus.clean,
         fan_out=True,
-        module="penstock.bus",
+        numbered_apart=True,
+        modules=bus.MODULES,
     ),
 )
 

@@ -60,7 +60,7 @@ class Worker:
         self._job = job
         self._pipe = pipe
         self._parts = [
-            Part(job.plan, index, counters, slot, self._started)
+            Part(job.plan, job.url, index, counters=counters, slot=slot, started=self._started)
             for index, slot in zip(job.indexes, job.slots, strict=True)
         ]
         self._unready = set(self._parts)

@@ -58,6 +58,7 @@ def test_a_quick_comparison_has_one_round():
         ("--server elsewhere", "or a URL"),
         ("--rounds 0", "`rounds` must be positive"),
         ("-np 10 -n 5", "too few"),
+        ("--scenario js-pull --rate 5", "has no rate to set"),
         ("--storage tape", "is no storage"),
         ("--num-pub 3", "did you mean -num-pubs"),
     ],

@@ -122,6 +122,12 @@ def test_small_payloads_are_said_to_be_unchecked():
     assert "order not checked" in report.findings(one)
 
 
+def test_events_are_checked_whatever_their_size():
+    plan = Plan(scenario="bus", publishers=2, subscribers=2, messages=20_000, size_bytes=8)
+
+    assert "0 out of order" in report.findings(outcome(plan=plan))
+
+
 def test_an_interrupted_run_says_so_and_speaks_of_no_loss():
     text = report.findings(outcome(received=10, interrupted=True))
 

@@ -1,0 +1,81 @@
+"""
+Measure everything and put the figures into `docs/benchmarks.md`, with one command.
+
+The page has a place for each table, between `<!-- figures: NAME -->` and `<!-- end -->`;
+what stands around them is written by hand and stays as it is.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.servers import find_command
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+SERVERS = "penstock,nats,nats-sync"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fill in the tables that were asked for, or both."""
+    options = _parse(arguments)
+    chosen = [name for name in TABLES if getattr(options, name)] or list(TABLES)
+    for name in chosen:
+        text = PAGE.read_text(encoding="utf-8")
+        filled = fill_in(text, name, TABLES[name](options))
+        PAGE.write_text(filled, encoding="utf-8")
+        print(f"{PAGE.name}: {name} is filled in", file=sys.stderr)
+    return 0
+
+
+def fill_in(text: str, name: str, figures: str) -> str:
+    """Return the page with new figures in one of its places."""
+    place = re.compile(rf"(<!-- figures: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    filled, count = place.subn(lambda match: f"{match[1]}{figures.strip()}\n{match[2]}", text)
+    if count != 1:
+        raise SystemExit(f"the page has {count} places for `{name}`")
+    return filled
+
+
+def _core(options: argparse.Namespace) -> str:
+    command = [sys.executable, "-m", "benchmarks.core", *_quick(options)]
+    return f"```text\n{_output(command)}```"
+
+
+def _compare(options: argparse.Namespace) -> str:
+    command = [find_command("penstock"), "bench", "compare", "--server", SERVERS]
+    page = ["--html", str(options.html)] if options.html else ["--html", "/dev/null"]
+    header = f"{time.strftime('%Y-%m-%d')}, {machine.describe()}\n"
+    return f"{header}\n{_output([*command, *page, *_quick(options)])}"
+
+
+TABLES: dict[str, Callable[[argparse.Namespace], str]] = {"core": _core, "compare": _compare}
+
+
+def _output(command: Sequence[str]) -> str:
+    """Return what a command prints; what it says goes to whoever watches."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{command[1]} ended with code {done.returncode} and no figures")
+    return done.stdout
+
+
+def _quick(options: argparse.Namespace) -> list[str]:
+    return ["--quick"] if options.quick else []
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__)
+    parser.add_argument("--core", action="store_true", help="only the table driven from C")
+    parser.add_argument("--compare", action="store_true", help="only the table driven from Python")
+    parser.add_argument("--quick", action="store_true", help="a look, not a verdict")
+    parser.add_argument("--html", type=Path, help="keep the page of the comparison here")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

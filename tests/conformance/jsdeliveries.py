@@ -12,8 +12,10 @@ Conversations with consumers, written as text: what was sent, and all that came 
 
 Every line that is sent may be followed by the messages it causes, in order. A
 message that takes its time is waited for; that no other comes is only known up to
-the next PING. Answers and advisories are put behind deliveries. To add some, write down what is sent, and let the real server fill
-in the rest: `python -m tests.conformance.jsdeliveries`.
+the next PING. Answers and advisories are put behind deliveries.
+
+To add some, write down what is sent, and let the real server fill in the rest:
+`python -m tests.conformance.jsdeliveries`.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class SimDisk:
     def remove_directory(self, path: str) -> None:
         for name in [name for name in self.names_now if name.startswith(f"{path}/")]:
             self.remove(name)
-        self.directories.discard(path)
+        inside = {each for each in self.directories if each.startswith(f"{path}/")}
+        self.directories -= {path, *inside}
 
     def names(self, path: str) -> list[str]:
         everything = (*self.names_now, *self.directories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
@@ -32,8 +33,8 @@ def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | Non
             end = segment.records_end if is_last else segment.file_bytes
             log.upkeep.seal_later(segment.block, end, list(segment.removals))
     floor = _floor(found)
-    for erase in (False, True):
-        _apply(catalog, _ranges(found, erase=erase), erase=erase)
+    _apply(catalog, _ranges(found, erase=False))
+    _apply_erasures(catalog, _ranges(found, erase=True))
     for block in catalog.blocks:
         _cut_below(catalog, block, floor)
     catalog.restore(
@@ -94,7 +95,7 @@ def _floor(found: Recovered) -> int:
 
 def _ranges(found: Recovered, *, erase: bool) -> list[tuple[int, int]]:
     removals = [removal for segment in found.segments for removal in segment.removals]
-    return sorted(pair for r in removals if r.erase is erase for pair in r.ranges)
+    return [pair for removal in removals if removal.erase is erase for pair in removal.ranges]
 
 
 def _last_sequence(found: Recovered, floor: int) -> int:
@@ -107,21 +108,41 @@ def _last_time_ns(found: Recovered) -> int:
     return max(times, default=0)
 
 
-def _apply(catalog: Catalog, ranges: list[tuple[int, int]], *, erase: bool) -> None:
-    """Mark what records say is gone. Ranges are in order, so that one pass will do."""
-    blocks = [block for block in catalog.blocks if block.total]
-    index = 0
+def _apply(catalog: Catalog, ranges: list[tuple[int, int]]) -> None:
+    """Mark what records say is gone."""
+    singles = sorted(first for first, last in ranges if first == last)
+    wide = [pair for pair in ranges if pair[0] != pair[1]]
+    for block in catalog.blocks:
+        start = bisect_left(singles, block.first_sequence)
+        stop = bisect_right(singles, block.last_sequence)
+        inside = [
+            pair
+            for pair in wide
+            if pair[0] <= block.last_sequence and pair[1] >= block.first_sequence
+        ]
+        if block.total and (start < stop or inside):
+            _mark(catalog.positioned(block), singles[start:stop], inside)
+
+
+def _apply_erasures(catalog: Catalog, ranges: list[tuple[int, int]]) -> None:
+    """Find the segments that still have the bytes of messages that were to be erased."""
     for first, last in ranges:
-        while index < len(blocks) and blocks[index].last_sequence < first:
-            index += 1
-        for block in blocks[index:]:
-            if block.first_sequence > last:
-                break
-            catalog.positioned(block)
-            start, stop = block.position(first), block.position(last + 1)
-            if start < stop:
-                block.clear(start, stop)
-                block.scrub = block.scrub or erase
+        for block in catalog.blocks:
+            if block.total and first <= block.last_sequence and last >= block.first_sequence:
+                catalog.positioned(block)
+                found = block.position(first) < block.position(last + 1)
+                block.scrub = block.scrub or found
+
+
+def _mark(block: Block, singles: list[int], wide: list[tuple[int, int]]) -> None:
+    for first, last in wide:
+        block.clear(block.position(first), block.position(last + 1))
+    if singles:
+        # Most of them were dropped by compaction: looking each one up would take long.
+        gone = set(singles)
+        marks = [sequence not in gone for sequence in block.sequences(range(block.total))]
+        both = int.from_bytes(bytes(marks), "little") & int.from_bytes(block.marks(), "little")
+        block.live = bytearray(both.to_bytes(block.total, "little"))
 
 
 def _cut_below(catalog: Catalog, block: Block, floor: int) -> None:

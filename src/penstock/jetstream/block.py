@@ -116,6 +116,9 @@ class Block:
         if self.dense and isinstance(positions, range):
             first = self.first_sequence
             return list(range(first + positions.start, first + positions.stop))
+        if self.places is not None and self.places.deltas is not None:
+            first, deltas = self.first_sequence, self.places.deltas
+            return [first + deltas[position] for position in positions]
         return [self.sequence(position) for position in positions]
 
     def holds(self, position: int) -> bool:

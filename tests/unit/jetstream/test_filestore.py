@@ -1,0 +1,258 @@
+"""What a file store does beside what every store does: files, restarts, erasure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.simdisk import SimDisk
+
+from penstock.errors import StoreError
+from penstock.jetstream.disk import RealDisk
+from penstock.jetstream.filestore import FileSettings, open_file_store
+from penstock.jetstream.messagestore import MessageStore
+from penstock.jetstream.store import Entry, Message, StoreLimits, complete
+
+DIRECTORY = "streams/s"
+SMALL = FileSettings(segment_bytes_max=600, segment_messages_max=10, index_bytes_max=1)
+
+
+def open_it(disk: SimDisk, *, settings: FileSettings = SMALL, **limits: int) -> MessageStore:
+    store, notes = open_file_store(
+        disk, DIRECTORY, salt=5, settings=settings, limits=StoreLimits(**limits)
+    )
+    assert notes == []
+    return store
+
+
+def entries(first: int, count: int, size: int = 20) -> list[Entry]:
+    return [(b"a.%d" % (n % 4), b"", b"%0*d" % (size, n), n) for n in range(first, first + count)]
+
+
+def settle(store: MessageStore) -> None:
+    while (work := store.flush()) is not None:
+        complete(work)
+    while (work := store.maintain()) is not None:
+        complete(work)
+
+
+def everything(store: MessageStore) -> list[Message]:
+    found: list[Message] = []
+    sequence = 1
+    while sequence <= store.last_sequence:
+        messages, sequence = store.read(sequence, count_max=100, bytes_max=1 << 20)
+        found += messages
+    return found
+
+
+def fill(store: MessageStore, count: int) -> None:
+    for first in range(1, count + 1, 5):
+        store.append(entries(first, 5))
+        settle(store)
+
+
+@pytest.mark.parametrize("per_subject", [0, 1, 3])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_restart_changes_nothing(is_closed: bool, per_subject: int) -> None:
+    disk = SimDisk()
+    store = open_it(disk, messages_per_subject_max=per_subject)
+    fill(store, 60)
+    store.remove([30, 31, 55])
+    store.purge(b"a.1", keep=1)
+    settle(store)
+    before = (store.state(), everything(store), sorted(store.subjects()), store.deleted(99))
+    if is_closed:
+        store.close()
+    store = open_it(disk, messages_per_subject_max=per_subject)
+    assert before == (
+        store.state(),
+        everything(store),
+        sorted(store.subjects()),
+        store.deleted(99),
+    )
+    assert store.durable_sequence == 60
+    assert store.append(entries(61, 1)) == 61
+
+
+def test_a_store_can_be_closed_and_opened_many_times_without_growing() -> None:
+    disk = SimDisk()
+    for number in range(1, 30):
+        store = open_it(disk, settings=FileSettings())
+        assert store.append(entries(number, 1)) == number
+        store.close()
+    assert disk.names(DIRECTORY) == ["0000000000000001.seg"]
+    assert len(everything(open_it(disk, settings=FileSettings()))) == 29
+
+
+def test_the_last_sequence_survives_a_purge_and_a_restart() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 40)
+    store.purge()
+    settle(store)
+    store.close()
+    store = open_it(disk)
+    state = store.state()
+    assert (state.first_sequence, state.last_sequence, state.messages) == (41, 40, 0)
+    assert state.last_time_ns == 40
+    assert store.append(entries(41, 1)) == 41
+
+
+def test_segments_of_which_nothing_is_left_are_removed() -> None:
+    disk = SimDisk()
+    store = open_it(disk, messages_max=8)
+    fill(store, 200)
+    assert len(disk.names(DIRECTORY)) <= 3
+    assert store.messages == 8
+
+
+def test_segments_with_holes_are_written_again_without_them() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 200)
+    before = disk.used_bytes
+    store.remove(n for n in range(1, 201) if n % 10)
+    settle(store)
+    assert disk.used_bytes < before / 3
+    assert [message[0] for message in everything(store)] == list(range(10, 201, 10))
+    store.close()
+    store = open_it(disk)
+    assert [message[0] for message in everything(store)] == list(range(10, 201, 10))
+    assert store.count(95, (b"a.2",)) == len([n for n in range(100, 201, 10) if n % 4 == 2])
+    assert store.sequence_at(95) == 100
+    assert store.last(b"a.2") == (190, 10)
+
+
+def test_what_is_removed_while_a_segment_is_compacted_stays_removed() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 30)
+    store.remove([2, 3, 4, 5, 6, 7, 8])
+    complete(store.flush())
+    work = store.maintain()
+    assert work is not None
+    store.remove([9, 12])
+    work.run()
+    work.finish()
+    assert [m[0] for m in everything(store)] == [1, 10, 11, *range(13, 31)]
+    settle(store)
+    store.close()
+    assert [m[0] for m in everything(open_it(disk))] == [1, 10, 11, *range(13, 31)]
+
+
+def test_a_compaction_waits_for_what_replaced_the_messages() -> None:
+    """Else a power cut could take the old value and the new one."""
+    disk = SimDisk()
+    store = open_it(disk, messages_per_subject_max=1)
+    store.append([(b"k.%d" % n, b"", b"old", 1) for n in range(10)])
+    settle(store)
+    store.append([(b"k.%d" % n, b"", b"new", 2) for n in range(9)])
+    complete(store.maintain())
+    after = disk.crash()
+    recovered, _ = open_file_store(after, DIRECTORY, limits=store.limits, settings=SMALL)
+    assert {message[2] for message in everything(recovered)} == {b"k.%d" % n for n in range(10)}
+
+
+def test_an_erased_message_leaves_the_disk() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    store.append([(b"a", b"", b"secret", 1), (b"a", b"", b"public", 2)])
+    settle(store)
+    assert on_disk(disk, b"secret")
+    store.remove([1], erase=True)
+    settle(store)
+    assert not on_disk(disk, b"secret")
+    assert on_disk(disk, b"public")
+
+
+def test_an_erasure_is_not_forgotten_in_a_crash() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 30)
+    store.remove([7], erase=True)
+    complete(store.flush())
+    store = open_it(disk)
+    assert on_disk(disk, b"%020d" % 7)
+    settle(store)
+    assert not on_disk(disk, b"%020d" % 7)
+    assert on_disk(disk, b"%020d" % 8)
+
+
+def test_a_removed_message_does_not_come_back_when_its_removal_is_compacted_away() -> None:
+    """The removal lies in a newer segment than the message; that one may go first."""
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 30)
+    store.remove([3])
+    store.append(entries(31, 10))
+    settle(store)
+    store.remove(range(25, 41))
+    settle(store)
+    store.close()
+    store = open_it(disk)
+    assert store.get(3) is None
+    assert [m[0] for m in everything(store)] == [n for n in range(1, 25) if n != 3]
+
+
+def test_sync_at_intervals_covers_what_was_written_until_then() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=FileSettings())
+    store.append(entries(1, 1))
+    work = store.flush()
+    assert work is not None
+    store.append(entries(2, 1))
+    assert store.flush() is None
+    complete(work)
+    assert store.durable_sequence == 2
+
+
+def test_memory_for_finding_messages_is_bounded() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 300)
+    everything(store)
+    loaded = [block for block in store._catalog.blocks if block.places is not None]
+    assert len(loaded) <= 3
+    assert len(store._catalog.blocks) > 20
+
+
+def test_a_store_on_a_read_only_directory_refuses_and_says_why(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    store, _ = open_file_store(RealDisk(), path)
+    os.rmdir(path)
+    store.append(entries(1, 1))
+    assert store.flush() is None
+    assert store.failure is not None
+    assert "No such file" in store.failure
+    with pytest.raises(StoreError, match="cannot store messages"):
+        store.append(entries(2, 1))
+    os.mkdir(path)
+    complete(store.flush())
+    assert store.failure is None
+    assert store.durable_sequence == 1
+    store.close()
+
+
+def test_closing_a_store_that_cannot_write_says_so() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    store.append(entries(1, 1))
+    disk.fault_rate = 1.0
+    with pytest.raises(StoreError, match="Input/output error"):
+        store.close()
+
+
+def test_segments_of_another_store_are_noticed() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 20)
+    store.close()
+    first, second, *_ = disk.names(DIRECTORY)
+    disk.names_now[f"{DIRECTORY}/{second}"] = disk.names_now[f"{DIRECTORY}/{first}"]
+    with pytest.raises(StoreError, match="hint:"):
+        open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
+
+
+def on_disk(disk: SimDisk, text: bytes) -> bool:
+    return any(text in inode.content for inode in disk.names_now.values())

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.config import JetStreamConfig
 from penstock.core.broker import Broker
+from penstock.errors import StoreError
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.store import Work
@@ -59,8 +60,12 @@ class Journal:
     def open(self) -> None:
         """Lock the store directory and bring back what is in it. Blocks."""
         directory = f"{self.config.store_dir}/jetstream"
-        self._disk.make_directory(directory)
-        self._lock = self._disk.lock(directory)
+        try:
+            self._disk.make_directory(directory)
+            self._lock = self._disk.lock(directory)
+        except OSError as error:
+            reason = error.strerror or error
+            raise StoreError(f"store directory `{directory}` can not be used: {reason}") from error
         log.info("Starting JetStream")
         log.info("  Store Directory: %s", directory)
         log.info("  Sync:            %s", self._describe_sync())

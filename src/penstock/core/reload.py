@@ -54,15 +54,12 @@ def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
 
 def _identify_again(broker: Broker, session: Session) -> bool:
     """Hold a session to the new rules; tell whether a slow check has to be run first."""
-    if session.identity is None and broker.authenticator.required:
+    if session.identity is None and session.check is None and broker.authenticator.required:
         # It has not introduced itself yet, and will be asked by the new rules.
         return False
     verdict = broker.authenticator.identify(session.connect_options)
     if isinstance(verdict, Check):
         session.check = verdict
         return True
-    if verdict is None:
-        session.revoke()
-    else:
-        session.permit(verdict)
+    session.settle(verdict)
     return False

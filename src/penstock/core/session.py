@@ -211,11 +211,21 @@ class Session:
 
     def finish_check(self, succeeded: bool) -> None:
         """Go on after a slow password check was made elsewhere."""
-        check, self.check = self.check, None
+        check = self.check
         assert check is not None
         if succeeded:
             self.broker.authenticator.remember(check)
-        self._identified(check.identity if succeeded else None)
+        self.settle(check.identity if succeeded else None)
+
+    def settle(self, identity: Identity | None) -> None:
+        """Take a verdict that came late: after a slow check, or with new rules."""
+        self.check = None
+        if self.identity is None:
+            self._identified(identity)
+        elif identity is None:
+            self.fail(AUTHORIZATION_VIOLATION, "Credentials Revoked")
+        else:
+            self.permit(identity)
         deferred, self._deferred = self._deferred, []
         if self.closing is None:
             self._process(deferred)
@@ -361,10 +371,6 @@ class Session:
             self.account.routes.forget(subscription.subject)
             if not self._may_subscribe(subscription.subject, subscription.queue):
                 self.remove_subscription(subscription)
-
-    def revoke(self) -> None:
-        """End a session whose user is no longer welcome."""
-        self.fail(AUTHORIZATION_VIOLATION, "Credentials Revoked")
 
     def _set_ways(self) -> None:
         """Work out once which messages can take the fast way in and out."""

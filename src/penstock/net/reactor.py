@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 
 from penstock.config import Limits
+from penstock.core.auth import Check
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.net.connection import Connection
@@ -126,10 +127,11 @@ class Reactor:
         check = connection.session.check
         assert check is not None
         future = self.loop.run_in_executor(None, check.run)
-        future.add_done_callback(lambda done: self._checked(connection, done))
+        future.add_done_callback(lambda done: self._checked(connection, check, done))
 
-    def _checked(self, connection: Connection, done: asyncio.Future[bool]) -> None:
-        if connection.is_closed or done.cancelled():
+    def _checked(self, connection: Connection, check: Check, done: asyncio.Future[bool]) -> None:
+        # A reload may have replaced the check while it ran: then another one decides.
+        if connection.is_closed or done.cancelled() or connection.session.check is not check:
             return
         connection.session.finish_check(done.exception() is None and done.result())
         self.watch(connection)

@@ -102,3 +102,35 @@ def test_what_needs_a_restart_is_named(caplog: pytest.LogCaptureFixture):
         assert "`port` has changed: restart the server to apply it" in caplog.messages
 
     run(scenario, ALICE)
+
+
+def test_a_password_that_became_a_hash_of_itself_changes_nothing_for_its_user():
+    bcrypt = pytest.importorskip("bcrypt")
+
+    async def scenario(server):
+        alice, writer = await connect(server, ALICE)
+        hashed = bcrypt.hashpw(b"a", bcrypt.gensalt(4)).decode()
+
+        server.reload(config(replace(ALICE, password=hashed)))
+
+        writer.write(b"SUB a 1\r\nPUB a 1\r\nx\r\nPING\r\n")
+        assert await alice.readexactly(len(b"MSG a 1 1\r\nx\r\n")) == b"MSG a 1 1\r\nx\r\n"
+        assert await alice.readline() == b"PONG\r\n"
+        writer.close()
+
+    run(scenario, ALICE)
+
+
+def test_a_user_whose_new_hash_does_not_fit_is_sent_away():
+    bcrypt = pytest.importorskip("bcrypt")
+
+    async def scenario(server):
+        alice, writer = await connect(server, ALICE)
+        hashed = bcrypt.hashpw(b"other", bcrypt.gensalt(4)).decode()
+
+        server.reload(config(replace(ALICE, password=hashed)))
+
+        assert await alice.read() == b"-ERR 'Authorization Violation'\r\n"
+        writer.close()
+
+    run(scenario, ALICE)

@@ -350,7 +350,7 @@ def test_subscriptions_that_new_permissions_do_not_allow_end() -> None:
 def test_a_revoked_session_is_told_and_closed() -> None:
     peer = World().peer()
 
-    peer.session.revoke()
+    peer.session.settle(None)
 
     assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
     assert peer.session.closing == "Credentials Revoked"

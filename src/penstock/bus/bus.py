@@ -189,6 +189,8 @@ class EventBus:
     ) -> None:
         """Hand an event over; waits only while the window is full, at most `timeout_s`."""
         self._check_open()
+        if timeout_s is None and self._publisher.publish_at_once(topic, envelope):
+            return
         await self._publisher.publish_envelope(topic, envelope, timeout_s=timeout_s)
 
     async def publish_envelope_sync(

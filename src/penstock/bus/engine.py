@@ -9,6 +9,7 @@ suite in `penstock.bus.contract` is what judges one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock import headers as header_block
 from penstock.bus.config import TopicOptions
+from penstock.bus.envelope import Envelope
+from penstock.bus.results import ResultStream
 
 Headers: TypeAlias = list[tuple[str, str]]
 
@@ -36,16 +39,48 @@ class Features:
     """Reads a topic again from a moment on."""
 
 
+class Outgoing:
+    """One message on its way out: what the publisher knows of it, and what the engine does."""
+
+    __slots__ = (
+        "block",
+        "deadline_s",
+        "envelope",
+        "future",
+        "is_unstored",
+        "payload",
+        "streams",
+        "target",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, payload: bytes, envelope: Envelope[Any] | None, target: bytes
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.envelope = envelope
+        self.target = target
+        self.block = b""
+        """Encoded headers with the event id, if what is stored can be recognised by it."""
+        self.future: asyncio.Future[bytes] | None = None
+        """Of a publisher that waits; without one the result is told to callbacks."""
+        self.streams: tuple[ResultStream, ...] = ()
+        self.deadline_s = 0.0
+        self.is_unstored = False
+        """Known not to be stored: not sent yet, or refused for now."""
+
+
 class Settlement(NamedTuple):
     """How the publishing of one message ended."""
 
-    record: Any
-    """What the publisher handed over with the message."""
+    message: Outgoing
     ack: bytes
     error: Exception | None
 
 
 OnSettled: TypeAlias = Callable[[list[Settlement]], None]
+Sender: TypeAlias = Callable[[Outgoing], bool]
 
 
 class Receipt(NamedTuple):
@@ -55,44 +90,72 @@ class Receipt(NamedTuple):
     duplicate: bool
 
 
+class Source(Protocol):
+    """Where an engine's messages come from."""
+
+    stream: str
+
+    def timestamp_ns(self, handle: bytes) -> int:
+        """Return when a message was stored."""
+
+    def deliveries(self, handle: bytes) -> int:
+        """Return how often a message was delivered, this time included."""
+
+
 class Delivery:
     """One fetched message, and how far its handling has come."""
 
     __slots__ = (
         "attempts",
         "block",
-        "deliveries",
         "event",
-        "extended_s",
         "failures",
         "handle",
+        "is_aged",
         "key",
         "payload",
         "sequence",
         "source",
         "subscription",
-        "timestamp_ns",
         "topic",
     )
 
-    def __init__(self, topic: str, payload: bytes, block: bytes, sequence: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        block: bytes,
+        *,
+        sequence: int = 0,
+        source: Any = None,
+        handle: bytes = b"",
+    ) -> None:
         self.topic = topic
         self.payload = payload
         self.block = block
         self.sequence = sequence
         """Grows with every message of a topic; 0 for one that is not stored."""
-        self.timestamp_ns = 0
-        self.deliveries = 1
-        self.source: Any = None
-        self.handle = b""
+        self.source: Any = source
+        """The `Source` it came from; None for a message that is not stored."""
+        self.handle = handle
         """What the engine needs to settle it."""
-        self.extended_s = 0.0
-        """When its deadline was last put off."""
+        self.is_aged = False
+        """Whether it has been here long enough for its deadline to be put off."""
         self.key = ""
-        self.event: Any = None
-        self.subscription: Any = None
         self.attempts = 0
-        self.failures: list[str] = []
+        self.failures: tuple[str, ...] = ()
+        self.event: Any
+        self.subscription: Any
+
+    @property
+    def timestamp_ns(self) -> int:
+        """When it was stored; 0 if it is not."""
+        return self.source.timestamp_ns(self.handle) if self.source is not None else 0
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.source.deliveries(self.handle) if self.source is not None else 1
 
     @property
     def headers(self) -> Headers:
@@ -160,14 +223,13 @@ class Engine(Protocol):
     def target(self, topic: str, *, live: bool = False) -> bytes:
         """Return what `send` takes for a topic. Asks the broker nothing."""
 
-    def send(self, target: bytes, payload: bytes, block: bytes, record: Any) -> bool:
+    def sender(self) -> Sender:
         """
-        Hand a message over, to be stored.
+        Return the function that hands over messages to be stored.
 
-        Never blocks and never drops: `on_settled` gets `record` when it is over.
-        Messages are stored in the order of the calls, also across a lost
-        connection. `block` are encoded headers with the event id, or empty.
-        True: the caller should `make_room`.
+        It never blocks and never drops: `on_settled` gets the message when it is
+        over. Messages are stored in the order of the calls, also across a lost
+        connection. True: the caller should `make_room`.
         """
 
     def send_live(self, target: bytes, payload: bytes, block: bytes) -> bool:

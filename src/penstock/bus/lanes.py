@@ -19,7 +19,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
-from zlib import crc32
 
 from penstock.bus.config import SubscriberConfig
 from penstock.bus.engine import Delivery, Engine
@@ -110,17 +109,18 @@ class Lanes:
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
         """Queue messages that have a subscription. Those of a key must come in order."""
-        lanes, count = self._lanes, len(self._lanes)
+        lanes, count, held = self._lanes, len(self._lanes), self._held
         for delivery in deliveries:
-            self._held.add(delivery)
+            held.add(delivery)
             if delivery.key:
-                lane = lanes[crc32(delivery.key.encode()) % count]
+                lane = lanes[hash(delivery.key) % count]
             else:
                 self._unkeyed += 1
                 lane = lanes[self._unkeyed % count]
                 delivery.key = f"#{self._unkeyed}"  # `#` is in no aggregate id
             lane.queue.append(delivery)
-            self._rouse(lane)
+            if lane.wake is not None or lane.task is None:
+                self._rouse(lane)
 
     def hold(self, delivery: Delivery) -> None:
         """Keep a message here that nobody can handle yet."""
@@ -134,7 +134,7 @@ class Lanes:
 
     def reopen(self, key: str) -> bool:
         """Try a parked or blocked key again, now and from its first attempt."""
-        lane = self._lanes[crc32(key.encode()) % len(self._lanes)]
+        lane = self._lanes[hash(key) % len(self._lanes)]
         parked = lane.parked.get(key)
         if parked is None or lane.current is parked.head:
             return False
@@ -245,7 +245,7 @@ class Lanes:
         if delivery.attempts < config.attempts_max:
             delivery.attempts += 1
             self._metrics.handler_failures_total += 1
-        delivery.failures.append(f"{type(error).__name__}: {error}")
+        delivery.failures += (f"{type(error).__name__}: {error}",)
         logger.warning(
             "! `%s` of %s, attempt %d: %s",
             delivery.topic,
@@ -292,12 +292,11 @@ class Lanes:
 
     def _extend(self) -> None:
         """Put off the deadline of all that has been here for a while."""
-        now_s = self._loop.time()
         self._extension = self._loop.call_later(self._extend_every_s, self._extend)
         # What came since the last time is young enough to wait for the next.
-        aged = [delivery for delivery in self._held if delivery.extended_s]
+        aged = [delivery for delivery in self._held if delivery.is_aged]
         for delivery in self._held:
-            delivery.extended_s = now_s
+            delivery.is_aged = True
         if aged:
             self._engine.extend(aged)
 

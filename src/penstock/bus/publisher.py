@@ -19,7 +19,7 @@ import msgspec
 from penstock import headers as header_block
 from penstock.bus.codec import Codec
 from penstock.bus.config import PublisherConfig
-from penstock.bus.engine import Engine, Receipt, Settlement
+from penstock.bus.engine import Engine, Outgoing, Receipt, Settlement
 from penstock.bus.envelope import Envelope
 from penstock.bus.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
@@ -32,26 +32,6 @@ logger = logging.getLogger("penstock.bus")
 PublishCallback: TypeAlias = Callable[[PublishResult], None]
 
 ID_BLOCK = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n"
-
-
-class Record:
-    """What is remembered of a message until it is acked."""
-
-    __slots__ = ("envelope", "future", "payload", "streams", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        payload: bytes,
-        envelope: Envelope[Any] | None,
-        future: asyncio.Future[bytes] | None,
-    ) -> None:
-        self.topic = topic
-        self.payload = payload
-        self.envelope = envelope
-        self.future = future
-        """Of a publisher that waits; without one the result is told to callbacks."""
-        self.streams: tuple[ResultStream, ...] = ()
 
 
 class Publisher:
@@ -69,16 +49,23 @@ class Publisher:
         self._engine = engine
         self._topics = topics
         self._codec = codec
-        self._config = config
         self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
+        self._window_max = config.window_messages_max
+        self._results_max = config.results_max
+        self._deduplicate = config.deduplicate
         self._limit = RateLimit(config.rate_per_s, burst=config.rate_burst)
+        self._loop = asyncio.get_running_loop()
+        self._send = engine.sender()
         self._unacked = 0
+        self._is_crowded = False
+        """Whether the engine wants the loop to turn before the next message."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._drained = asyncio.Event()
         self._callbacks: list[PublishCallback] = []
         self._streams: list[tuple[int | str | None, ResultStream]] = []
         self._is_closed = False
+        self._is_plain = not config.rate_per_s
+        """Whether a publisher waits for nothing but room in the window."""
         engine.on_settled = self._settled
 
     @property
@@ -86,18 +73,33 @@ class Publisher:
         """How many messages wait for their ack."""
         return self._unacked
 
+    def publish_at_once(self, topic: str, envelope: Envelope[Any]) -> bool:
+        """Hand an event over if there is nothing to wait for; tell whether it was."""
+        target = self._topics.targets.get(topic)
+        if (
+            target is None
+            or target.live
+            or self._unacked >= self._window_max
+            or self._is_crowded
+            or not self._is_plain
+        ):
+            return False
+        message = Outgoing(topic, self._codec.encode(envelope), envelope, target.address)
+        if self._deduplicate:
+            message.block = ID_BLOCK % envelope.event_id.encode()
+        self._is_crowded = self._send(message)
+        self._unacked += 1
+        self._metrics.published_total += 1
+        return True
+
     async def publish_envelope(
         self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
     ) -> None:
         """Hand an event over. Waits only for room, at most `timeout_s`."""
-        payload = self._codec.encode(envelope)
-        record = Record(topic, payload, envelope, None)
-        if timeout_s is None:
-            await self._hand_over(record)
-            return
+        message = self._outgoing(topic, envelope)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._hand_over(record)
+                await self._hand_over(message)
         except TimeoutError:
             raise DeadlineExceeded(f"`{topic}`: no room within {timeout_s} s") from None
 
@@ -105,22 +107,22 @@ class Publisher:
         self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
     ) -> Receipt:
         """Publish an event and return once it is stored."""
-        return await self._wait_for(self._record(topic, envelope), timeout_s)
+        return await self._wait_for(self._outgoing(topic, envelope), timeout_s)
 
     async def publish_envelope_batch(
         self, topic: str, envelopes: Iterable[Envelope[Any]], *, timeout_s: float | None = None
     ) -> list[Receipt]:
         """Publish all, wait for every ack; raise `BatchFailed` that lists each failure."""
         futures: list[asyncio.Future[bytes]] = []
-        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
         try:
-            async with asyncio.timeout_at(deadline_s):
+            async with asyncio.timeout(timeout_s):
                 for envelope in envelopes:
                     futures.append(await self._start(topic, envelope))
-                await asyncio.wait(futures) if futures else None
+                if futures:
+                    await asyncio.wait(futures)
         except TimeoutError:
-            pass
-        return _receipts(futures, topic, timeout_s)
+            return _receipts(futures, f"`{topic}`: not stored within {timeout_s} s")
+        return _receipts(futures, "")
 
     async def publish(
         self,
@@ -132,12 +134,13 @@ class Publisher:
         timeout_s: float | None = None,
     ) -> Receipt | None:
         """Publish bytes as they are and wait for the ack; on an ephemeral topic there is none."""
-        record = Record(topic, payload, None, self._loop.create_future())
+        message = Outgoing(topic, payload, None, b"")
         pairs = list(headers or ())
         if message_id:
             pairs.append(("Nats-Msg-Id", message_id))
-        block = header_block.encode(pairs) if pairs else b""
-        receipt = await self._wait_for(record, timeout_s, block)
+        if pairs:
+            message.block = header_block.encode(pairs)
+        receipt = await self._wait_for(message, timeout_s)
         return receipt if receipt.sequence else None
 
     def on_published(self, callback: PublishCallback) -> PublishCallback:
@@ -147,8 +150,9 @@ class Publisher:
 
     def results(self, tenant_id: int | str | None = None) -> ResultStream:
         """Return the results from now on, of one tenant or of all. Close it when done."""
-        stream = ResultStream(results_max=self._config.results_max, closed=self._forget_stream)
+        stream = ResultStream(results_max=self._results_max, closed=self._forget_stream)
         self._streams.append((tenant_id, stream))
+        self._is_plain = False
         return stream
 
     async def drain(self) -> None:
@@ -162,65 +166,75 @@ class Publisher:
         self._is_closed = True
         for _, stream in list(self._streams):
             stream.close()
+        self._is_plain = False
+
+    def _outgoing(self, topic: str, envelope: Envelope[Any]) -> Outgoing:
+        message = Outgoing(topic, self._codec.encode(envelope), envelope, b"")
+        if self._deduplicate:
+            message.block = ID_BLOCK % envelope.event_id.encode()
+        return message
 
     async def _start(self, topic: str, envelope: Envelope[Any]) -> asyncio.Future[bytes]:
         """Hand one of a batch over; one that cannot be must not stop the others."""
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
-            record = Record(topic, self._codec.encode(envelope), envelope, future)
-            await self._hand_over(record)
+            message = self._outgoing(topic, envelope)
+            message.future = future
+            await self._hand_over(message)
         except PenstockError as error:
             if not future.done():
                 future.set_exception(error)
         return future
 
-    def _record(self, topic: str, envelope: Envelope[Any]) -> Record:
-        return Record(topic, self._codec.encode(envelope), envelope, self._loop.create_future())
-
-    async def _wait_for(
-        self, record: Record, timeout_s: float | None, block: bytes = b""
-    ) -> Receipt:
-        assert record.future is not None
+    async def _wait_for(self, message: Outgoing, timeout_s: float | None) -> Receipt:
+        message.future = future = self._loop.create_future()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._hand_over(record, block)
-                return _receipt(await record.future)
+                await self._hand_over(message)
+                return _receipt(await future)
         except TimeoutError:
-            raise DeadlineExceeded(f"`{record.topic}`: not stored within {timeout_s} s") from None
+            raise DeadlineExceeded(f"`{message.topic}`: not stored within {timeout_s} s") from None
 
-    async def _hand_over(self, record: Record, block: bytes = b"") -> None:
-        target = self._topics.target(record.topic) or await self._topics.prepare(record.topic)
-        if self._limit.rate_per_s:
-            await self._limit.take()
-        if self._streams and record.future is None:
-            await self._reserve(record)
-        while self._unacked >= self._config.window_messages_max:
-            await self._room()
-        if self._is_closed:
-            raise BusClosed("the bus is closed")
-        envelope = record.envelope
-        if envelope is not None and self._config.deduplicate:
-            block = ID_BLOCK % envelope.event_id.encode()
+    async def _hand_over(self, message: Outgoing) -> None:
+        target = self._topics.targets.get(message.topic)
+        if target is None:
+            target = await self._topics.prepare(message.topic)
+        message.target = target.address
+        await self._admit(message)
         self._metrics.published_total += 1
         if target.live:
-            crowded = self._engine.send_live(target.address, record.payload, block)
-            self._conclude(record, b"", None)
+            self._is_crowded = self._engine.send_live(
+                message.target, message.payload, message.block
+            )
+            self._conclude(message, b"", None)
         else:
-            crowded = self._engine.send(target.address, record.payload, block, record)
+            self._is_crowded = self._send(message)
             self._unacked += 1
-        if crowded:
-            await self._engine.make_room()
 
-    async def _reserve(self, record: Record) -> None:
+    async def _admit(self, message: Outgoing) -> None:
+        """Wait for whatever has to be waited for: the rate, the readers, the window, the loop."""
+        if self._limit.rate_per_s:
+            await self._limit.take()
+        if self._streams and message.future is None:
+            await self._reserve(message)
+        while self._unacked >= self._window_max:
+            await self._room()
+        if self._is_crowded:
+            self._is_crowded = False
+            await self._engine.make_room()
+        if self._is_closed:
+            raise BusClosed("the bus is closed")
+
+    async def _reserve(self, message: Outgoing) -> None:
         """Take a place in every result stream that will want to know."""
-        tenant_id = record.envelope.tenant_id if record.envelope is not None else None
+        tenant_id = message.envelope.tenant_id if message.envelope is not None else None
         streams = [
             stream for wanted, stream in self._streams if wanted is None or wanted == tenant_id
         ]
         for stream in streams:
             await stream.room()
             stream.reserve()
-        record.streams = tuple(streams)
+        message.streams = tuple(streams)
 
     async def _room(self) -> None:
         future = self._loop.create_future()
@@ -230,9 +244,21 @@ class Publisher:
     def _settled(self, settlements: list[Settlement]) -> None:
         """The one place where acks and errors end."""
         self._unacked -= len(settlements)
-        for record, ack, error in settlements:
-            self._conclude(record, ack, error)
-        room = self._config.window_messages_max - self._unacked
+        is_watched = bool(self._callbacks)
+        acked = 0
+        for message, ack, error in settlements:
+            if error is None and message.future is None and not message.streams:
+                acked += 1
+                if is_watched:
+                    self._tell(message, None)
+            else:
+                self._conclude(message, ack, error)
+        self._metrics.publish_acked_total += acked
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Wake as many publishers as there is room for, the first come first."""
+        room = self._window_max - self._unacked
         while self._waiting and room > 0:
             future = self._waiting.popleft()
             if not future.done():
@@ -241,21 +267,25 @@ class Publisher:
         if not self._unacked:
             self._drained.set()
 
-    def _conclude(self, record: Record, ack: bytes, error: Exception | None) -> None:
+    def _conclude(self, message: Outgoing, ack: bytes, error: Exception | None) -> None:
         if error is None:
             self._metrics.publish_acked_total += 1
         else:
             self._metrics.publish_failed_total += 1
-        if record.future is not None:
-            _resolve(record.future, ack, error)
-        elif error is not None or self._callbacks or record.streams:
-            self._tell(record, error)
+        future = message.future
+        if future is None:
+            self._tell(message, error)
+        elif not future.done():
+            if error is None:
+                future.set_result(ack)
+            else:
+                future.set_exception(error)
 
-    def _tell(self, record: Record, error: Exception | None) -> None:
-        result = PublishResult(record.topic, record.payload, record.envelope, error)
+    def _tell(self, message: Outgoing, error: Exception | None) -> None:
+        result = PublishResult(message.topic, message.payload, message.envelope, error)
         if error is not None:
-            logger.error("! publishing %s to `%s`: %s", result.event_id, record.topic, error)
-        for stream in record.streams:
+            logger.error("! publishing %s to `%s`: %s", result.event_id, message.topic, error)
+        for stream in message.streams:
             stream.put(result)
         for callback in self._callbacks:
             try:
@@ -265,15 +295,7 @@ class Publisher:
 
     def _forget_stream(self, stream: ResultStream) -> None:
         self._streams = [pair for pair in self._streams if pair[1] is not stream]
-
-
-def _resolve(future: asyncio.Future[bytes], ack: bytes, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(ack)
-    else:
-        future.set_exception(error)
+        self._is_plain = not (self._streams or self._limit.rate_per_s or self._is_closed)
 
 
 def _receipt(ack: bytes) -> Receipt:
@@ -283,22 +305,17 @@ def _receipt(ack: bytes) -> Receipt:
     return Receipt(fields["seq"], fields.get("duplicate", False))
 
 
-def _receipts(
-    futures: list[asyncio.Future[bytes]], topic: str, timeout_s: float | None
-) -> list[Receipt]:
+def _receipts(futures: list[asyncio.Future[bytes]], late: str) -> list[Receipt]:
     """Return all receipts, or raise one error that names each message without one."""
     receipts: list[Receipt | None] = []
     failures: dict[int, Exception] = {}
     for index, future in enumerate(futures):
-        error: BaseException | None
         if not future.done():
             future.cancel()
-            error = DeadlineExceeded(f"`{topic}`: not stored within {timeout_s} s")
-        else:
-            error = future.exception()
-        if isinstance(error, Exception):
+            failures[index] = DeadlineExceeded(late)
+        elif isinstance(error := future.exception(), Exception):
             failures[index] = error
-        receipts.append(None if error is not None else _receipt(future.result()))
+        receipts.append(None if index in failures else _receipt(future.result()))
     if failures:
         raise BatchFailed(failures, receipts)
     return [receipt for receipt in receipts if receipt is not None]

@@ -198,7 +198,7 @@ class Subscriber:
     def _condemn(self, delivery: Delivery, error: Exception) -> None:
         """Make a message that cannot be read a dead letter: trying again would not help."""
         delivery.attempts = self._config.attempts_max
-        delivery.failures.append(f"{type(error).__name__}: {error}")
+        delivery.failures += (f"{type(error).__name__}: {error}",)
         self._metrics.invalid_total += 1
         if not isinstance(error, InvalidEnvelope):
             logger.exception("! reading a message of `%s`", delivery.topic)

@@ -86,7 +86,8 @@ class Topics:
         self._engine = engine
         self._persistent = persistent
         self._declared = dict(declared)
-        self._targets: dict[str, Target] = {}
+        self.targets: dict[str, Target] = {}
+        """Where each topic goes that was used. Looked up for every message."""
         self._is_shared_ready = False
 
     @property
@@ -94,15 +95,11 @@ class Topics:
         """Every topic that was declared, and how."""
         return dict(self._declared)
 
-    def target(self, topic: str) -> Target | None:
-        """Return where a topic goes, if that is known. Asks the broker nothing."""
-        return self._targets.get(topic)
-
     async def prepare(self, topic: str) -> Target:
         """Return where a topic goes; the first time it is used, make sure it is there."""
-        if topic not in self._targets:
+        if topic not in self.targets:
             await self.configure(topic, self._declared.get(topic, TopicOptions()))
-        return self._targets[topic]
+        return self.targets[topic]
 
     async def prepare_shared(self) -> None:
         """Make sure that there is something to subscribe to, once."""
@@ -115,10 +112,10 @@ class Topics:
         check_topic(topic)
         self._declared[topic] = options
         if self._is_live(options):
-            self._targets[topic] = Target(self._engine.target(topic, live=True), True)
+            self.targets[topic] = Target(self._engine.target(topic, live=True), True)
             return TopicReport(topic=topic, action="ephemeral")
         report = await self._apply(topic, options)
-        self._targets[topic] = Target(self._engine.target(topic), False)
+        self.targets[topic] = Target(self._engine.target(topic), False)
         if report.drifts and report.action not in ("updated", "skipped"):
             logger.warning("! %s", report)
         return report
@@ -137,7 +134,7 @@ class Topics:
     def forget(self, topic: str) -> None:
         """Drop what is remembered of a topic; the broker keeps it."""
         self._declared.pop(topic, None)
-        self._targets.pop(topic, None)
+        self.targets.pop(topic, None)
 
     async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
         if self.strategy == "skip":

@@ -67,4 +67,4 @@ async def _answer(message: Message, responder: Responder) -> None:
 def _delivery(operation: Op) -> Delivery:
     topic = operation[1].decode().partition(".")[2]
     header_bytes, payload = operation[4], operation[5]
-    return Delivery(topic, payload[header_bytes:], payload[:header_bytes], 0)
+    return Delivery(topic, payload[header_bytes:], payload[:header_bytes])

@@ -22,6 +22,7 @@ from penstock.bus.engine import (
     OnSettled,
     ReplayFrom,
     Responder,
+    Sender,
     TopicState,
 )
 from penstock.bus.engines.layout import Layout
@@ -137,8 +138,8 @@ class NatsEngine:
             return self._layout.own_subject(topic).encode()
         return self._layout.subject(topic).encode()
 
-    def send(self, target: bytes, payload: bytes, block: bytes, record: Any) -> bool:
-        return self._window.send(target, payload, block, record)
+    def sender(self) -> Sender:
+        return self._window.send
 
     def send_live(self, target: bytes, payload: bytes, block: bytes) -> bool:
         return self.client.send_nowait(target, payload, b"", block)

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.bus.engine import Delivery, ReplayFrom
 from penstock.client import JetStream, Message
+from penstock.client.messages import parse_metadata
 from penstock.errors import JetStreamError
 
 NOT_FOUND = 404
@@ -64,14 +65,29 @@ def _policy(start: ReplayFrom) -> dict[str, Any]:
     return {}
 
 
+class Replayed:
+    """Where a replayed message came from."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+
+    def timestamp_ns(self, handle: bytes) -> int:
+        """Return when a message was stored."""
+        return parse_metadata(handle).timestamp_ns
+
+    def deliveries(self, handle: bytes) -> int:
+        """Return how often a message was delivered, this time included."""
+        return parse_metadata(handle).deliveries
+
+
 def _delivery(message: Message) -> Delivery:
     metadata = message.metadata
     header_bytes, data = message.operation[4], message.operation[5]
-    delivery = Delivery(
+    return Delivery(
         message.subject.partition(".")[2],
         data[header_bytes:],
         data[:header_bytes],
-        metadata.stream_sequence,
+        sequence=metadata.stream_sequence,
+        source=Replayed(metadata.stream),
+        handle=message.operation[3],
     )
-    delivery.timestamp_ns = metadata.timestamp_ns
-    return delivery

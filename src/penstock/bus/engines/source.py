@@ -37,6 +37,8 @@ SETTLED_REMEMBERED_MAX = 65_536
 RECALLED_MAX = 100_000
 """Sequences asked back at once; the rest come when their ack wait is over."""
 
+TOPICS_CACHED_MAX = 4096
+
 GRACE_S = 2.0
 """How much later than its expiry a request's end may be heard of."""
 
@@ -71,6 +73,7 @@ class Source:
         self._arrived = arrived
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
+        self._topics: dict[bytes, str] = {}
         self._requested = 0
         self._requests = 0
         self._asked_s = 0.0
@@ -154,6 +157,16 @@ class Source:
         """Return the consumer's state."""
         return await self._jetstream.consumers.info(self.stream, self.durable)
 
+    def timestamp_ns(self, handle: bytes) -> int:
+        """Return when a message was stored."""
+        tokens = handle.split(b".")
+        return int(tokens[7 if len(tokens) == 9 else 9])
+
+    def deliveries(self, handle: bytes) -> int:
+        """Return how often a message was delivered, this time included."""
+        tokens = handle.split(b".")
+        return int(tokens[4 if len(tokens) == 9 else 6])
+
     def disconnected(self, error: Exception) -> None:
         """The server forgot our requests, and what it sent may be lost."""
         self._requested = 0
@@ -204,8 +217,7 @@ class Source:
         reply, header_bytes, payload = operation[3], operation[4], operation[5]
         tokens = reply.split(b".")
         # `$JS.ACK.stream.consumer…`, or with a domain and an account before the stream.
-        first = 4 if len(tokens) == 9 else 6
-        sequence = int(tokens[first + 1])
+        sequence = int(tokens[5 if len(tokens) == 9 else 7])
         known = self.held.get(sequence)
         if known is not None:
             known.handle = reply
@@ -215,17 +227,20 @@ class Source:
             self._send([ACK_LINE % reply])
             self.redelivered += 1
             return None
-        topic = operation[1].decode().partition(".")[2]
+        topic = self._topics.get(operation[1]) or self._topic(operation[1])
         block = b""
         if header_bytes:
             block, payload = payload[:header_bytes], payload[header_bytes:]
-        delivery = Delivery(topic, payload, block, sequence)
-        delivery.deliveries = int(tokens[first])
-        delivery.timestamp_ns = int(tokens[first + 3])
-        delivery.source = self
-        delivery.handle = reply
+        delivery = Delivery(topic, payload, block, sequence=sequence, source=self, handle=reply)
         self.held[sequence] = delivery
         return delivery
+
+    def _topic(self, subject: bytes) -> str:
+        """Decode a subject once; later its topic is found in a cache."""
+        if len(self._topics) >= TOPICS_CACHED_MAX:
+            self._topics.clear()
+        topic = self._topics[subject] = subject.decode().partition(".")[2]
+        return topic
 
     async def _recall(self) -> int:
         """Have all that is not here sent again, now; return how much that is."""

@@ -13,33 +13,15 @@ from __future__ import annotations
 import asyncio
 import json
 from time import monotonic
-from typing import Any
 
 from penstock import headers as header_block
-from penstock.bus.engine import OnSettled, Settlement
+from penstock.bus.engine import OnSettled, Outgoing, Settlement
 from penstock.client import Client
 from penstock.errors import ApiError, ConnectionLost, JetStreamError, NoResponders, RequestTimeout
-from penstock.wire import Op
+from penstock.wire import CRLF, Op
 
 RETRY_WAIT_S = 0.1
 UNAVAILABLE = 503
-
-
-class Unacked:
-    """One message that waits for its ack."""
-
-    __slots__ = ("block", "deadline_s", "payload", "record", "subject", "unstored")
-
-    def __init__(
-        self, subject: bytes, payload: bytes, block: bytes, record: Any, deadline_s: float
-    ) -> None:
-        self.subject = subject
-        self.payload = payload
-        self.block = block
-        self.record = record
-        self.deadline_s = deadline_s
-        self.unstored = False
-        """Known not to be stored: not sent yet, or refused for now."""
 
 
 class Window:
@@ -47,11 +29,13 @@ class Window:
 
     def __init__(self, client: Client, *, ack_timeout_s: float, on_settled: OnSettled) -> None:
         self._client = client
+        self._connection = client.connection
+        self._outbox = client.connection.outbox
         self._loop = asyncio.get_running_loop()
         self._ack_timeout_s = ack_timeout_s
         self._on_settled = on_settled
         self._prefix = f"{client.new_inbox()}.".encode()
-        self._unacked: dict[int, Unacked] = {}
+        self._unacked: dict[int, Outgoing] = {}
         self._count = 0
         self._probe_token = 0
         """The message sent alone to see whether the stream is back."""
@@ -63,17 +47,16 @@ class Window:
         client.connection.subscribe(self._prefix + b"*", self._receive)
         client.connection.watchers.append(self)
 
-    def send(self, subject: bytes, payload: bytes, block: bytes, record: Any) -> bool:
+    def send(self, message: Outgoing) -> bool:
         """Hand a message over. True: better make room on the client now."""
         token = self._count = self._count + 1
-        entry = Unacked(subject, payload, block, record, monotonic() + self._ack_timeout_s)
+        message.deadline_s = monotonic() + self._ack_timeout_s
         crowded = False
         if self._is_held:
-            entry.unstored = True
+            message.is_unstored = True
         else:
-            reply = b"%b%d" % (self._prefix, token)
-            crowded = self._client.send_nowait(subject, payload, reply, block)
-        self._unacked[token] = entry
+            crowded = self._write(token, message)
+        self._unacked[token] = message
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._ack_timeout_s, self._expire)
         return crowded
@@ -81,11 +64,11 @@ class Window:
     def disconnected(self, error: Exception) -> None:
         """Hold everything; fail what may be stored and cannot be recognised."""
         self._hold()
-        self._client.connection.outbox.withdraw(self._prefix)
+        self._outbox.withdraw(self._prefix)
         lost = [
             token
-            for token, entry in self._unacked.items()
-            if not entry.block and not entry.unstored
+            for token, message in self._unacked.items()
+            if not message.block and not message.is_unstored
         ]
         self._fail(lost, ConnectionLost(f"may be stored or not: {error}"))
 
@@ -111,28 +94,28 @@ class Window:
             if operation[4] or b'"error":' in payload:
                 self._refused(token, operation, settled)
                 continue
-            entry = unacked.pop(token, None)
-            if entry is not None:
-                settled.append(Settlement(entry.record, payload, None))
+            message = unacked.pop(token, None)
+            if message is not None:
+                settled.append(Settlement(message, payload, None))
             if token == self._probe_token:
                 self._resume()
         if settled:
             self._on_settled(settled)
 
     def _refused(self, token: int, operation: Op, settled: list[Settlement]) -> None:
-        entry = self._unacked.get(token)
-        if entry is None:
+        message = self._unacked.get(token)
+        if message is None:
             return
         error = _error_of(operation)
         if _is_passing(error):
-            entry.unstored = True
+            message.is_unstored = True
             self._refusal = f": {error}"
             if not self._is_held or token == self._probe_token:
                 self._hold()
                 self._retry = self._loop.call_later(RETRY_WAIT_S, self._probe)
             return
         del self._unacked[token]
-        settled.append(Settlement(entry.record, b"", error))
+        settled.append(Settlement(message, b"", error))
         if token == self._probe_token:
             self._resume()
 
@@ -158,23 +141,34 @@ class Window:
         """Send all the others, in order."""
         self._probe_token = 0
         self._is_held = False
-        for token, entry in self._unacked.items():
-            if entry.unstored or entry.block:
-                self._send_again(token, entry)
+        for token, message in self._unacked.items():
+            if message.is_unstored or message.block:
+                self._send_again(token, message)
 
-    def _send_again(self, token: int, entry: Unacked) -> None:
-        entry.unstored = False
-        reply = b"%b%d" % (self._prefix, token)
-        self._client.send_nowait(entry.subject, entry.payload, reply, entry.block)
+    def _send_again(self, token: int, message: Outgoing) -> None:
+        message.is_unstored = False
+        self._write(token, message)
+
+    def _write(self, token: int, message: Outgoing) -> bool:
+        payload, block = message.payload, message.block
+        size = len(block) + len(payload)
+        if size > self._connection.payload_bytes_max:
+            # The client knows what to say.
+            self._client.send_nowait(message.target, payload, b"", block)
+        where = b"%b %b%d" % (message.target, self._prefix, token)
+        if block:
+            line = b"HPUB %b %d %d\r\n" % (where, len(block), size)
+            return self._outbox.add(line + block + payload + CRLF)
+        return self._outbox.add(b"PUB %b %d\r\n" % (where, size) + payload + CRLF)
 
     def _expire(self) -> None:
         """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
         now_s = monotonic()
         overdue = []
         self._expiry = None
-        for token, entry in self._unacked.items():
-            if entry.deadline_s > now_s:
-                self._expiry = self._loop.call_later(entry.deadline_s - now_s, self._expire)
+        for token, message in self._unacked.items():
+            if message.deadline_s > now_s:
+                self._expiry = self._loop.call_later(message.deadline_s - now_s, self._expire)
                 break
             overdue.append(token)
         reason = self._refusal if self._is_held else ""
@@ -184,8 +178,8 @@ class Window:
 
     def _fail(self, tokens: list[int], error: Exception) -> None:
         if tokens:
-            entries = [self._unacked.pop(token) for token in tokens]
-            self._on_settled([Settlement(entry.record, b"", error) for entry in entries])
+            messages = [self._unacked.pop(token) for token in tokens]
+            self._on_settled([Settlement(message, b"", error) for message in messages])
 
 
 def _error_of(operation: Op) -> Exception:

@@ -242,6 +242,19 @@ def test_ctrl_c_at_any_moment_ends_the_server_too(bench):
     assert "Traceback" not in err
 
 
+def test_ctrl_c_in_a_comparison_prints_the_table_so_far(bench):
+    process = bench.start("compare", "--html", "page.html")
+    # The command, two servers, a helper of Python's, and the load of a first run.
+    wait_until(lambda: len(bench.left_behind()) >= 7, RUN_S_MAX)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=RUN_S_MAX)
+
+    assert 130 == process.returncode, out + err
+    assert "| 1 x 1 x 128 B " in out
+    assert "<svg" in (bench.home / "page.html").read_text()
+    assert "Traceback" not in err
+
+
 def test_sigterm_leaves_nothing_behind(bench):
     with ServerProcess(NATS_SERVER) as server:
         listener = listen(server.port, "ended")

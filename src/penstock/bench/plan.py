@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 
 from penstock.config import setting
 from penstock.errors import ConfigError
@@ -23,6 +24,11 @@ class Plan:
     batch: int = setting(500, "Messages in one JetStream batch, published or pulled.")
     storage: str = setting("file", "Where streams are kept: `file` or `memory`.")
     stall_s: float = setting(10.0, "Time without any progress after which a run is given up.")
+    token: str = field(
+        default_factory=lambda: secrets.token_hex(4),
+        compare=False,
+        metadata={"doc": "What makes the names of this run its own."},
+    )
 
     def __post_init__(self) -> None:
         for name in ("messages", "window", "batch"):
@@ -43,8 +49,8 @@ class Plan:
 
     @property
     def stream(self) -> str:
-        """The stream of a JetStream scenario; its name can be no other's, as its subject is."""
-        return "BENCH_" + self.subject.replace(".", "_").replace("*", "_").replace(">", "_")
+        """The stream of a JetStream scenario: no other's, because it is deleted in the end."""
+        return f"BENCH_{self.token}"
 
     @property
     def shape(self) -> str:

@@ -50,10 +50,10 @@ def median_round(outcomes: Sequence[Outcome]) -> Outcome:
     """
     Return the round in the middle: neither lucky nor disturbed.
 
-    A round that lost messages is worse news than any figure, so it comes first.
+    A round that lost messages is worse news than any figure, so it comes first. One
+    that was cut short counts only if there is no other.
     """
-    unsound = [outcome for outcome in outcomes if not outcome.sound]
-    if unsound:
-        return unsound[0]
-    ordered = sorted(outcomes, key=lambda outcome: outcome.rate)
+    whole = [outcome for outcome in outcomes if not outcome.interrupted] or outcomes
+    failed = [outcome for outcome in whole if not outcome.sound]
+    ordered = failed[:1] or sorted(whole, key=lambda outcome: outcome.rate)
     return ordered[len(ordered) // 2]

@@ -88,6 +88,14 @@ def test_the_round_in_the_middle_counts(results):
     assert 2000 == pytest.approx(median_round(results[0].rounds["penstock"]).rate)
 
 
+def test_a_round_cut_short_counts_only_if_there_is_no_other(results):
+    result = results[0]
+    cut = outcome(result.shape, "penstock", 5, interrupted=True)
+
+    assert not median_round([*result.rounds["penstock"], cut]).interrupted
+    assert median_round([cut]).interrupted
+
+
 def test_shapes_are_chosen_by_their_names():
     assert ["KV put 128 B", "KV get 128 B"] == [
         shape.name for shape in compare.suite(Plan(), only="kv")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from penstock.jetstream.block import Block
@@ -25,6 +26,7 @@ RETRY_BYTES = 1024 * 1024
 """After an error, work is not tried again before so much was appended."""
 
 
+MAX = 1 << 64
 BACKLOG_MAX = 2
 """Segments that may wait for a quiet moment to be sealed or removed."""
 
@@ -66,7 +68,9 @@ class Upkeep:
         self._log = log
         self._unsealed: dict[int, tuple[Block, Sealer]] = {}
         self._doomed: list[tuple[int, Block]] = []
-        """Segments to remove, each with the position that must be durable before."""
+        """Segments to remove, oldest first, with the position that must be durable before."""
+        self._merged: list[Block] = []
+        """Segments to remove because what they held is in another."""
         self._waiting: tuple[int, Callable[[], None]] | None = None
         """A compaction to put in place, with the position that must be durable before."""
         self._busy = False
@@ -75,15 +79,20 @@ class Upkeep:
     def doom(self, blocks: list[Block]) -> None:
         """Have segments of which nothing is left removed, as soon as that is safe."""
         log = self._log
+        self._doomed += [(log.position, block) for block in blocks]
+        self._doomed.sort(key=lambda pair: pair[1].number or MAX)
+        if not blocks or log.failure is None:
+            return
+        # Rule 4: while the disk fails, a purge is what makes room, of all that it left behind.
+        # But some durable file must stay to know which sequences were given.
         growing = [tail.block for tail in log.tails]
-        complete = [block for block in blocks if block not in growing]
-        # Rule 4: while the disk fails, a purge is what makes room. But some durable file must
-        # stay to know which sequences were given.
-        at_once = complete if log.failure is not None else []
-        if at_once and not self._has_durable_file():
-            at_once = sorted(at_once, key=lambda block: block.number)[:-1]
-        for block in blocks:
-            self._doomed.append((0 if block in at_once else log.position, block))
+        last = max((block.number for block in blocks if block not in growing), default=0)
+        if not self._has_durable_file():
+            last -= 1
+        self._doomed = [
+            (0 if block.number <= last and block not in growing else position, block)
+            for position, block in self._doomed
+        ]
 
     def _has_durable_file(self) -> bool:
         log = self._log
@@ -158,10 +167,13 @@ class Upkeep:
 
     def _remove_files(self) -> Work | None:
         log = self._log
-        ready = [pair for pair in self._doomed if pair[0] <= log.durable_position]
-        if not ready:
+        # Older ones first: a newer one may hold the removals of what is in them.
+        ready = list(takewhile(lambda pair: pair[0] <= log.durable_position, self._doomed))
+        if not ready and not self._merged:
             return None
-        self._doomed = [pair for pair in self._doomed if pair not in ready]
+        self._doomed = self._doomed[len(ready) :]
+        ready += [(0, block) for block in self._merged]
+        self._merged = []
         for _, block in ready:
             log.cache.forget(block)
             self._unsealed.pop(block.number, None)
@@ -170,8 +182,11 @@ class Upkeep:
             self,
             partial(_remove_all, log.disk.remove, paths),
             done=lambda _: None,
-            failed=lambda: self._doomed.extend(ready),
+            failed=partial(self._put_back, ready),
         )
+
+    def _put_back(self, blocks: list[tuple[int, Block]]) -> None:
+        self._doomed = blocks + self._doomed
 
     def _seal(self) -> Work | None:
         for block, sealer in self._unsealed.values():
@@ -273,7 +288,7 @@ class Upkeep:
             # They stay: the next start finds them merged, or still needs them.
             self.finished(error)
             return
-        self._doomed.extend((0, block) for block in merged)
+        self._merged += merged
 
 
 def _older(block: Block) -> Older:

@@ -67,6 +67,8 @@ class Engine:
         self.files = files
         self.timers = Timers()
         self.streams: dict[str, Stream] = {}
+        self.unreadable: dict[str, str] = {}
+        """Streams on disk that could not be brought back, and why."""
         self.dirty: dict[Durable, None] = {}
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
@@ -230,6 +232,7 @@ class Engine:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
         except (OSError, StoreError) as error:
+            self.unreadable[name] = str(error)
             log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, error)
             return
         stream = Stream(self, config, created_ns=created_ns, store=store)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -50,6 +51,10 @@ class Journal:
         self._disk = disk
         self._lock: Lock | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="penstock-journal")
+        self.commits = 0
+        """Commits that went to the disk."""
+        self.commit_s = 0.0
+        """How long they took together."""
         self._job: asyncio.Future[None] | None = None
         """What the thread is doing."""
         self._unsynced: list[Work] = []
@@ -103,9 +108,15 @@ class Journal:
         if self.config.sync != "always":
             self._unsynced += commit.release()
         elif commit.is_slow:
-            self._run(commit.run, commit.finish)
+            self._run(lambda: self._measure(commit.run), commit.finish)
         else:
             commit.finish()
+
+    def _measure(self, run: Callable[[], None]) -> None:
+        start_s = time.perf_counter()
+        run()
+        self.commit_s += time.perf_counter() - start_s
+        self.commits += 1
 
     def _run(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
         """Do something in the thread, then go on here."""
@@ -146,7 +157,7 @@ class Journal:
         """Make durable what was written since the last time."""
         if self._job is None and self._unsynced:
             works, self._unsynced = self._unsynced, []
-            self._work(works, then=self.engine.retry_failed)
+            self._work(works, then=self.engine.retry_failed, is_commit=True)
 
     def _keep_house(self) -> None:
         is_idle = self._job is None and not self.engine.dirty
@@ -154,7 +165,9 @@ class Journal:
         if work is not None:
             self._work([work], then=self._keep_house)
 
-    def _work(self, works: list[Work], then: Callable[[], None] = lambda: None) -> None:
+    def _work(
+        self, works: list[Work], then: Callable[[], None], *, is_commit: bool = False
+    ) -> None:
         errors: dict[int, OSError] = {}
 
         def run() -> None:
@@ -169,7 +182,7 @@ class Journal:
                 work.finish(errors.get(index))
             then()
 
-        self._run(run, finish)
+        self._run((lambda: self._measure(run)) if is_commit else run, finish)
 
     async def settle(self) -> None:
         """Return when nothing that was published so far still waits for the disk."""

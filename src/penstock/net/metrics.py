@@ -7,12 +7,14 @@ The format is a few lines for each metric, so they are written by hand here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from penstock import _hot, times
 from penstock.core.broker import Broker
 from penstock.net import usage
+from penstock.net.jsmetrics import jetstream_metrics
+from penstock.net.metric import Metric
 from penstock.net.views import subscription_count
 from penstock.version import NATS_VERSION, VERSION
 
@@ -20,21 +22,7 @@ if TYPE_CHECKING:
     from penstock.net.server import Server
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Labels = Mapping[str, str]
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-class Metric(NamedTuple):
-    """One metric: its samples have the same name and differ in their labels."""
-
-    name: str
-    help: str
-    samples: Sequence[tuple[Labels, float]]
-
-    @property
-    def type(self) -> str:
-        """What it is to Prometheus. By convention the name of a counter says so."""
-        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 def metrics(server: Server, *, requests: Mapping[str, int]) -> str:
@@ -45,6 +33,7 @@ def metrics(server: Server, *, requests: Mapping[str, int]) -> str:
             _info(server.broker),
             *(Metric(name, help, [({}, value)]) for name, help, value in _figures(server)),
             Metric("penstock_http_requests_total", "Requests for monitoring.", by_path),
+            *jetstream_metrics(server.journal),
         ]
     )
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.net import views
 from penstock.net.connz import connz
+from penstock.net.healthz import healthz
 from penstock.net.http import HttpServer, Request, Response, plain
+from penstock.net.jsz import jsz
 from penstock.net.metrics import CONTENT_TYPE, metrics
 from penstock.net.query import QueryError
 from penstock.net.usage import Usage
@@ -69,6 +71,7 @@ class Monitor:
             "/varz": ("General state and figures", self._varz),
             "/connz": ("Connections", self._connz),
             "/subsz": ("Subscriptions and routes", self._subsz),
+            "/jsz": ("JetStream", self._jsz),
             "/healthz": ("Is all well?", self._healthz),
             "/metrics": ("Figures for Prometheus", self._metrics),
         }
@@ -117,8 +120,11 @@ class Monitor:
     async def _subsz(self, request: Request) -> Response:
         return await _json(request, views.subsz(self._server.broker, request.query))
 
+    async def _jsz(self, request: Request) -> Response:
+        return await _json(request, jsz(self._server, request.query))
+
     async def _healthz(self, request: Request) -> Response:
-        status, document = views.healthz(self._server, request.query)
+        status, document = healthz(self._server, request.query)
         text = json.dumps(document, separators=(",", ":"))
         return Response(status, text.encode(), JSON, ANYBODY)
 

@@ -3,7 +3,8 @@ What the monitoring endpoints tell: documents, as functions of a server.
 
 The names of the fields are those of nats-server, since its tools read them.
 Nothing is counted for these views while messages pass: they add up what
-the sessions know anyway, when somebody looks. (`/connz` has a file of its own.)
+the sessions know anyway, when somebody looks. (`/connz`, `/jsz` and `/healthz` have
+files of their own.)
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ from penstock.core.broker import Broker
 from penstock.core.route import Route, Subscription
 from penstock.net import query, usage
 from penstock.net.connz import describe_subscription
+from penstock.net.jsz import jetstream_varz
 from penstock.net.query import Query, QueryError
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
-
-HEALTH_SWITCHES = ("js-enabled", "js-enabled-only", "js-server-only", "details")
-HEALTH_NEEDS = (("stream", "account"), ("consumer", "stream"))
 
 
 def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> 
         "leaf": {},
         "mqtt": {},
         "websocket": {},
-        "jetstream": {},
+        "jetstream": jetstream_varz(server),
         **_times(server),
         "mem": usage.resident_bytes(),
         "cores": usage.cores(),
@@ -186,25 +185,6 @@ def _fanout(route: Route) -> int:
     shared = sum([len(subscriptions) for _, subscriptions in route.shared])
     alone = len(route.single) + len(route.careful) + len(route.handlers)
     return shared + alone + len(route.queues)
-
-
-def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
-    """Return the HTTP status, and whether all is well or what is not."""
-    for switch in HEALTH_SWITCHES:
-        query.boolean(asked, switch)
-    for name, needed in HEALTH_NEEDS:
-        if asked.get(name) and not asked.get(needed):
-            return 400, _error(f'"{needed}" must not be empty when checking {name} health')
-    if not server.is_ready:
-        return 503, _error("the server accepts no connections")
-    if server.journal is not None and (failures := server.journal.engine.failures()):
-        name, reason = next(iter(failures.items()))
-        return 503, _error(f"JetStream stream '{name}' can not store: {reason}")
-    return 200, {"status": "ok"}
-
-
-def _error(text: str) -> dict[str, Any]:
-    return {"status": "error", "error": text}
 
 
 def _only_clients(count: int) -> dict[str, int]:

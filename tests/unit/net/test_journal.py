@@ -17,7 +17,7 @@ from tests.aio import asynchronous, until
 from penstock.config import JetStreamConfig
 from penstock.errors import StoreError
 from penstock.jetstream import disk
-from penstock.net import views
+from penstock.net.healthz import healthz
 from penstock.net.server import Server
 
 
@@ -177,12 +177,12 @@ async def test_a_failing_sync_is_an_error_until_the_disk_is_well(
         break_syncs(True)
         answer = await client.ask("S", "during")
         assert 10077 == answer["error"]["err_code"]
-        status, document = views.healthz(server, {})
+        status, document = healthz(server, {})
         assert 503 == status
         assert "JetStream stream 'S' can not store" in document["error"]
 
         break_syncs(False)
-        await until(lambda: views.healthz(server, {})[0] == 200)
+        await until(lambda: healthz(server, {})[0] == 200)
         assert "error" not in await client.ask("S", "after")
 
 
@@ -195,6 +195,6 @@ async def test_a_synced_interval_fails_openly_too(
         break_syncs(True)
         await client.ask("S", "x")
 
-        await until(lambda: views.healthz(server, {})[0] == 503)
+        await until(lambda: healthz(server, {})[0] == 503)
         break_syncs(False)
-        await until(lambda: views.healthz(server, {})[0] == 200)
+        await until(lambda: healthz(server, {})[0] == 200)

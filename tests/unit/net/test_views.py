@@ -15,6 +15,7 @@ from penstock.core.record import SUBSCRIPTIONS_MAX
 from penstock.core.session import Session
 from penstock.net import monitor, usage, views
 from penstock.net.connz import SORTS, connz
+from penstock.net.healthz import healthz
 from penstock.net.query import QueryError
 from penstock.net.server import Server
 
@@ -408,13 +409,13 @@ def test_the_figures_of_closed_connections_still_count() -> None:
 
 def test_a_server_is_healthy_while_clients_can_connect() -> None:
     def check(server: Server) -> None:
-        assert views.healthz(server, {}) == (200, {"status": "ok"})
+        assert healthz(server, {}) == (200, {"status": "ok"})
         server.is_ready = False
-        status, document = views.healthz(server, {})
+        status, document = healthz(server, {})
         assert (status, document["status"]) == (503, "error")
-        assert views.healthz(server, {"stream": "S"})[0] == 400
+        assert healthz(server, {"stream": "S"})[0] == 400
         with pytest.raises(QueryError):
-            views.healthz(server, {"details": "x"})
+            healthz(server, {"details": "x"})
 
     with_server(check)
 

@@ -1,0 +1,153 @@
+"""
+`/jsz`: what JetStream holds and does, down to each consumer if that is asked for.
+
+The names of the fields are those of nats-server. A limit that is not set is -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import times
+from penstock.config import JetStreamConfig
+from penstock.jetstream.consumer import Consumer
+from penstock.jetstream.engine import Engine
+from penstock.jetstream.model import API_LEVEL, REQUIRED_LEVEL
+from penstock.jetstream.stream import Stream
+from penstock.jetstream.times import format_time
+from penstock.net import query
+from penstock.net.query import Query
+
+if TYPE_CHECKING:
+    from penstock.net.server import Server
+
+Json = dict[str, Any]
+
+SWITCHES = ("accounts", "streams", "consumers", "config")
+IGNORED_SWITCHES = ("leader-only", "stream-leader-only", "raft", "direct-consumers")
+"""There is one server, and it leads everything: these change nothing, but must make sense."""
+LIMITS = {"default_max_consumers": 1000}
+NO_RESERVATION = (1 << 64) - 1
+"""What nats-server says of an account without limits."""
+
+
+def jsz(server: Server, asked: Query) -> Json:
+    """Return the figures of JetStream, with as much detail as was asked for."""
+    offset, limit = query.page(asked)
+    chosen = {name for name in SWITCHES if query.boolean(asked, name)}
+    for name in IGNORED_SWITCHES:
+        query.boolean(asked, name)
+    head = {"server_id": server.broker.server_id, "now": times.timestamp(server.broker.clock_ns())}
+    engine = _engine(server)
+    if engine is None:
+        return _stats(None) | head | {"disabled": True} | _disabled()
+    document = _stats(engine) | head | describe(engine.config) | _totals(engine)
+    account = asked.get("acc", "")
+    is_listed = account == engine.account.name if account else chosen - {"config"} and not offset
+    if is_listed and limit:
+        document["account_details"] = [_account(engine, chosen)]
+    return document | {"total": 1}
+
+
+def jetstream_varz(server: Server) -> Json:
+    """Return what `/varz` says about JetStream: nothing, if it is off."""
+    engine = _engine(server)
+    if engine is None:
+        return {}
+    described = describe(engine.config)
+    return {"config": described["config"], "stats": _stats(engine), "limits": described["limits"]}
+
+
+def describe(config: JetStreamConfig) -> Json:
+    """Return the settings of JetStream."""
+    settings: Json = {
+        "max_memory": _or_unlimited(config.max_memory_bytes),
+        "max_storage": _or_unlimited(config.max_storage_bytes),
+        "store_dir": f"{config.store_dir}/jetstream",
+    }
+    if config.sync == "always":
+        settings["sync_always"] = True
+    else:
+        settings["sync_interval"] = int(config.sync * times.SECOND_NS)
+    if config.domain:
+        settings["domain"] = config.domain
+    return {"config": settings | {"strict": True}, "limits": LIMITS}
+
+
+def _engine(server: Server) -> Engine | None:
+    return server.journal.engine if server.journal is not None else None
+
+
+def _or_unlimited(limit: int | None) -> int:
+    return -1 if limit is None else limit
+
+
+def _disabled() -> Json:
+    counts = dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0)
+    return {"config": {"max_memory": 0, "max_storage": 0}} | counts
+
+
+def _stats(engine: Engine | None) -> Json:
+    if engine is None:
+        names = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts")
+        return dict.fromkeys((*names, "ha_assets"), 0) | _api(0, 0, 0)
+    return {
+        "memory": engine.used_bytes("memory"),
+        "storage": engine.used_bytes("file"),
+        "reserved_memory": engine.reserved_bytes("memory"),
+        "reserved_storage": engine.reserved_bytes("file"),
+        "accounts": 1,
+        "ha_assets": 0,
+        **_api(API_LEVEL, engine.api.total, engine.api.errors),
+    }
+
+
+def _api(level: int, total: int, errors: int) -> Json:
+    return {"api": {"level": level, "total": total, "errors": errors}}
+
+
+def _totals(engine: Engine) -> Json:
+    streams = engine.streams.values()
+    return {
+        "streams": len(streams),
+        "consumers": sum(len(stream.consumers) for stream in streams),
+        "messages": sum(stream.store.messages for stream in streams),
+        "bytes": sum(stream.store.size_bytes for stream in streams),
+    }
+
+
+def _account(engine: Engine, chosen: set[str]) -> Json:
+    name = engine.account.name
+    details: Json = {"name": name, "id": name} | _stats(engine)
+    details |= {"reserved_memory": NO_RESERVATION, "reserved_storage": NO_RESERVATION}
+    details |= {"accounts": 0, **_api(0, engine.api.total, engine.api.errors)}
+    if chosen & {"streams", "consumers"}:
+        streams = sorted(engine.streams.values(), key=lambda stream: stream.name)
+        details["stream_detail"] = [_stream(stream, chosen) for stream in streams]
+    return details
+
+
+def _stream(stream: Stream, chosen: set[str]) -> Json:
+    details: Json = {
+        "name": stream.name,
+        "created": format_time(stream.created_ns),
+        "cluster": {"leader": stream.engine.server_name},
+    }
+    if "config" in chosen:
+        details["config"] = stream.config.to_json()
+    details["state"] = stream.state()
+    if "consumers" in chosen and stream.consumers:
+        consumers = sorted(stream.consumers.values(), key=lambda consumer: consumer.name)
+        details["consumer_detail"] = [
+            _consumer(each, chosen) for each in consumers if isinstance(each, Consumer)
+        ]
+    return details
+
+
+def _consumer(consumer: Consumer, chosen: set[str]) -> Json:
+    info, config = consumer.info(), consumer.config
+    if "config" not in chosen:
+        del info["config"]
+        return info
+    metadata = dict(config.metadata) | {REQUIRED_LEVEL: "0"}
+    return info | {"config": config.to_json() | {"metadata": metadata}}

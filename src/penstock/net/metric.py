@@ -1,0 +1,21 @@
+"""One metric, as `/metrics` has many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Labels = Mapping[str, str]
+
+
+class Metric(NamedTuple):
+    """One metric: its samples have the same name and differ in their labels."""
+
+    name: str
+    help: str
+    samples: Sequence[tuple[Labels, float]]
+
+    @property
+    def type(self) -> str:
+        """What it is to Prometheus. By convention the name of a counter says so."""
+        return "counter" if self.name.endswith("_total") else "gauge"

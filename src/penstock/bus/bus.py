@@ -222,6 +222,11 @@ class EventBus:
         self._check_open()
         await self._publisher.drain()
 
+    async def drain(self) -> None:
+        """Return once nothing that was fetched is queued or running."""
+        self._check_open()
+        await self._lanes.drain()
+
     def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
         """Register a handler, before the bus opens. Its annotation says what it is given."""
         if self._is_open:

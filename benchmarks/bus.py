@@ -1,0 +1,207 @@
+"""
+Measure the event bus against its goals, and beside nats-py and FastStream.
+
+One process, envelopes with a payload of 256 bytes, a persistent topic, synced before
+it is acked on the embedded engine. The clock starts with the first call and stops
+with the last ack. Run it with `make bench-bus`.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import busloads, busrivals, machine
+from benchmarks.machine import Usage
+from benchmarks.servers import HOST, Program, Server, find_command
+
+ROUNDS = 3
+OTHERS_SHARE_MAX = 0.1
+IN_FLIGHT = (500, 1000, 2500, 5000, 10_000)
+GROWTH_NOISE = 0.95
+"""What a figure may be below the one before it without having fallen."""
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    work: str
+    figure: str
+    goal: str = ""
+    met: bool | None = None
+    others: float = 0.0
+
+    def cells(self) -> list[str]:
+        """Return the line as text."""
+        verdict = {True: "yes", False: "NO", None: "-"}[self.met]
+        doubt = "?" if self.met is not None and self.others > OTHERS_SHARE_MAX else ""
+        return [self.work, self.figure, self.goal, verdict + doubt, f"{self.others:.0%}"]
+
+
+class Bench:
+    """Runs loads one after another and collects the lines."""
+
+    def __init__(self, *, quick: bool, url: str) -> None:
+        self._scale = 10 if quick else 1
+        self._rounds = 1 if quick else ROUNDS
+        self._url = url
+        self._rows: list[Row] = []
+
+    def run(self) -> list[Row]:
+        """Measure everything."""
+        embedded = busloads.settings("")
+        self._rates(embedded)
+        self._times(embedded)
+        self._lanes(embedded)
+        self._growth(embedded)
+        if self._url:
+            self._rivals()
+        self._leaks(embedded)
+        return self._rows
+
+    def _rates(self, config: Any) -> None:
+        self._rate("asynchronous publish, embedded", busloads.publish, config, 200_000, 100_000)
+        self._rate("end to end, 1000 aggregates", busloads.end_to_end, config, 100_000, 40_000)
+
+    def _rate(
+        self,
+        work: str,
+        load: Callable[[Any, int], Awaitable[float]],
+        config: Any,
+        count: int,
+        goal: int,
+    ) -> None:
+        def once() -> float:
+            return asyncio.run(_awaited(load(config, count // self._scale)))
+
+        rates, others = self._measured(lambda: [once() for _ in range(self._rounds)])
+        best = max(rates)
+        self._add(Row(work, f"{best:,.0f} msg/s", f">= {goal:,}", best >= goal, others))
+
+    def _times(self, config: Any) -> None:
+        count = 20_000 // self._scale
+        median_us, others = self._measured(lambda: asyncio.run(busloads.hand_over(config, count)))
+        met = median_us <= 50
+        self._add(
+            Row("hand over one event", f"p50 {median_us:.1f} us", "p50 <= 50 us", met, others)
+        )
+        count = 5000 // self._scale
+        (p50, p99), others = self._measured(lambda: asyncio.run(busloads.latency(config, count)))
+        self._add(
+            Row(
+                "end-to-end latency at 1000 msg/s",
+                f"p50 {p50:.2f} ms, p99 {p99:.2f} ms",
+                "p50 <= 3 ms, p99 <= 10 ms",
+                p50 <= 3 and p99 <= 10,
+                others,
+            )
+        )
+
+    def _lanes(self, config: Any) -> None:
+        def both() -> tuple[float, float]:
+            many = busloads.lanes(config, 10_000 // self._scale, lanes=256)
+            one = busloads.lanes(config, 500 // self._scale, lanes=1)
+            return asyncio.run(many), asyncio.run(one)
+
+        (many, one), others = self._measured(both)
+        figure = f"{many / one:.1f}x ({many:,.0f} / {one:,.0f})"
+        self._add(
+            Row("handler of 2 ms, 256 lanes / 1 lane", figure, ">= 25x", many / one >= 25, others)
+        )
+
+    def _growth(self, config: Any) -> None:
+        def rates() -> list[float]:
+            return [
+                max(
+                    asyncio.run(
+                        busloads.end_to_end(
+                            busloads.in_flight(config, messages_max), 40_000 // self._scale
+                        )
+                    )
+                    for _ in range(self._rounds)
+                )
+                for messages_max in IN_FLIGHT
+            ]
+
+        found, others = self._measured(rates)
+        grows = all(b >= a * GROWTH_NOISE for a, b in itertools.pairwise(found))
+        figure = " ".join(f"{rate / 1000:.1f}k" for rate in found)
+        self._add(Row("500 ... 10,000 in flight", figure, "never falls", grows, others))
+
+    def _rivals(self) -> None:
+        """Measure others, and ours on the same server."""
+        ours = busloads.settings(self._url)
+        count = 20_000 // self._scale
+        published = asyncio.run(busloads.publish(ours, count))
+        handled = asyncio.run(busloads.end_to_end(ours, count))
+        self._add(Row("ours on nats-server", f"{published:,.0f} out, {handled:,.0f} through"))
+        out, into = asyncio.run(busrivals.nats_py(self._url, count // 10))
+        self._add(
+            Row(
+                "nats-py's JetStream",
+                f"{out:,.0f} out, {into:,.0f} in; ours publishes {published / out:.1f}x",
+            )
+        )
+        try:
+            through = asyncio.run(busrivals.faststream(self._url, count // 4))
+        except ImportError:
+            self._add(Row("FastStream", "not installed"))
+            return
+        figure = f"{through:,.0f} through; ours {handled / through:.1f}x"
+        self._add(Row("FastStream on nats-server", figure))
+
+    def _leaks(self, config: Any) -> None:
+        left, others = self._measured(lambda: asyncio.run(busloads.leaks(config, 2000)))
+        self._add(Row("tasks, threads, files left", str(left), "0", left == 0, others))
+
+    def _measured(self, work: Callable[[], Any]) -> tuple[Any, float]:
+        start = Usage.now(0.0)
+        result = work()
+        return result, Usage.now(0.0).others_share_since(start)
+
+    def _add(self, row: Row) -> None:
+        print(f"{row.work}: {row.figure}", file=sys.stderr)
+        self._rows.append(row)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; a missed goal is a figure, not a failure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, one round")
+    parser.add_argument("--alone", action="store_true", help="leave out nats-server and rivals")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    options = parser.parse_args(arguments)
+    if options.alone:
+        rows = Bench(quick=options.quick, url="").run()
+    else:
+        with Server(
+            Program("theirs", (find_command("nats-server"),)), "-js", "-sd", "store"
+        ) as server:
+            rows = Bench(quick=options.quick, url=f"nats://{HOST}:{server.port}").run()
+    print(_table(rows))
+    if options.json:
+        options.json.write_text(json.dumps([vars(row) for row in rows], indent=2))
+    return 0
+
+
+def _table(rows: list[Row]) -> str:
+    titles = ["work", "figure", "goal", "met", "others"]
+    lines = [titles, *(row.cells() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    return "\n".join([machine.describe(), "", *text])
+
+
+async def _awaited(work: Awaitable[float]) -> float:
+    return await work
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,6 +17,8 @@ SEQUENCE = "Dead-Letter-Sequence"
 KEY = "Dead-Letter-Key"
 TIME = "Dead-Letter-Time"
 CAUSE = "Dead-Letter-Cause"
+SERVICE = "Dead-Letter-Service"
+"""Who gave it up."""
 ATTEMPT = "Dead-Letter-Attempt"
 """Once per attempt, oldest first: the history."""
 
@@ -49,7 +51,7 @@ class DeadLetters:
         await self._publisher.publish(
             topic,
             delivery.payload,
-            headers=headers_of(delivery),
+            headers=[*headers_of(delivery), (SERVICE, self._service)],
             message_id=self._message_id(delivery),
         )
 

@@ -273,8 +273,11 @@ class Engine(Protocol):
     async def update(self, topic: str, options: TopicOptions) -> None:
         """Change how the broker keeps a topic."""
 
-    def replay(self, topic: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
-        """Read a topic again up to its end as it is now. Settles nothing."""
+    def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+        """Read topics again up to their end as it is now. Settles nothing."""
+
+    async def discard(self, topic: str, sequence: int) -> bool:
+        """Delete one stored message for good; tell whether it was there."""
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         """Receive what is sent live; return how to stop."""

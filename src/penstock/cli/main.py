@@ -24,6 +24,8 @@ COMMANDS = {
     "serve": Command("penstock.cli.serve", "Run a server."),
     "demo": Command("penstock.cli.demo", "Show a broker at work on this machine."),
     "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
+    "topics": Command("penstock.cli.topics", "Plan, apply and check the topics of a bus."),
+    "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 

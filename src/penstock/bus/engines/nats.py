@@ -213,11 +213,13 @@ class NatsEngine:
     async def update(self, topic: str, options: TopicOptions) -> None:
         await self._admin.update(topic, options)
 
-    def replay(self, topic: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
-        own = self._admin.has_own_stream(topic)
-        stream = self._layout.own_stream(topic) if own else self._layout.stream
-        subject = self._layout.own_subject(topic) if own else self._layout.subject(topic)
-        return replay_stream(self._jetstream, stream, subject, start)
+    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+        for stream, subject in self._admin.places(pattern):
+            async for deliveries in replay_stream(self._jetstream, stream, subject, start):
+                yield deliveries
+
+    async def discard(self, topic: str, sequence: int) -> bool:
+        return await self._admin.discard(topic, sequence)
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return self._live.listen(self._layout.live_subject(pattern), receive)

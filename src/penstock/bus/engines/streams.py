@@ -15,7 +15,7 @@ from penstock.bus.engines.source import Source
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 
-NOT_FOUND = 404
+BAD_REQUEST, NOT_FOUND = 400, 404
 NANOSECONDS = 1_000_000_000
 
 
@@ -70,6 +70,25 @@ class StreamAdmin:
         config = info["config"] | self._settings(options)
         config.pop("name")
         await self._jetstream.streams.update(name, **config)
+
+    def places(self, pattern: str) -> list[tuple[str, str]]:
+        """Return the streams that store these topics, and their subjects there."""
+        layout = self._layout
+        own = [topic for topic in self._own if subjects.matches(pattern.encode(), topic.encode())]
+        places = [(layout.own_stream(topic), layout.own_subject(topic)) for topic in own]
+        # A topic with a stream of its own is in no other; a pattern may stand for more.
+        return places if own == [pattern] else [(layout.stream, layout.subject(pattern)), *places]
+
+    async def discard(self, topic: str, sequence: int) -> bool:
+        """Delete one message for good; tell whether it was there."""
+        (stream, _), *_ = self.places(topic)
+        try:
+            await self._jetstream.streams.delete_message(stream, sequence)
+        except JetStreamError as error:
+            if error.code in (BAD_REQUEST, NOT_FOUND):
+                return False
+            raise
+        return True
 
     async def ensure_consumer(
         self, stream: str, durable: str, config: ConsumerConfig, filters: list[str]

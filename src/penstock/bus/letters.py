@@ -1,0 +1,151 @@
+"""
+Dead letters that are stored: look at them, send them back, or throw them away.
+
+Sending one back publishes it to its topic again, so it comes behind everything the
+key has had since, and every service that reads the topic gets it, not only the one
+that gave it up; an `Inbox` makes that harmless. It happens once, also if it is
+interrupted and done again: the copy carries an id made of the dead letter's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.bus.bus import EventBus
+from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC
+from penstock.bus.engine import Delivery, Headers, ReplayFrom
+from penstock.bus.envelope import Envelope
+from penstock.errors import BusError, InvalidEnvelope
+
+OWN_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetter:
+    """One message that was given up, with why and since when."""
+
+    number: int
+    """What it is called here: its sequence on the dead-letter topic."""
+    place: str
+    """The dead-letter topic."""
+    topic: str
+    """Where it came from."""
+    sequence: int
+    """What it was there."""
+    service: str
+    """Who gave it up."""
+    key: str
+    time: datetime
+    cause: str
+    attempts: tuple[str, ...]
+    """How each attempt failed, oldest first."""
+    headers: Headers
+    """Those the message had before."""
+    payload: bytes
+    envelope: Envelope[Any] | None
+    """The event; None if it cannot be read, which may be the cause."""
+
+    @property
+    def event_type(self) -> str:
+        """The event's type; empty if it cannot be read."""
+        return self.envelope.event_type if self.envelope is not None else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which dead letters are meant. What is left out does not matter."""
+
+    topic: str = ""
+    service: str = ""
+    key: str = ""
+    event_type: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    numbers: frozenset[int] = frozenset()
+
+    def __contains__(self, letter: DeadLetter) -> bool:
+        return (
+            (not self.topic or self.topic == letter.topic)
+            and (not self.service or self.service == letter.service)
+            and (not self.key or self.key == letter.key)
+            and (not self.event_type or self.event_type == letter.event_type)
+            and (self.since is None or letter.time >= self.since)
+            and (self.until is None or letter.time < self.until)
+            and (not self.numbers or letter.number in self.numbers)
+        )
+
+
+class DeadLetterBox:
+    """The dead letters of a bus. It must be open."""
+
+    def __init__(self, bus: EventBus) -> None:
+        self._bus = bus
+        self._prefix = bus.config.subscriber.dead_letter_prefix
+
+    async def find(self, selection: Selection | None = None) -> AsyncIterator[DeadLetter]:
+        """Iterate over dead letters, oldest first."""
+        wanted = selection or Selection()
+        pattern = f"{self._prefix}.{wanted.topic or '>'}"
+        async for deliveries in self._bus.engine.replay(pattern, ReplayFrom(time=wanted.since)):
+            for delivery in deliveries:
+                letter = self._read(delivery)
+                if letter in wanted:
+                    yield letter
+
+    async def show(self, number: int) -> DeadLetter:
+        """Return one dead letter."""
+        async for letter in self.find(Selection(numbers=frozenset((number,)))):
+            return letter
+        raise BusError(f"there is no dead letter {number}")
+
+    async def replay(self, selection: Selection) -> list[DeadLetter]:
+        """Send dead letters back to their topics, in order; return them."""
+        letters = [letter async for letter in self.find(selection)]
+        for letter in letters:
+            await self._bus.publish(
+                letter.topic,
+                letter.payload,
+                headers=letter.headers,
+                message_id=f"replay:{letter.place}:{letter.number}",
+            )
+            await self._bus.engine.discard(letter.place, letter.number)
+        return letters
+
+    async def discard(self, selection: Selection) -> list[DeadLetter]:
+        """Delete dead letters for good; return them."""
+        letters = [letter async for letter in self.find(selection)]
+        for letter in letters:
+            await self._bus.engine.discard(letter.place, letter.number)
+        return letters
+
+    def _read(self, delivery: Delivery) -> DeadLetter:
+        first = dict(reversed(delivery.headers))
+        topic = first.get(TOPIC, delivery.topic.removeprefix(f"{self._prefix}."))
+        stored = datetime.fromtimestamp(delivery.timestamp_ns / 1e9, UTC)
+        return DeadLetter(
+            number=delivery.sequence,
+            place=delivery.topic,
+            topic=topic,
+            sequence=int(first.get(SEQUENCE, "0")),
+            service=first.get(SERVICE, ""),
+            key=first.get(KEY, ""),
+            time=datetime.fromisoformat(first[TIME]) if TIME in first else stored,
+            cause=first.get(CAUSE, ""),
+            attempts=tuple(value for name, value in delivery.headers if name == ATTEMPT),
+            headers=[pair for pair in delivery.headers if _is_of_the_message(pair[0])],
+            payload=delivery.payload,
+            envelope=self._decode(delivery.payload),
+        )
+
+    def _decode(self, payload: bytes) -> Envelope[Any] | None:
+        try:
+            return self._bus.codec.decode(payload)
+        except InvalidEnvelope:
+            return None
+
+
+def _is_of_the_message(header: str) -> bool:
+    return header not in OWN_HEADERS and not header.lower().startswith("nats-")

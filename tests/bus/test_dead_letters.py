@@ -1,0 +1,201 @@
+"""Dead letters: found by what they are, sent back once and in order, or thrown away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+from tests.conftest import Servers
+from tests.servers import PROGRAMS, ServerProcess
+
+from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
+from penstock.bus.letters import DeadLetterBox, Selection
+from penstock.errors import BusError
+
+JETSTREAM = "jetstream { store_dir: store }"
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def server(request: pytest.FixtureRequest, servers: Servers) -> ServerProcess:
+    return servers(request.param, JETSTREAM)
+
+
+@pytest.fixture
+def config(server: ServerProcess, request: pytest.FixtureRequest) -> BusConfig:
+    name = "".join(filter(str.isalnum, request.node.name))
+    return BusConfig(
+        type="nats",
+        namespace=f"d{abs(hash(name)):x}",
+        nats=NatsConfig(urls=(server.url,)),
+        subscriber=SubscriberConfig(attempts_max=2, backoff_s=0.001),
+    )
+
+
+def event(number: int, key: str = "a", event_type: str = "numbered") -> Envelope[Any]:
+    return Envelope(aggregate_id=key, event_type=event_type, payload={"number": number})
+
+
+class Picky:
+    """A handler that refuses until told otherwise."""
+
+    def __init__(self) -> None:
+        self.refuses = True
+        self.numbers: list[int] = []
+
+    async def __call__(self, envelope: Envelope[Any]) -> None:
+        if self.refuses:
+            raise ValueError(f"no {envelope.payload['number']}")
+        self.numbers.append(envelope.payload["number"])
+
+
+async def bury(bus: EventBus, topic: str, *events: Envelope[Any]) -> Picky:
+    handler = Picky()
+    await bus.subscribe_envelope(topic, handler)
+    before = bus.metrics.dead_letters_total
+    await bus.publish_envelope_batch(topic, events)
+    await until(lambda: bus.metrics.dead_letters_total == before + len(events))
+    return handler
+
+
+@asynchronous
+async def test_a_dead_letter_tells_cause_history_and_origin(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        await bury(bus, "orders.new", event(7, "k"))
+        (letter,) = [one async for one in DeadLetterBox(bus).find()]
+
+        assert ("orders.new", "k", "numbered", "penstock") == (
+            letter.topic,
+            letter.key,
+            letter.event_type,
+            letter.service,
+        )
+        assert ("ValueError: no 7", ("ValueError: no 7",) * 2) == (letter.cause, letter.attempts)
+        assert datetime.now(UTC) - letter.time < timedelta(minutes=1)
+        assert letter == await DeadLetterBox(bus).show(letter.number)
+        with pytest.raises(BusError, match="no dead letter 999"):
+            await DeadLetterBox(bus).show(999)
+
+
+@asynchronous
+async def test_dead_letters_are_found_by_topic_key_type_and_time(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        await bury(bus, "orders", event(1, "a"), event(2, "b", "other"))
+        between = datetime.now(UTC)
+        await bury(bus, "bills", event(3, "a"))
+
+        async def numbers(**wanted: Any) -> list[int]:
+            found = DeadLetterBox(bus).find(Selection(**wanted))
+            return sorted([one.envelope.payload["number"] async for one in found if one.envelope])
+
+        assert [1, 2, 3] == await numbers()
+        assert [1, 2] == await numbers(topic="orders")
+        assert [1, 3] == await numbers(key="a")
+        assert [2] == await numbers(event_type="other")
+        assert [3] == await numbers(since=between)
+        assert [1, 2] == await numbers(until=between)
+        assert [] == await numbers(topic="orders", since=between)
+        assert [] == await numbers(service="another")
+
+
+@asynchronous
+async def test_a_dead_letter_topic_may_have_limits_of_its_own(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        await bus.configure_topic("dead-letters.orders", messages_max=10)
+        await bury(bus, "orders", event(1))
+        await bury(bus, "bills", event(2))
+        box = DeadLetterBox(bus)
+
+        assert 2 == len([one async for one in box.find()])
+        assert 1 == len(await box.discard(Selection(topic="orders")))
+        assert ["bills"] == [one.topic async for one in box.find()]
+
+
+@asynchronous
+async def test_replayed_letters_are_handled_in_order_and_are_gone(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        handler = await bury(bus, "orders", *(event(n) for n in range(5)))
+        handler.refuses = False
+        replayed = await DeadLetterBox(bus).replay(Selection(key="a"))
+        await until(lambda: len(handler.numbers) == 5)
+
+        assert list(range(5)) == handler.numbers
+        assert 5 == len(replayed)
+        assert [] == [one async for one in DeadLetterBox(bus).find()]
+
+
+@asynchronous
+async def test_a_letter_whose_replay_was_cut_off_is_stored_once(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        handler = await bury(bus, "orders", event(1))
+        handler.refuses = False
+        (letter,) = [one async for one in DeadLetterBox(bus).find()]
+        message_id = f"replay:{letter.place}:{letter.number}"
+        await bus.publish("orders", letter.payload, message_id=message_id)
+        await DeadLetterBox(bus).replay(Selection(numbers=frozenset((letter.number,))))
+        await bus.publish_envelope("orders", event(2))
+        await until(lambda: 2 in handler.numbers)
+
+        assert [1, 2] == handler.numbers
+
+
+@asynchronous
+async def test_what_cannot_be_read_is_a_letter_too(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        handler = Picky()
+        await bus.subscribe_envelope("orders", handler)
+        await bus.publish("orders", b"\xff no envelope", headers=[("Color", "red")])
+        await until(lambda: bus.metrics.dead_letters_total == 1)
+        (letter,) = [one async for one in DeadLetterBox(bus).find()]
+
+        assert (b"\xff no envelope", None, "") == (
+            letter.payload,
+            letter.envelope,
+            letter.event_type,
+        )
+        assert [("Color", "red")] == letter.headers
+        assert "InvalidEnvelope" in letter.cause
+
+
+def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "penstock"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("server", PROGRAMS[:1], indirect=True, ids=["penstock"])
+def test_the_command_lists_shows_replays_and_discards(
+    config: BusConfig, server: ServerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "bus.yaml"
+    file.write_text(
+        f"eventbus: {{type: nats, namespace: {config.namespace}, nats: {{urls: {server.url}}}}}"
+    )
+
+    @asynchronous
+    async def fill() -> None:
+        async with EventBus(config) as bus:
+            await bury(bus, "orders", *(event(n, f"k{n}") for n in range(3)))
+
+    fill()
+    bus = ("--bus", str(file))
+    rows = penstock("dlq", "list", "--json", *bus).stdout.splitlines()
+    letters = sorted(map(json.loads, rows), key=lambda letter: letter["key"])
+    first = str(letters[0]["number"])
+    shown = penstock("dlq", "show", first, *bus)
+    careless = penstock("dlq", "discard", *bus)
+    discarded = penstock("dlq", "discard", first, *bus)
+    replayed = penstock("dlq", "replay", "--key", "k1", "--since", "1h", *bus)
+    left = penstock("dlq", "list", *bus).stdout
+
+    assert ["k0", "k1", "k2"] == [letter["key"] for letter in letters]
+    assert "attempt  2. ValueError: no 0" in shown.stdout
+    assert (2, True) == (careless.returncode, "say which" in careless.stderr)
+    assert "1 discarded" in discarded.stdout
+    assert "1 replayed" in replayed.stdout
+    assert ("k2" in left, "k1" in left, "k0" in left) == (True, False, False)
+    assert 1 == penstock("dlq", "replay", "--key", "k1", *bus).returncode

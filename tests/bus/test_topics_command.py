@@ -1,0 +1,133 @@
+"""`penstock topics`: a plan says what apply does, apply does it, check sees what is different."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous
+from tests.conftest import Servers
+from tests.servers import PROGRAMS, ServerProcess
+
+from penstock.bus import EventBus
+from penstock.bus.topicplan import action_for
+from penstock.bus.topics import Drift, TopicReport
+
+FILE = """
+eventbus:
+  type: nats
+  namespace: {namespace}
+  nats: {{urls: {url}}}
+  topics:
+    orders: {{max_msgs: {messages}, compression: {compression}}}
+    prices: {{persistence: ephemeral}}
+"""
+
+FIXABLE = Drift("messages_max", 2, 1, True)
+FIXED = Drift("compression", "s2", "none", False)
+
+
+def report(*drifts: Drift, exists: bool = True) -> TopicReport:
+    return TopicReport(topic="t", action="validated", drifts=drifts, exists=exists)
+
+
+@pytest.mark.parametrize(
+    ("found", "actions"),
+    [
+        (report(exists=False), ("create", "create", "refuse", "skip")),
+        (report(), ("keep", "keep", "keep", "skip")),
+        (report(FIXABLE), ("keep", "update", "refuse", "skip")),
+        (report(FIXABLE, FIXED), ("keep", "refuse", "refuse", "skip")),
+    ],
+    ids=["missing", "as declared", "fixable", "not fixable"],
+)
+def test_each_strategy_has_its_own_answer(found: TopicReport, actions: tuple[str, ...]) -> None:
+    strategies = ("create_only", "create_or_update", "validate_only", "skip")
+
+    assert actions == tuple(action_for(found, strategy) for strategy in strategies)
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def server(request: pytest.FixtureRequest, servers: Servers) -> ServerProcess:
+    return servers(request.param, "jetstream { store_dir: store }")
+
+
+class Command:
+    """`penstock topics` on one configuration file, whose contents change."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self._path = path
+        self._url = url
+        self._namespace = f"t{uuid.uuid4().hex[:8]}"
+        self.declare(1000)
+
+    def declare(self, messages: int, compression: str = "none") -> None:
+        text = FILE.format(
+            namespace=self._namespace, url=self._url, messages=messages, compression=compression
+        )
+        self._path.write_text(text)
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        program = str(Path(sys.executable).parent / "penstock")
+        return subprocess.run(
+            [program, "topics", *arguments, "--bus", str(self._path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def actions(self, *arguments: str) -> dict[str, Any]:
+        rows = json.loads(self(*arguments, "--json").stdout)
+        return {row["topic"]: row["action"] for row in rows}
+
+
+def test_plan_apply_and_check_from_nothing_to_drift(server: ServerProcess, tmp_path: Path) -> None:
+    topics = Command(tmp_path / "bus.yaml", server.url)
+
+    assert {"orders": "create", "prices": "none"} == topics.actions("plan")
+    assert {"orders": "create", "prices": "none"} == topics.actions("plan")  # nothing was changed
+    assert 1 == topics("check").returncode
+    assert 1 == topics("apply", "--strategy", "validate_only").returncode
+    assert 0 == topics("apply").returncode
+    assert 0 == topics("check").returncode
+    topics.declare(5000)
+    checked = topics("check")
+    assert (1, True) == (checked.returncode, "`messages_max` is 1000, not 5000" in checked.stdout)
+    assert {"orders": "keep", "prices": "none"} == topics.actions("apply")  # create_only
+    assert 1 == topics("check").returncode
+    update = ("--strategy", "create_or_update")
+    assert {"orders": "update", "prices": "none"} == topics.actions("apply", *update)
+    assert 0 == topics("check", "orders").returncode
+    topics.declare(5000, "s2")
+    refused = topics("plan", *update)
+    assert (1, True) == (refused.returncode, "needs a new topic" in refused.stdout)
+
+
+@asynchronous
+async def test_what_the_plan_made_the_bus_finds(server: ServerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "bus.yaml"
+    Command(path, server.url)("apply")
+    async with EventBus.open(path, strategy="validate_only") as bus:
+        assert (await bus.check_topic("orders")).in_sync
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("plan", "--strategy", "perhaps"), "none of create_only"),
+        (("plan", "nowhere"), "`nowhere` is not under `topics`"),
+        (("plot",), "`plot` is none of plan, apply, check"),
+        (("plan", "--bsu", "x"), "did you mean -bus?"),
+    ],
+)
+def test_a_wrong_command_line_is_told_what_is_wrong(
+    tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    ended = Command(tmp_path / "bus.yaml", "nats://127.0.0.1:1")(*arguments)
+
+    assert (2, True) == (ended.returncode, complaint in ended.stderr)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.consuming import first_deliveries, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
 __all__ = [
     "COMPILED",
     "collect_deliveries",
+    "first_deliveries",
     "message_pieces",
     "parse_commands",
     "parse_messages",
+    "plain_acks",
 ]
 
 COMPILED = False
@@ -27,9 +30,11 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
     try:
         from penstock._speedups import (
             collect_deliveries,
+            first_deliveries,
             message_pieces,
             parse_commands,
             parse_messages,
+            plain_acks,
         )
     except ImportError:
         pass

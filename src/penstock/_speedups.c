@@ -2,7 +2,7 @@
  * The compiled twin of three functions of wire.py: parse_commands, parse_messages
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py.
+ * deliveries.py, and _consuming.h for consuming.py.
  *
  * Nothing is kept between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -499,6 +499,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 }
 
 #include "_deliveries.h"
+#include "_consuming.h"
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
 
@@ -507,6 +508,8 @@ static PyMethodDef methods[] = {
     {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
     {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
     {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
+    {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
+    {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {NULL, NULL, 0, NULL},
 };
 

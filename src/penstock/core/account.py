@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot
-from penstock.core.route import Handler, Route, RouteTable, Subscription
+from penstock.core.route import ACK_PREFIX, Handler, Route, RouteTable, Subscription
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
@@ -93,6 +93,11 @@ class Account:
 
     def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         """Route publishes in order, those with the same receivers together."""
+        if publishes and publishes[0][1].startswith(ACK_PREFIX):
+            route = self.routes.ack_route(publishes)
+            if route is not None:
+                self._deliver(route, list(publishes), publisher)
+                return
         cache, find = self.routes.cache, self.routes.find
         batch: list[Op] = []
         batch_route: Route | None = None

@@ -10,7 +10,7 @@ denied subject) are looked at message by message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from penstock import subjects
@@ -191,6 +191,13 @@ class RouteTable:
             self.cache[subject] = route
             self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
         return route
+
+    def ack_route(self, publishes: Sequence[Op]) -> Route | None:
+        """Return the one route of publishes that are all acks; None if they are not all."""
+        if not all([publish[1].startswith(ACK_PREFIX) for publish in publishes]):
+            return None
+        self.find(publishes[0][1])
+        return self._by_prefix.get(ACK_PREFIX[:-1])
 
     def shared_route(self, replies: list[bytes]) -> Route | None:
         """

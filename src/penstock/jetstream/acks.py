@@ -12,6 +12,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock import _hot
 from penstock.core.account import message_count, payloads
 from penstock.wire import Op
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
+ACKS = (b"", b"+ACK", b"+OK")
 NAK, NEXT, PROGRESS, TERM = b"-NAK", b"+NXT", b"+WPI", b"+TERM"
 
 DURATION_PART = re.compile(rb"(\d+\.?\d*|\.\d+)(ns|us|\xc2\xb5s|\xce\xbcs|ms|s|m|h)")
@@ -46,21 +47,15 @@ class Delivery(NamedTuple):
 
 def take(consumer: Consumer, publishes: list[Op], skip: int) -> None:
     """Do what a batch of acks says, in order. Their numbers start at `subject[skip]`."""
-    sequences: list[int] = []
-    acks_each = consumer.acks_each
-    for publish in publishes:
-        _, subject, reply, _, _, data = publish
-        if data in PLAIN and not reply and acks_each:
-            try:
-                start = subject.index(b".", skip) + 1
-                sequences.append(int(subject[start : subject.index(b".", start)]))
-            except ValueError:
-                log.debug("Not an ack: %s", subject)
-        else:
+    prefix = publishes[0][1][:skip]
+    index = 0
+    while index < len(publishes):
+        if consumer.acks_each:
+            sequences, index = _hot.plain_acks(publishes, prefix, index)
             consumer.on_acked(sequences)
-            sequences = []
-            _take_one(consumer, publish, skip)
-    consumer.on_acked(sequences)
+        if index < len(publishes):
+            _take_one(consumer, publishes[index], skip)
+            index += 1
 
 
 def _take_one(consumer: Consumer, publish: Op, skip: int) -> None:
@@ -75,7 +70,7 @@ def _take_one(consumer: Consumer, publish: Op, skip: int) -> None:
 
 
 def _take_payload(consumer: Consumer, delivery: Delivery, payload: bytes, reply: bytes) -> None:
-    if payload + b"\r\n" in PLAIN:
+    if payload in ACKS:
         consumer.on_ack(delivery, reply)
     elif payload.startswith(NEXT):
         consumer.on_ack(delivery, b"")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import subjects
+from penstock import _hot, subjects
 from penstock.core.account import payloads
 from penstock.jetstream import acks
 from penstock.jetstream.acks import Delivery
@@ -31,7 +31,7 @@ from penstock.jetstream.store import Message
 from penstock.jetstream.stream import message
 from penstock.jetstream.timers import Timer
 from penstock.jetstream.times import format_time
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -78,8 +78,7 @@ class Consumer:
         if config.replay_policy == "original":
             self._replay = Replay(stream.store.last_sequence)
         names = f"{stream.name}.{self.name}"
-        self._ack_reply = f"$JS.ACK.{names}.".encode().replace(b"%", b"%%") + b"%d.%d.%d.%d.%d"
-        self._first_ack_reply = self._ack_reply.replace(b"%d.", b"1.", 1)
+        self._ack_prefix = f"$JS.ACK.{names}.".encode()
         self._flow_control_prefix = f"$JS.FC.{names}."
         self._set_config(config)
         self.outlet = self._new_outlet()
@@ -209,18 +208,8 @@ class Consumer:
         """Return first deliveries as they go out."""
         if self.config.headers_only:
             messages = [without_payload(each) for each in messages]
-        reply = self._first_ack_reply
-        consumer_sequence = self.ledger.next_consumer_sequence
-        left = self.backlog.count()
-        operations: list[Op] = []
-        append = operations.append
-        for sequence, time_ns, subject, header, payload in messages:
-            left -= 1
-            data = header + payload + CRLF if header else payload + CRLF
-            ack = reply % (sequence, consumer_sequence, time_ns, left if left > 0 else 0)
-            append((PUB, subject, ack, len(header), len(data) - 2, data))
-            consumer_sequence += 1
-        return operations
+        first = self.ledger.next_consumer_sequence
+        return _hot.first_deliveries(messages, self._ack_prefix, first, self.backlog.count())
 
     def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
         sequences = [each[0] for each in messages[:taken]]
@@ -267,7 +256,8 @@ class Consumer:
         operations = []
         for number, (sequence, time_ns, subject, header, payload) in enumerate(messages, first):
             deliveries = self.ledger.deliveries(sequence) + 1
-            reply = self._ack_reply % (deliveries, sequence, number, time_ns, left)
+            numbers = b"%d.%d.%d.%d.%d" % (deliveries, sequence, number, time_ns, left)
+            reply = self._ack_prefix + numbers
             operations.append(message(subject, payload, reply=reply, header=header))
         return operations
 

@@ -301,8 +301,11 @@ class Engine:
 
     def _on_acks(self, batch: list[Op], publisher: Session | None) -> None:
         """Hand acks to their consumers, those for the same one together."""
-        prefix = b" "
-        consumer: Consumer | None = None
+        prefix, consumer = self._ack_target(batch[0][1])
+        if consumer is not None and all([each[1].startswith(prefix) for each in batch]):
+            consumer.on_acks(batch, len(prefix))
+            return
+        prefix, consumer = b" ", None
         group: list[Op] = []
         for publish in batch:
             if not publish[1].startswith(prefix):

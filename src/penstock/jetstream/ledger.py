@@ -117,17 +117,12 @@ class Ledger:
 
     def settle(self, sequences: Iterable[int]) -> list[int]:
         """Note that messages are done with; return those that were waiting."""
-        settled = []
-        pop = self.pending.pop
-        for sequence in sequences:
-            if pop(sequence, None) is not None:
-                settled.append(sequence)
-            elif sequence in self.redelivered:
-                # It was given up on, and is acked after all.
-                settled.append(sequence)
-        if self.redelivered or self.due:
+        pop, redelivered = self.pending.pop, self.redelivered
+        # One that was given up on may be acked after all.
+        settled = [each for each in sequences if pop(each, None) or each in redelivered]
+        if redelivered or self.due:
             for sequence in settled:
-                self.redelivered.pop(sequence, None)
+                redelivered.pop(sequence, None)
                 self.due.pop(sequence, None)
         self._is_floor_stale = True
         return settled

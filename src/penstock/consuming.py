@@ -1,0 +1,70 @@
+"""
+The two loops of a JetStream consumer that run for every message: the reference implementation.
+
+Messages leave as publishes whose reply subject says what they are, and come back
+as acks on that subject:
+
+    $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
+
+A `prefix` is everything before `<delivered>`, with the dot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from penstock.wire import CRLF, PUB, Op
+
+PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
+"""The data of a publish that is an ack and nothing else."""
+
+NUMBER_MAX = 2**63 - 1
+_NUMBERS = re.compile(rb"([0-9]{1,19})\.([0-9]{1,19})\.")
+
+
+def plain_acks(publishes: list[Op], prefix: bytes, start: int, /) -> tuple[list[int], int]:
+    """
+    Return the stream sequences of the plain acks from an index on, and where they end.
+
+    An ack is plain if it is for this consumer, has no reply and only says that
+    the message is done with.
+    """
+    sequences: list[int] = []
+    skip = len(prefix)
+    for index in range(start, len(publishes)):
+        _, subject, reply, _, _, data = publishes[index]
+        if reply or data not in PLAIN or not subject.startswith(prefix):
+            return sequences, index
+        numbers = _NUMBERS.match(subject, skip)
+        if numbers is None or max(map(int, numbers.groups())) > NUMBER_MAX:
+            return sequences, index
+        sequences.append(int(numbers[2]))
+    return sequences, max(start, len(publishes))
+
+
+def first_deliveries(
+    messages: Sequence[tuple[int, int, bytes, bytes, bytes]],
+    prefix: bytes,
+    consumer_sequence: int,
+    pending: int,
+    /,
+) -> list[Op]:
+    """
+    Return messages as they are delivered for the first time.
+
+    A message is sequence, time, subject, header block and payload. They get
+    consumer sequences from `consumer_sequence` on; behind each of them one less
+    than `pending` is still to come.
+    """
+    operations: list[Op] = []
+    for sequence, time_ns, subject, header, payload in messages:
+        if min(sequence, consumer_sequence, time_ns) < 0:
+            raise ValueError("sequences and times are not negative")
+        pending = max(pending - 1, 0)
+        numbers = b"1.%d.%d.%d.%d" % (sequence, consumer_sequence, time_ns, pending)
+        data = header + payload + CRLF
+        size = len(data) - len(CRLF)
+        operations.append((PUB, subject, prefix + numbers, len(header), size, data))
+        consumer_sequence += 1
+    return operations

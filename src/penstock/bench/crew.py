@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
@@ -26,6 +27,8 @@ from penstock.bench.worker import START, STOP, Job, main
 READY_S_MAX = 60.0
 STOP_S_MAX = 5.0
 REFRESH_S = 0.1
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals for the command alone, which then tells the processes through their pipes."""
 
 
 class CrewError(Exception):
@@ -58,7 +61,7 @@ class Crew:
 
     def __enter__(self) -> Self:
         try:
-            with _interrupts_held():
+            with _signals_held():
                 for job in self._jobs:
                     self.members.append(self._spawn(job))
         except BaseException:
@@ -178,10 +181,12 @@ def _hear(member: Member) -> None:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Keep Ctrl-C back for a moment. Processes started meanwhile never see it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_held() -> Iterator[None]:
+    """Keep signals back for a moment. Processes started meanwhile never see them."""
+    # Python's own helper process has to run first: starting it lets SIGINT through again.
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)

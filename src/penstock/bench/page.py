@@ -34,7 +34,7 @@ does not look fast for it.</li>
 
 def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) -> str:
     """Return the page."""
-    title = " beside ".join(servers)
+    title = _title(servers)
     parts = [
         _header(title, results, servers, rounds),
         _tiles(results, servers),
@@ -54,6 +54,11 @@ def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) ->
         f"<title>{escape(title)}</title>\n<style>\n{CSS}</style>\n"
         f"</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def _title(servers: Sequence[str]) -> str:
+    first, *others = servers
+    return f"{first} beside {' and '.join(others)}" if others else first
 
 
 def _header(title: str, results: Sequence[Result], servers: Sequence[str], rounds: int) -> str:
@@ -83,32 +88,44 @@ def _tiles(results: Sequence[Result], servers: Sequence[str]) -> str:
         return ""
     first, other = servers[0], servers[1]
     tiles = (
-        (_mean_ratio(results, THROUGHPUT, first, other), "throughput", "core, by shape"),
-        (_mean_ratio(results, LATENCY, first, other), "latency", "core, the median"),
-        (_mean_ratio(results, STREAMS, first, other), "JetStream rate", "publish, consume, KV"),
-        (_memory_ratio(results, first, other), "memory", "at most subscribers"),
+        (_mean_ratio(results, THROUGHPUT, first, other), True, "throughput", "core, all shapes"),
+        (_mean_ratio(results, LATENCY, first, other), False, "latency", "core, the median"),
+        (_mean_ratio(results, STREAMS, first, other), True, "JetStream rate", "publish, consume"),
+        (_memory_ratio(results, first, other), False, "memory", "with most subscribers"),
     )
-    shown = "".join(_tile(*tile) for tile in tiles if tile[0] is not None)
+    shown = "".join(
+        _tile(ratio, _verdict(ratio, more_is_better), what, where)
+        for ratio, more_is_better, what, where in tiles
+        if ratio is not None
+    )
     legend = f'<p class="quiet">{escape(first)} as a multiple of {escape(other)}</p>'
     return f'<div class="tiles">{shown}</div>{legend}' if shown else ""
 
 
-def _tile(ratio: float | None, what: str, where: str) -> str:
-    assert ratio is not None, "a tile without a figure is not shown"
+def _tile(ratio: float, verdict: str, what: str, where: str) -> str:
     text = f"{ratio:.1f}" if ratio >= 1.95 else f"{ratio:.2f}"
     return (
-        f"<div><strong>{text}{sections.TIMES}</strong><span>{what}</span>"
+        f'<div><strong class="{verdict}">{text}{sections.TIMES}</strong><span>{what}</span>'
         f"<small>{where}</small></div>"
     )
 
 
+def _verdict(ratio: float, more_is_better: bool) -> str:
+    """Return whose credit a ratio is; a difference of 5 % is nobody's."""
+    better = ratio if more_is_better else 1 / ratio
+    return "good" if better >= 1.05 else "bad" if better <= 0.95 else "even"
+
+
 def _table(results: Sequence[Result], servers: Sequence[str]) -> str:
     first, *others = servers
-    heads = ["", *servers, *(f"{first} / {other}" for other in others)]
+    heads = ["", *servers, *(f"to {other}" for other in others)]
     header = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(_table_rows(result, servers) for result in results)
     content = f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
-    lead = "The median round. A ratio in green is to the credit of the first server."
+    lead = (
+        f"The median round, then {escape(first)} divided by each other server: "
+        "green where that is to its credit."
+    )
     return sections.section("Every figure", lead, content + _reasons(results, servers))
 
 
@@ -131,9 +148,7 @@ def _table_rows(result: Result, servers: Sequence[str]) -> str:
 def _ratio_cell(ratio: float | None, more_is_better: bool) -> str:
     if ratio is None:
         return "<td>-</td>"
-    better = ratio if more_is_better else 1 / ratio
-    kind = "good" if better >= 1.05 else "bad" if better <= 0.95 else "even"
-    return f'<td class="{kind}">{ratio:.2f}</td>'
+    return f'<td class="{_verdict(ratio, more_is_better)}">{ratio:.2f}</td>'
 
 
 def _reasons(results: Sequence[Result], servers: Sequence[str]) -> str:

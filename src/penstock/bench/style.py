@@ -85,6 +85,8 @@ tbody tr:last-child > * { border-bottom: 0; }
 @media (max-width: 600px) {
   h1 { font-size: 30px; }
   section { padding: 20px 16px; }
+  .key { float: none; margin: 0 0 8px; }
+  .key span { margin: 0 16px 0 0; }
   main { padding-top: 28px; }
 }
 """

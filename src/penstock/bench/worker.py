@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 def main(job: Job, pipe: Connection, counters: Any) -> None:
-    """Run the process. SIGINT is blocked in it: only the parent says when to stop."""
+    """Run the process. Signals are blocked in it: only the parent says when to stop."""
     raise_open_files_limit()
     # What is measured makes no cycles; a collection in the middle would only be a pause.
     gc.disable()

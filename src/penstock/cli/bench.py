@@ -34,8 +34,8 @@ HELP = ("-h", "-help", "--help")
 
 def run(arguments: Sequence[str]) -> int:
     """Run `penstock bench` and return the exit code."""
-    # What was started is ended and what was made is removed also when we are told to end.
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     raise_open_files_limit()
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "compare": _compare,
@@ -212,5 +212,11 @@ def _spell(flag: Flag) -> str:
     return ", ".join(names) + value
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that what was started is ended and what was made is removed."""
+    # Whoever is impatient must not cut the cleaning up short.
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise SystemExit(128 + number)

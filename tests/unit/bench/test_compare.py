@@ -152,7 +152,7 @@ def test_the_page_has_every_chart_in_light_and_dark(results):
 
     assert 6 == Outline(text).tags.count("svg")
     assert "prefers-color-scheme: dark" in text
-    assert "<strong>2.0&times;</strong><span>throughput</span>" in text
+    assert '<strong class="good">2.0&times;</strong><span>throughput</span>' in text
     assert '<td class="good">2.00</td>' in text
 
 

@@ -16,6 +16,8 @@ from penstock.bus.compression import Compressor, decompress, is_compressed
 from penstock.bus.envelope import Envelope
 from penstock.errors import InvalidEnvelope
 
+OPENING = b"{"
+
 Upcaster: TypeAlias = Callable[[Any], Any]
 """Takes the payload of one version and returns that of the next."""
 
@@ -39,12 +41,13 @@ class Codec:
 
     def decode(self, data: bytes, payload_type: Any = Any) -> Envelope[Any]:
         """Read an envelope whose payload becomes a `payload_type`."""
-        if is_compressed(data):
+        if data[:1] != OPENING and is_compressed(data):
             data = decompress(data)
         try:
             if self._upcasters:
                 return self._decode_any_version(data, payload_type)
-            return self._decoder(payload_type).decode(data)
+            decoder = self._decoders.get(payload_type) or self._decoder(payload_type)
+            return decoder.decode(data)
         except (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError) as error:
             raise InvalidEnvelope(f"not an envelope: {error}") from error
 

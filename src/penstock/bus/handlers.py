@@ -38,7 +38,7 @@ class Subscription:
         *,
         argument: Any = None,
         key: Key | None = None,
-        timeout_s: float | None,
+        timeout_s: float,
         threads: Callable[[], ThreadPoolExecutor],
     ) -> None:
         self.pattern = pattern

@@ -7,6 +7,11 @@ later messages of that key wait behind it, and the lane goes on with its other
 keys. After the last attempt the message becomes a dead letter and its key reopens,
 or the key stays blocked if so configured. So the order of a key survives failures.
 
+Lanes have no tasks of their own. Workers take the lanes that have something to do; a
+worker whose handlers never wait clears one lane after another, and another worker is
+woken only when a handler waits while there are lanes left. So an empty handler costs
+no switch of tasks, and a slow one holds up nobody.
+
 Nothing is settled before it is done, and the deadline of everything here is put off
 together, a few times per ack wait, so waiting is never taken for being lost.
 """
@@ -49,16 +54,26 @@ class Parked:
 
 
 class Lane:
-    """One queue, and the task that works it off."""
+    """One queue. It is ready, or a worker is at it, or there is nothing to do."""
 
-    __slots__ = ("current", "is_overdue", "parked", "queue", "started_s", "task", "wake")
+    __slots__ = ("is_taken", "parked", "queue")
 
     def __init__(self) -> None:
         self.queue: deque[Delivery] = deque()
         self.parked: dict[str, Parked] = {}
+        self.is_taken = False
+        """Whether it is among the ready ones or has a worker."""
+
+
+class Worker:
+    """A task that runs handlers, one at a time."""
+
+    __slots__ = ("delivery", "is_overdue", "started_s", "task", "wake")
+
+    def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
-        self.current: Delivery | None = None
+        self.delivery: Delivery | None = None
         self.started_s = 0.0
         self.is_overdue = False
 
@@ -83,6 +98,12 @@ class Lanes:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._lanes = [Lane() for _ in range(config.lanes)]
+        self._ready: deque[Lane] = deque()
+        self._workers: list[Worker] = []
+        self._resting: list[Worker] = []
+        self._is_calling = False
+        """Whether `_call_workers` will run in this turn of the loop."""
+        self._called = 1
         self._held: set[Delivery] = set()
         self._done: list[Delivery] = []
         self._room = asyncio.Event()
@@ -119,25 +140,21 @@ class Lanes:
                 lane = lanes[self._unkeyed % count]
                 delivery.key = f"#{self._unkeyed}"  # `#` is in no aggregate id
             lane.queue.append(delivery)
-            if lane.wake is not None or lane.task is None:
-                self._rouse(lane)
+            if not lane.is_taken:
+                lane.is_taken = True
+                self._ready.append(lane)
+        self._call_for_workers()
 
     def hold(self, delivery: Delivery) -> None:
         """Keep a message here that nobody can handle yet."""
         self._held.add(delivery)
 
-    def settle(self, delivery: Delivery) -> None:
-        """Have a message settled with the others of this turn of the loop."""
-        if not self._done:
-            self._loop.call_soon(self._settle)
-        self._done.append(delivery)
-
     def reopen(self, key: str) -> bool:
         """Try a parked or blocked key again, now and from its first attempt."""
         lane = self._lanes[hash(key) % len(self._lanes)]
         parked = lane.parked.get(key)
-        if parked is None or lane.current is parked.head:
-            return False
+        if parked is None or (parked.timer is None and not parked.blocked):
+            return False  # it is being tried right now
         parked.head.attempts = 0
         if parked.timer is not None:
             parked.timer.cancel()
@@ -152,7 +169,7 @@ class Lanes:
 
     async def drain(self) -> None:
         """Return when nothing is queued or running. Parked keys stay parked."""
-        while any(lane.queue or lane.current for lane in self._lanes):
+        while any(lane.is_taken for lane in self._lanes):
             self._idle.clear()
             await self._idle.wait()
         self._settle()
@@ -167,7 +184,7 @@ class Lanes:
             for parked in lane.parked.values():
                 if parked.timer is not None:
                     parked.timer.cancel()
-        tasks = [lane.task for lane in self._lanes if lane.task is not None]
+        tasks = [worker.task for worker in self._workers if worker.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -175,30 +192,52 @@ class Lanes:
         self._engine.give_back(self._held)
         self._held.clear()
 
-    def _rouse(self, lane: Lane) -> None:
-        if lane.task is None:
-            lane.task = self._loop.create_task(self._work(lane))
-        elif lane.wake is not None:
-            lane.wake.set_result(None)
-            lane.wake = None
+    def _call_for_workers(self) -> None:
+        if self._ready and not self._is_calling:
+            self._is_calling = True
+            self._called = 1
+            self._call_workers()
 
-    async def _work(self, lane: Lane) -> None:
-        queue, handled = lane.queue, 0
+    def _call_workers(self) -> None:
+        """Wake workers for the lanes that are ready: one, and twice as many each time again."""
+        if not self._ready or self._is_closed:
+            self._is_calling = False
+            return
+        for _ in range(min(self._called, len(self._ready))):
+            if self._resting:
+                wake = self._resting.pop().wake
+                assert wake is not None
+                wake.set_result(None)
+            elif len(self._workers) < len(self._lanes):
+                worker = Worker()
+                self._workers.append(worker)
+                worker.task = self._loop.create_task(self._work(worker))
+        self._called *= 2
+        # Behind those just woken: if lanes are left by then, every handler is waiting.
+        self._loop.call_soon(self._loop.call_soon, self._call_workers)
+
+    async def _work(self, worker: Worker) -> None:
+        ready, handled = self._ready, 0
         while True:
-            while queue:
-                delivery = queue.popleft()
-                if not (lane.parked and _is_behind(lane, delivery)):
-                    await self._handle(lane, delivery)
-                handled += 1
-                if handled % TURN_MESSAGES == 0:
-                    await asyncio.sleep(0)
+            while ready:
+                lane = ready.popleft()
+                queue = lane.queue
+                while queue:
+                    delivery = queue.popleft()
+                    if not (lane.parked and _is_behind(lane, delivery)):
+                        await self._handle(worker, lane, delivery)
+                    handled += 1
+                    if handled % TURN_MESSAGES == 0:
+                        await asyncio.sleep(0)
+                lane.is_taken = False
             self._idle.set()
-            lane.wake = wake = self._loop.create_future()
-            await wake
+            worker.wake = self._loop.create_future()
+            self._resting.append(worker)
+            await worker.wake
 
-    async def _handle(self, lane: Lane, delivery: Delivery) -> None:
-        lane.current = delivery
-        lane.started_s = monotonic()
+    async def _handle(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
+        worker.delivery = delivery
+        worker.started_s = monotonic()
         if self._watch is None:
             self._watch = self._loop.call_later(self._watch_every_s(), self._find_overdue)
         try:
@@ -209,32 +248,33 @@ class Lanes:
                 await self._bury(delivery)
                 self._metrics.dead_letters_total += 1
         except asyncio.CancelledError:
-            self._cancelled(lane, delivery)
+            self._cancelled(worker, lane, delivery)
         except NoHandler:
             self.on_unhandled(delivery)
             self._reopen(lane, delivery)
         except Exception as error:
             self._failed(lane, delivery, error)
         else:
-            self.settle(delivery)
+            if not self._done:
+                self._loop.call_soon(self._settle)
+            self._done.append(delivery)
             if lane.parked:
                 self._reopen(lane, delivery)
         finally:
-            lane.current = None
-            if lane.is_overdue:
-                # The handler swallowed our cancelling, or failed of it.
-                lane.is_overdue = False
-                lane.task.uncancel()  # type: ignore[union-attr]
+            worker.delivery = None
+            if worker.is_overdue:
+                # Also if the handler swallowed our cancelling, or failed of it.
+                worker.is_overdue = False
+                worker.task.uncancel()  # type: ignore[union-attr]
 
-    def _cancelled(self, lane: Lane, delivery: Delivery) -> None:
+    def _cancelled(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
         """Tell our own cancelling of a slow handler from the bus's closing."""
-        task = asyncio.current_task()
-        assert task is not None
-        if lane.is_overdue:
+        assert worker.task is not None
+        if worker.is_overdue:
             self._metrics.handler_timeouts_total += 1
             timeout_s = delivery.subscription.timeout_s
             self._failed(lane, delivery, HandlerTimeout(f"took longer than {timeout_s} s"))
-        elif task.cancelling():
+        elif worker.task.cancelling():
             raise asyncio.CancelledError
         else:
             self._failed(lane, delivery, RuntimeError("the handler cancelled itself"))
@@ -274,7 +314,10 @@ class Lanes:
         parked.timer = None
         parked.blocked = False
         lane.queue.appendleft(parked.head)
-        self._rouse(lane)
+        if not lane.is_taken:
+            lane.is_taken = True
+            self._ready.append(lane)
+        self._call_for_workers()
 
     def _reopen(self, lane: Lane, delivery: Delivery) -> None:
         """Let the messages that waited behind this one go before any that came later."""
@@ -306,16 +349,16 @@ class Lanes:
     def _find_overdue(self) -> None:
         """Cancel handlers that take too long: one timer for all of them."""
         now_s, is_busy = monotonic(), False
-        for lane in self._lanes:
-            delivery = lane.current
+        for worker in self._workers:
+            delivery = worker.delivery
             if delivery is None:
                 continue
             is_busy = True
-            timeout_s = delivery.subscription.timeout_s if delivery.subscription else None
-            if timeout_s is not None and now_s - lane.started_s > timeout_s:
-                if not lane.is_overdue and lane.task is not None:
-                    lane.is_overdue = True
-                    lane.task.cancel()
+            timeout_s = delivery.subscription.timeout_s
+            if now_s - worker.started_s > timeout_s and not worker.is_overdue:
+                assert worker.task is not None
+                worker.is_overdue = True
+                worker.task.cancel()
         self._watch = None
         if is_busy:
             self._watch = self._loop.call_later(self._watch_every_s(), self._find_overdue)

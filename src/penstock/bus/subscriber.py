@@ -165,9 +165,9 @@ class Subscriber:
 
     def _dispatch(self, deliveries: list[Delivery]) -> None:
         ready = []
-        codec = self._codec
+        codec, routes = self._codec, self._routes
         for delivery in deliveries:
-            subscription = self._route(delivery.topic)
+            subscription = routes.get(delivery.topic) or self._route(delivery.topic)
             if subscription is None:
                 self._set_aside(delivery)
                 continue

@@ -14,15 +14,24 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command: the module whose `run(arguments)` it is, and what it does in one line."""
+    """A command: the module and its function that runs it, and what it does in one line."""
 
     module: str
     summary: str
+    function: str = "run"
 
 
 COMMANDS = {
     "serve": Command("penstock.cli.serve", "Run a server."),
     "demo": Command("penstock.cli.demo", "Show a broker at work on this machine."),
+    "pub": Command("penstock.cli.messages", "Publish a message.", "run_publish"),
+    "sub": Command("penstock.cli.messages", "Print messages as they come.", "run_subscribe"),
+    "request": Command(
+        "penstock.cli.messages", "Publish a request and print what is answered.", "run_request"
+    ),
+    "stream": Command("penstock.cli.stream", "Make, look at, change, read and empty streams."),
+    "consumer": Command("penstock.cli.consumer", "Make, look at, change and pull from consumers."),
+    "kv": Command("penstock.cli.kv", "Keep values under keys, in buckets."),
     "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
     "topics": Command("penstock.cli.topics", "Plan, apply and check the topics of a bus."),
     "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
@@ -47,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _unknown(name)
     module = importlib.import_module(COMMANDS[name].module)
-    code: int = module.run(arguments)
+    code: int = getattr(module, COMMANDS[name].function)(arguments)
     return code
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from penstock.cli import consumer, kv, manual, messages, stream
+from penstock.cli.arguments import Verb
 from penstock.cli.main import COMMANDS, EXIT_USAGE
 from penstock.cli.serve import COMMAND_FLAGS, spell
 from penstock.config import Limits
@@ -24,6 +26,22 @@ from penstock.directives import (
 from penstock.options import ENVIRONMENT_PREFIX
 
 USAGE = "Usage: penstock reference configuration | commands"
+
+VERBS: dict[str, tuple[Verb, ...]] = {
+    "stream": stream.VERBS,
+    "consumer": consumer.VERBS,
+    "kv": kv.VERBS,
+}
+SINGLE_VERBS = {
+    "pub": messages.PUBLISH,
+    "sub": messages.SUBSCRIBE,
+    "request": messages.REQUEST,
+}
+CONNECTION_INTRODUCTION = """\
+`pub`, `sub`, `request`, `stream`, `consumer` and `kv` talk to any NATS server, and all take these
+options. Sizes are `64MB` or `1GB`, durations `30s`, `1h30m` or `7d`. What was asked for is on
+standard output, all talk on standard error. The exit code is 0, 1 if it could not be done, and 2 if
+the command line makes no sense; Ctrl-C ends a watch with 0."""
 
 KINDS = {
     "str": "string",
@@ -121,7 +139,20 @@ def commands_page() -> str:
     lines = ["# Commands", "", "Made by `penstock reference commands`.", ""]
     for name, command in COMMANDS.items():
         lines += [f"## `penstock {name}`", "", command.summary, ""]
+        lines += _verbs(name)
+    lines += ["## Connection", "", CONNECTION_INTRODUCTION, "", *manual.connection_chapter()]
     return "\n".join(lines)
+
+
+def _verbs(command: str) -> list[str]:
+    """Return the chapters of a command's verbs; of a command that is a verb, its own."""
+    if command in SINGLE_VERBS:
+        return manual.chapter(command, SINGLE_VERBS[command])
+    lines = []
+    for verb in VERBS.get(command, ()):
+        path = f"{command} {verb.name}"
+        lines += [f"### `penstock {path}`", "", verb.summary, "", *manual.chapter(path, verb)]
+    return lines
 
 
 PAGES: dict[str, Callable[[], str]] = {

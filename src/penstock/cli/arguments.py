@@ -1,0 +1,148 @@
+"""
+Commands with verbs: what they take, and how a command line is read.
+
+A verb is a table of arguments and a coroutine. Help, the reference and the parser
+are made from the table; argparse does the parsing, and is imported when there is
+something to parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from penstock.errors import ConfigError
+from penstock.flags import nearest
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+HELP = ("-h", "-help", "--help", "help")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An argument: its names, what it is for, and whatever else argparse wants to know."""
+
+    names: tuple[str, ...]
+    doc: str
+    section: str = "Options"
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is given by name."""
+        return self.names[0].startswith("-")
+
+    @property
+    def spelling(self) -> str:
+        """How help shows it."""
+        value = self.settings.get("metavar", "")
+        if not self.is_option:
+            repeat = "…" if self.settings.get("nargs") in ("+", "*") else ""
+            text = f"{value or self.names[0].upper()}{repeat}"
+            return f"[{text}]" if self.settings.get("nargs") in ("?", "*") else text
+        # Short names first, as people look for them at the margin.
+        names = ", ".join(sorted(self.names, key=lambda name: name.startswith("--")))
+        return f"{names} {value}" if value else names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """Something a command can do."""
+
+    name: str
+    summary: str
+    run: Callable[[Any], Awaitable[None]]
+    arguments: tuple[Argument, ...] = ()
+    aliases: tuple[str, ...] = ()
+    endless: bool = False
+    """Whether Ctrl-C is how it is meant to end."""
+
+    @property
+    def positionals(self) -> list[Argument]:
+        """The arguments given by their place."""
+        return [argument for argument in self.arguments if not argument.is_option]
+
+    @property
+    def options(self) -> list[Argument]:
+        """The arguments given by their name."""
+        return [argument for argument in self.arguments if argument.is_option]
+
+
+def argument(*names: str, doc: str, section: str = "Options", **settings: Any) -> Argument:
+    """Describe an argument; `settings` are those of argparse."""
+    return Argument(names=names, doc=doc, section=section, settings=settings)
+
+
+def find_verb(command: str, verbs: Sequence[Verb], name: str) -> Verb:
+    """Return the verb of that name; fail with the one that was probably meant."""
+    known = {each: verb for verb in verbs for each in (verb.name, *verb.aliases)}
+    if name in known:
+        return known[name]
+    if name.startswith("-"):
+        raise ConfigError(f"`{name}` stands before the verb; hint: penstock {command} ls {name}")
+    meant = nearest(name, known)
+    hint = f"did you mean `{meant}`?" if meant else f"penstock {command} --help lists them"
+    raise ConfigError(f"unknown verb `{name}` of `penstock {command}`; hint: {hint}")
+
+
+def parse(verb: Verb, arguments: Sequence[str]) -> Namespace:
+    """Read the arguments of a verb; raise `ConfigError` for what it does not take."""
+    parser = _parser(verb)
+    given, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        raise ConfigError(_unknown(unknown[0], verb))
+    return given
+
+
+def _unknown(text: str, verb: Verb) -> str:
+    if not text.startswith("-"):
+        return f"`{text}` is one argument too many"
+    name = text.partition("=")[0]
+    names = [each for option in verb.options for each in option.names]
+    meant = nearest(name, names)
+    return f"unknown option `{name}`" + (f"; hint: did you mean `{meant}`?" if meant else "")
+
+
+def _parser(verb: Verb) -> ArgumentParser:
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        """A parser that leaves it to us to speak and to exit."""
+
+        def error(self, message: str) -> NoReturn:
+            raise ConfigError(_reword(message))
+
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for each in verb.arguments:
+        settings = dict(each.settings)
+        if "type" in settings:
+            settings["type"] = _typed(settings["type"])
+        parser.add_argument(*each.names, **settings)
+    return parser
+
+
+def _typed(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Let what a reader says about a bad value reach the user, which argparse would replace."""
+    from argparse import ArgumentTypeError
+
+    def typed(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return typed
+
+
+def _reword(message: str) -> str:
+    """Put a complaint of argparse in our words."""
+    missing = message.removeprefix("the following arguments are required: ")
+    if missing != message:
+        return f"missing: {missing.upper() if '-' not in missing else missing}"
+    name, _, rest = message.removeprefix("argument ").partition(": ")
+    if name == message or not rest:
+        return message
+    return f"`{name.split('/')[-1]}`: {rest}"

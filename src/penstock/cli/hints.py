@@ -1,0 +1,115 @@
+"""
+What went wrong, in one line, and what to try next.
+
+The server knows only that a stream is not there; we know how it was spelt, and can
+ask which names there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import (
+    ConnectFailed,
+    JetStreamError,
+    NoResponders,
+    PenstockError,
+    RequestTimeout,
+)
+from penstock.flags import nearest
+
+if TYPE_CHECKING:
+    from penstock.cli.context import Context
+
+BUCKET_PREFIX = "KV_"
+KEYS_COMPARED_MAX = 1000
+
+CONSUMER_NOT_FOUND = 10014
+STREAM_NOT_FOUND = 10059
+HINTS = {
+    10013: "penstock consumer edit changes a consumer that exists",
+    10039: "JetStream is not enabled for this account",
+    10037: "penstock stream info shows the first and last sequence",
+    10058: "penstock stream edit changes a stream that exists",
+    10065: "penstock stream ls --subject SUBJECT shows which stream has it",
+    10076: "start the server with JetStream: penstock serve -js",
+    10148: "penstock consumer edit changes a consumer that exists",
+    10149: "penstock consumer create makes one",
+}
+"""What to try, by the error code of the API."""
+
+
+class Complaint(NamedTuple):
+    """An error as a person sees it."""
+
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        first = f"penstock: {self.text}"
+        return f"{first}\nhint: {self.hint}" if self.hint else first
+
+
+def complaint_of(error: PenstockError) -> Complaint:
+    """Return what an error says by itself; some carry their hint in their text."""
+    text, _, hint = str(error).partition("; hint: ")
+    if hint:
+        return Complaint(text, hint)
+    if isinstance(error, ConnectFailed):
+        return Complaint(text, "start one with `penstock serve -js`, or name one with --server")
+    if isinstance(error, RequestTimeout):
+        return Complaint(text, "wait longer with --timeout")
+    if isinstance(error, NoResponders):
+        return Complaint(text, "is the subject right, and is somebody subscribed?")
+    if isinstance(error, JetStreamError):
+        return Complaint(text, HINTS.get(error.err_code, ""))
+    return Complaint(text)
+
+
+async def explain(error: PenstockError, context: Context) -> Complaint:
+    """Return what an error means for this command line, with the name that was meant."""
+    from penstock.client.keyvalue import KeyNotFound
+
+    if isinstance(error, KeyNotFound):
+        return Complaint(str(error), await _meant_key(context))
+    if not isinstance(error, JetStreamError):
+        return complaint_of(error)
+    arguments = vars(context.arguments)
+    stream, bucket = arguments.get("stream", ""), arguments.get("bucket", "")
+    if error.err_code == STREAM_NOT_FOUND and bucket:
+        return not_found("bucket", bucket, await bucket_names(context), "penstock kv ls")
+    if error.err_code == STREAM_NOT_FOUND and stream:
+        names = await context.js.streams.names()
+        return not_found("stream", stream, names, "penstock stream ls")
+    if error.err_code == CONSUMER_NOT_FOUND and arguments.get("consumer"):
+        names = await context.js.consumers.names(stream)
+        command = f"penstock consumer ls {stream}"
+        return not_found("consumer", arguments["consumer"], names, command)
+    return complaint_of(error)
+
+
+async def bucket_names(context: Context) -> list[str]:
+    """Return the names of all buckets."""
+    names = await context.js.streams.names(subject="$KV.>")
+    return [name.removeprefix(BUCKET_PREFIX) for name in names if name.startswith(BUCKET_PREFIX)]
+
+
+async def _meant_key(context: Context) -> str:
+    """Return a hint at the key that was probably meant, where there are not too many."""
+    from penstock.client.keyvalue import KeyValue
+
+    bucket = await KeyValue.open(context.js, context.arguments.bucket)
+    if (await bucket.info())["state"].get("num_subjects", 0) > KEYS_COMPARED_MAX:
+        return ""
+    meant = nearest(context.arguments.key, await bucket.keys())
+    return f"did you mean `{meant}`?" if meant else ""
+
+
+def not_found(what: str, name: str, names: Iterable[str], command: str) -> Complaint:
+    """Say that something is not there, and what was probably meant."""
+    names = list(names)
+    meant = nearest(name, names) or nearest(name.lower(), [each.lower() for each in names])
+    meant = next((each for each in names if meant and each.lower() == meant.lower()), None)
+    hint = f"did you mean `{meant}`?" if meant else f"{command} lists what is there"
+    return Complaint(f"no {what} `{name}`", hint)

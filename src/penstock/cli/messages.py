@@ -1,0 +1,228 @@
+"""`penstock pub`, `penstock sub` and `penstock request`: single messages by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.context import CONNECTION, Context
+from penstock.cli.payload import (
+    headers_field,
+    message_text,
+    payload_fields,
+    read_payload,
+    write_raw,
+)
+from penstock.cli.runner import run_verb
+from penstock.cli.units import show_count, show_size
+from penstock.client import Message
+from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
+from penstock.times import SECOND_NS
+
+NO_RESPONDERS = 503
+
+
+def run_publish(arguments: list[str]) -> int:
+    """Run `penstock pub` and return the exit code."""
+    return run_verb("pub", PUBLISH, arguments)
+
+
+def run_subscribe(arguments: list[str]) -> int:
+    """Run `penstock sub` and return the exit code."""
+    return run_verb("sub", SUBSCRIBE, arguments)
+
+
+def run_request(arguments: list[str]) -> int:
+    """Run `penstock request` and return the exit code."""
+    return run_verb("request", REQUEST, arguments)
+
+
+async def publish(context: Context) -> None:
+    """Publish a message, once or several times."""
+    arguments = context.arguments
+    payload = read_payload(arguments.payload)
+    headers = arguments.header or None
+    if arguments.jetstream:
+        await _store(context, payload)
+        return
+    for _ in range(arguments.count):
+        await context.client.publish(
+            arguments.subject, payload, reply=arguments.reply, headers=headers
+        )
+    # The server's answer to a ping comes behind its complaint, if it has one.
+    await context.client.flush()
+    _check_permission(context)
+    times = f"{show_count(arguments.count)} times " if arguments.count > 1 else ""
+    context.done(
+        f"published {show_size(len(payload))} {times}to `{arguments.subject}`",
+        {"subject": arguments.subject, "bytes": len(payload), "count": arguments.count},
+    )
+
+
+async def _store(context: Context, payload: bytes) -> None:
+    """Publish and print what JetStream answers."""
+    arguments = context.arguments
+    for _ in range(arguments.count):
+        try:
+            ack = await context.js.publish(
+                arguments.subject, payload, headers=arguments.header or None
+            )
+        except NoResponders:
+            raise NoResponders(
+                f"no stream stores `{arguments.subject}`; "
+                f"hint: penstock stream create NAME --subjects {arguments.subject}"
+            ) from None
+        again = ", which had it already" if ack.fields.get("duplicate") else ""
+        context.done(f"stored in `{ack.stream}` as {ack.sequence}{again}", ack.fields)
+
+
+async def subscribe(context: Context) -> None:
+    """Print messages as they come."""
+    arguments = context.arguments
+    subscription = await context.client.subscribe(arguments.subject, queue=arguments.queue)
+    await context.client.flush()
+    _check_permission(context)
+    context.say(f"listening on `{arguments.subject}`; Ctrl-C ends")
+    received = 0
+    async for message in subscription:
+        received += 1
+        _print_message(context, message, received)
+        if received == arguments.count:
+            return
+
+
+async def request(context: Context) -> None:
+    """Publish a request and print what is answered."""
+    arguments = context.arguments
+    payload = read_payload(arguments.payload)
+    received = 0
+    async for message in _replies(context, payload):
+        received += 1
+        _print_message(context, message, received)
+    if not received:
+        raise RequestTimeout(f"`{arguments.subject}`: no reply")
+
+
+async def _replies(context: Context, payload: bytes) -> AsyncIterator[Message]:
+    """Iterate over so many replies; fewer, if the time is over."""
+    arguments, client = context.arguments, context.client
+    headers = arguments.header or None
+    if arguments.replies == 1:
+        yield await client.request(arguments.subject, payload, headers=headers)
+        return
+    inbox = client.new_inbox()
+    deadline_s = asyncio.get_running_loop().time() + arguments.timeout / SECOND_NS
+    async with await client.subscribe(inbox) as answers:
+        await client.publish(arguments.subject, payload, reply=inbox, headers=headers)
+        for _ in range(arguments.replies):
+            try:
+                message = await answers.next(
+                    timeout_s=deadline_s - asyncio.get_running_loop().time()
+                )
+            except RequestTimeout:
+                return
+            if message.status[0] == NO_RESPONDERS:
+                raise NoResponders(f"nobody listens on `{arguments.subject}`")
+            yield message
+
+
+def _check_permission(context: Context) -> None:
+    denied = [error for error in context.errors if isinstance(error, PermissionDenied)]
+    if denied:
+        raise denied[0]
+
+
+def _print_message(context: Context, message: Message, number: int) -> None:
+    if context.arguments.raw:
+        write_raw(message.payload)
+        return
+    reply = f"  reply to {message.reply}" if message.reply else ""
+    title = f"[{number}] {message.subject}{reply}"
+    document = {
+        "subject": message.subject,
+        "reply": message.reply,
+        "headers": headers_field(message.header_pairs),
+        **payload_fields(message.payload),
+    }
+    context.show_event(message_text(title, message.header_pairs, message.payload), document)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise ValueError(f"`{text}` is no header; hint: 'Name: value'")
+    return name.strip(), value.strip()
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"`{text}` is no count; hint: 1 or more")
+    return int(text)
+
+
+SUBJECT = argument("subject", metavar="SUBJECT", doc="")
+PAYLOAD = argument(
+    "payload",
+    metavar="PAYLOAD",
+    nargs="?",
+    doc="The payload; `-`, or none at all, is standard input.",
+)
+HEADER = argument(
+    "-H",
+    "--header",
+    metavar="'NAME: VALUE'",
+    type=_header,
+    action="append",
+    doc="A header; may be repeated.",
+)
+RAW = argument("--raw", action="store_true", doc="Payloads and nothing else.")
+
+PUBLISH = Verb(
+    name="pub",
+    summary="Publish a message.",
+    run=publish,
+    arguments=(
+        SUBJECT,
+        PAYLOAD,
+        HEADER,
+        argument("--reply", metavar="SUBJECT", default="", doc="Where answers should go."),
+        argument("--count", metavar="NUMBER", type=_positive, default=1, doc="How often; 1."),
+        argument(
+            "-J", "--jetstream", action="store_true", doc="Wait until a stream has stored it."
+        ),
+        *CONNECTION,
+    ),
+)
+SUBSCRIBE = Verb(
+    name="sub",
+    summary="Print messages as they come.",
+    run=subscribe,
+    arguments=(
+        argument("subject", metavar="SUBJECT", doc="A subject; `*` and `>` match."),
+        argument("--queue", metavar="GROUP", default="", doc="Share them with a queue group."),
+        argument("--count", metavar="NUMBER", type=_positive, doc="End after so many."),
+        RAW,
+        *CONNECTION,
+    ),
+    endless=True,
+)
+REQUEST = Verb(
+    name="request",
+    summary="Publish a request and print what is answered.",
+    run=request,
+    arguments=(
+        SUBJECT,
+        PAYLOAD,
+        HEADER,
+        argument(
+            "--replies",
+            metavar="NUMBER",
+            type=_positive,
+            default=1,
+            doc="Replies to wait for, until the timeout; 1.",
+        ),
+        RAW,
+        *CONNECTION,
+    ),
+)

@@ -1,0 +1,105 @@
+"""Running a verb: from the words of a command line to an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.cli import manual
+from penstock.cli.arguments import HELP, Verb, find_verb, parse
+from penstock.cli.hints import Complaint, complaint_of, explain
+from penstock.errors import ConfigError, PenstockError, PermissionDenied
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from penstock.cli.context import Context
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Failed(PenstockError):
+    """What was asked for did not come about; the text says it all."""
+
+
+def run_command(command: str, summary: str, verbs: Sequence[Verb], words: list[str]) -> int:
+    """Run one of a command's verbs."""
+    if not words or words[0] in HELP:
+        print(manual.command_help(command, summary, verbs))
+        return 0 if words else EXIT_USAGE
+    try:
+        verb = find_verb(command, verbs, words[0])
+    except ConfigError as error:
+        return complain(complaint_of(error), EXIT_USAGE)
+    return run_verb(f"{command} {verb.name}", verb, words[1:])
+
+
+def run_verb(path: str, verb: Verb, words: list[str]) -> int:
+    """Run a verb; `path` is what the user typed to get here."""
+    options = words[: words.index("--")] if "--" in words else words
+    if set(options) & set(HELP[:-1]):
+        print(manual.verb_help(path, verb))
+        return 0
+    try:
+        arguments = parse(verb, words)
+    except ConfigError as error:
+        complaint = complaint_of(error)
+        hint = complaint.hint or f"penstock {path} --help"
+        return complain(Complaint(complaint.text, hint), EXIT_USAGE)
+    return _run(path, verb, arguments)
+
+
+def complain(complaint: Complaint, code: int = EXIT_FAILURE) -> int:
+    """Print an error and return the exit code."""
+    print(complaint, file=sys.stderr)
+    return code
+
+
+def _run(path: str, verb: Verb, arguments: Namespace) -> int:
+    import asyncio
+
+    # The client logs what it also tells us; a person wants to read it once.
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
+    try:
+        return asyncio.run(_connect_and_run(path, verb, arguments))
+    except ConfigError as error:
+        return complain(complaint_of(error), EXIT_USAGE)
+    except PenstockError as error:
+        return complain(complaint_of(error))
+    except KeyboardInterrupt:
+        return 0 if verb.endless else EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has enough. Python must not try to flush what is left, either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+async def _connect_and_run(path: str, verb: Verb, arguments: Namespace) -> int:
+    from penstock.cli.context import open_context
+
+    name = f"penstock {path}"
+    async with open_context(arguments, os.environ, name=name) as context:
+        try:
+            await verb.run(context)
+        except PenstockError as error:
+            return complain(await _explain(error, context), _code(error))
+    return 0
+
+
+async def _explain(error: PenstockError, context: Context) -> Complaint:
+    """Explain an error; that the names cannot be asked for is no second error."""
+    denied = next((each for each in context.errors if isinstance(each, PermissionDenied)), None)
+    if denied is not None:
+        # Of a denied request the client hears only that no answer came.
+        return Complaint(str(denied))
+    try:
+        return await explain(error, context)
+    except PenstockError:
+        return complaint_of(error)
+
+
+def _code(error: PenstockError) -> int:
+    return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE

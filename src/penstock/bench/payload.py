@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from penstock.bench.histogram import Histogram
@@ -112,6 +113,12 @@ class Tags:
         return own[start : start + count]
 
 
+@cache
+def all_tags(publishers: int) -> tuple[Tags, ...]:
+    """Return the tags of every publisher; a process with many subscribers makes them once."""
+    return tuple(Tags(index, publishers) for index in range(publishers))
+
+
 class Checker:
     """What one subscriber received: counts, what is missing, what is out of order, delays."""
 
@@ -124,7 +131,7 @@ class Checker:
         self._size = size
         self._checked = is_checked(size)
         self._in_bulk = publishers <= TAGGED_PUBLISHERS_MAX
-        self._tags = [Tags(index, publishers) for index in range(publishers)]
+        self._tags = all_tags(publishers)
         self._following = [0] * publishers
         self._latency_ns = latency_ns
 

@@ -54,13 +54,17 @@ def numbers(store: Store, first: int = 1, **options: object) -> list[int]:
     return found
 
 
-@pytest.fixture(params=["file", "tiny segments", "memory"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+@pytest.fixture(params=["file", "tiny segments", "memory", "tiny blocks"])
+def open_store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Open]:
     opened: list[Store] = []
+    if request.param == "tiny blocks":
+        monkeypatch.setattr("penstock.jetstream.memstore.BLOCK_MESSAGES_MAX", 8)
 
     def open_it(**limits: int) -> Store:
         wanted = StoreLimits(**limits)
-        if request.param == "memory":
+        if request.param in ("memory", "tiny blocks"):
             store: Store = open_memory_store(limits=wanted)
         else:
             settings = SMALL if request.param == "tiny segments" else None

@@ -207,6 +207,60 @@ def test_sync_at_intervals_covers_what_was_written_until_then() -> None:
     assert store.durable_sequence == 2
 
 
+def test_messages_far_apart_are_read_one_by_one() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=FileSettings())
+    store.append([(b"a.%d" % (n % 3), b"", b"%d" % n + b"x" * 20_000, n) for n in range(1, 20)])
+    settle(store)
+    messages, _ = store.read(1, count_max=9, bytes_max=1 << 20, filters=(b"a.1",))
+    assert [message[0] for message in messages] == [1, 4, 7, 10, 13, 16, 19]
+    assert messages[2][4] == b"7" + b"x" * 20_000
+
+
+def test_a_purge_gives_back_a_large_segment_at_once() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=FileSettings())
+    for first in range(1, 4):
+        store.append(entries(first, 1, size=500_000))
+        settle(store)
+    store.purge()
+    settle(store)
+    assert disk.used_bytes < 1000
+    assert store.append(entries(4, 1)) == 4
+
+
+def test_a_write_that_fails_during_a_sync_is_made_good_after_it() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=FileSettings())
+    store.append(entries(1, 1))
+    work = store.flush()
+    store.append(entries(2, 1))
+    disk.fault_rate = 1.0
+    assert store.flush() is None
+    assert store.failure is not None
+    assert store.flush() is None
+    disk.fault_rate = 0.0
+    complete(work)
+    assert store.durable_sequence == 1
+    assert store.failure is not None
+    complete(store.flush())
+    assert store.failure is None
+    assert store.durable_sequence == 2
+    assert [message[0] for message in everything(store)] == [1, 2]
+
+
+def test_under_load_segments_are_sealed_along_with_syncs() -> None:
+    """Nobody finds a quiet moment for `maintain`: memory and disk must stay level."""
+    disk = SimDisk()
+    store = open_it(disk, messages_max=100)
+    for first in range(1, 3000, 5):
+        store.append(entries(first, 5))
+        complete(store.flush())
+    pinned = [block for block in store._catalog.blocks if block.places is not None]
+    assert len(pinned) < 8
+    assert len(disk.names(DIRECTORY)) < 25
+
+
 def test_memory_for_finding_messages_is_bounded() -> None:
     disk = SimDisk()
     store = open_it(disk)

@@ -1,0 +1,47 @@
+"""What a relay needs of a database. The methods block, and are called on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Row(NamedTuple):
+    """One event that waits to be published."""
+
+    id: int
+    event_id: str
+    topic: str
+    aggregate_id: str
+    body: bytes
+    attempts: int
+
+
+class Postponement(NamedTuple):
+    """An event that could not be published, until when it waits, and why."""
+
+    id: int
+    retry_ns: int
+    error: str
+
+
+class Store(Protocol):
+    """The outbox as its one relay sees it."""
+
+    def open(self) -> bool:
+        """Connect and become the only relay; False, and not connected, if there is another."""
+
+    def close(self) -> None:
+        """Disconnect, and let another be the relay."""
+
+    def take(self, rows_max: int, *, now_ns: int) -> list[Row]:
+        """Return what is due, in order, without what has to wait for an earlier one."""
+
+    def mark(self, ids: Iterable[int], *, now_ns: int) -> None:
+        """Take note that events are published. Twice is once."""
+
+    def postpone(self, postponements: Sequence[Postponement]) -> None:
+        """Take note of events that are to be tried again, and of why."""
+
+    def purge(self, *, before_ns: int) -> int:
+        """Delete what was published before; return how many."""

@@ -35,7 +35,13 @@ def build() -> None:
             _compile(source, binary)
 
 
-def run(program: str, arguments: Sequence[str], *, on_figures: Callable[[], None]) -> Figures:
+def run(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    on_figures: Callable[[], None] = lambda: None,
+    seconds_max: float = RUN_SECONDS_MAX,
+) -> Figures:
     """Run a load; call `on_figures` when it has its figures and is perhaps still connected."""
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
@@ -46,7 +52,7 @@ def run(program: str, arguments: Sequence[str], *, on_figures: Callable[[], None
             text=True,
             start_new_session=True,  # Ctrl-C is for us to handle, not for the load
         )
-        line = _figures_line(process, on_figures)
+        line = _figures_line(process, on_figures, seconds_max)
         if process.returncode == 0:
             return _parse(line)
         complaints.seek(0)
@@ -54,12 +60,14 @@ def run(program: str, arguments: Sequence[str], *, on_figures: Callable[[], None
         raise LoadError(f"{program}: {reason}")
 
 
-def _figures_line(process: subprocess.Popen[str], on_figures: Callable[[], None]) -> str:
+def _figures_line(
+    process: subprocess.Popen[str], on_figures: Callable[[], None], seconds_max: float
+) -> str:
     """Return the line that `process` prints, once it has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     # A load waits for what it is due: without an alarm, a lost reply would be waited for forever.
-    alarm = threading.Timer(RUN_SECONDS_MAX, process.kill)
+    alarm = threading.Timer(seconds_max, process.kill)
     alarm.start()
     try:
         line = process.stdout.readline()
@@ -77,7 +85,7 @@ def _figures_line(process: subprocess.Popen[str], on_figures: Callable[[], None]
 
 def _parse(line: str) -> Figures:
     pairs = (word.split("=", 1) for word in line.split())
-    return {name: float(value) for name, value in pairs}
+    return {name: float(value) for name, value in pairs if not value.isalpha()}
 
 
 def _compile(source: Path, binary: Path) -> None:

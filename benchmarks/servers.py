@@ -39,8 +39,11 @@ class Program:
 class Server:
     """A server process, alive inside a `with` block."""
 
-    def __init__(self, program: Program, *flags: str) -> None:
+    def __init__(
+        self, program: Program, *flags: str, start_seconds_max: float = START_SECONDS_MAX
+    ) -> None:
         self.program = program
+        self._start_seconds_max = start_seconds_max
         self.port = free_port()
         self._flags = flags
 
@@ -81,7 +84,7 @@ class Server:
         return sum(process_cpu_s(pid) for pid in _family(self._process.pid))
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + self._start_seconds_max
         while time.monotonic() < deadline and self._process.poll() is None:
             if _greets(self.port):
                 return

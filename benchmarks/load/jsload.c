@@ -1,9 +1,14 @@
 /* jsload: JetStream on a raw socket, cheap on the client side.
  *
  * usage: jsload HOST PORT MODE MSGS SIZE WINDOW [STORAGE=file|memory] [SUBJECTS=1]
- *   MODE pub   create the stream LOAD on load.>, publish MSGS with at most WINDOW unacknowledged,
- *              wait for every PubAck
- *   MODE pull  (after pub) a durable pull consumer, batches of WINDOW, explicit ack of each message
+ *   MODE pub    create the stream LOAD on load.>, publish MSGS with at most WINDOW unacknowledged,
+ *               wait for every PubAck
+ *   MODE pull   (after pub) a durable pull consumer, batches of WINDOW, explicit ack of each message
+ *   MODE put    as pub, on a stream that keeps one message a subject, like a KV bucket
+ *   MODE get    (after put) MSGS direct gets of the last message of one subject or another, at most
+ *               WINDOW unanswered
+ *   MODE watch  (after put) MSGS times one after another: a consumer of the last message of one
+ *               subject, its first message, and the consumer deleted
  *
  * Exit 0 only if every message was acknowledged.
  */
@@ -16,6 +21,14 @@ enum { READ_BYTES = 8 << 20, WRITE_BYTES = 8 << 20, BATCH_BYTES = 64 << 10, SUBJ
 #define STREAM_CONFIG                                                                   \
     "{\"name\":\"LOAD\",\"subjects\":[\"load.>\"],\"storage\":\"%s\",\"num_replicas\":1," \
     "\"retention\":\"limits\",\"discard\":\"old\"}"
+#define BUCKET_CONFIG                                                                   \
+    "{\"name\":\"LOAD\",\"subjects\":[\"load.>\"],\"storage\":\"%s\",\"num_replicas\":1," \
+    "\"retention\":\"limits\",\"discard\":\"new\",\"max_msgs_per_subject\":1,"             \
+    "\"allow_direct\":true,\"allow_rollup_hdrs\":true,\"deny_delete\":true}"
+#define WATCH_CONFIG                                                                     \
+    "{\"stream_name\":\"LOAD\",\"config\":{\"name\":\"W\",\"ack_policy\":\"none\","             \
+    "\"deliver_policy\":\"last_per_subject\",\"filter_subject\":\"load.%ld\","               \
+    "\"mem_storage\":true}}"
 #define CONSUMER_CONFIG                                                                  \
     "{\"stream_name\":\"LOAD\",\"config\":{\"durable_name\":\"C\",\"ack_policy\":\"explicit\"," \
     "\"deliver_policy\":\"all\",\"max_ack_pending\":100000,\"ack_wait\":30000000000}}"
@@ -119,35 +132,77 @@ static bool is_publish_ack(const Message *message) {
     return contains(message, "\"seq\"") && !contains(message, "\"error\"");
 }
 
-/* Publish until the window is full, then take every acknowledgement there is; wait for the first
- * when nothing more may be sent. */
-static int run_publish(void) {
-    Message message;
-    char config[512];
-    long sent = 0, acknowledged = 0, refused = 0;
-    request("$JS.API.STREAM.DELETE.LOAD", "", &message);
-    sprintf(config, STREAM_CONFIG, storage);
-    request("$JS.API.STREAM.CREATE.LOAD", config, &message);
-    must_succeed(&message);
+static char *append_get(char *at, long number) {
+    // Steps of a prime visit the subjects in an order that no cache likes.
+    return at + sprintf(at, "PUB $JS.API.DIRECT.GET.LOAD.load.%ld _INBOX.g.%ld 0\r\n\r\n",
+                        number * 7919 % subjects, number);
+}
 
-    double start = now_seconds();
-    while (acknowledged < messages) {
+static bool is_found(const Message *message) {
+    return message->header_bytes && message->total_bytes - message->header_bytes == size;
+}
+
+/* Ask until the window is full, then take every answer there is; wait for the first when nothing
+ * more may be sent. Return how many answers were bad. */
+static long run_window(char *(*append)(char *, long), bool (*is_good)(const Message *)) {
+    Message message;
+    long sent = 0, answered = 0, refused = 0;
+    while (answered < messages) {
         char *at = out;
-        while (sent < messages && sent - acknowledged < window && at - out < BATCH_BYTES)
-            at = append_publish(at, sent++);
+        while (sent < messages && sent - answered < window && at - out < BATCH_BYTES)
+            at = append(at, sent++);
         write_all(fd, out, at - out);
-        bool wait = sent == messages || sent - acknowledged >= window;
-        while (acknowledged < messages && next_message(&message, wait)) {
-            if (!is_publish_ack(&message) && !refused++)
+        bool wait = sent == messages || sent - answered >= window;
+        while (answered < messages && next_message(&message, wait)) {
+            if (!is_good(&message) && !refused++)
                 fprintf(stderr, "refused: %.*s\n", message.total_bytes, message.data);
-            acknowledged++;
+            answered++;
             wait = false;
         }
     }
-    double seconds = now_seconds() - start;
-    printf("mode=pub storage=%s msgs=%ld size=%d window=%d secs=%.3f msgs/s=%.0f bad=%ld\n",
+    return refused;
+}
+
+static int print_rate(const char *mode, double seconds, long refused) {
+    printf("mode=%s storage=%s msgs=%ld size=%d window=%d secs=%.3f msgs/s=%.0f bad=%ld\n", mode,
            storage, messages, size, window, seconds, messages / seconds, refused);
     return refused != 0;
+}
+
+static int run_publish(const char *mode, const char *config_format) {
+    Message message;
+    char config[512];
+    request("$JS.API.STREAM.DELETE.LOAD", "", &message);
+    sprintf(config, config_format, storage);
+    request("$JS.API.STREAM.CREATE.LOAD", config, &message);
+    must_succeed(&message);
+    double start = now_seconds();
+    long refused = run_window(append_publish, is_publish_ack);
+    return print_rate(mode, now_seconds() - start, refused);
+}
+
+static int run_get(void) {
+    double start = now_seconds();
+    long refused = run_window(append_get, is_found);
+    return print_rate("get", now_seconds() - start, refused);
+}
+
+static int run_watch(void) {
+    Message message;
+    char config[512];
+    long bad = 0;
+    double start = now_seconds();
+    for (long number = 0; number < messages; number++) {
+        sprintf(config, WATCH_CONFIG, number * 7919 % subjects);
+        request("$JS.API.CONSUMER.CREATE.LOAD.W", config, &message);
+        must_succeed(&message);
+        write_text(fd, "PUB $JS.API.CONSUMER.MSG.NEXT.LOAD.W _INBOX.watch 11\r\n{\"batch\":1}\r\n");
+        next_message(&message, true);
+        bad += message.total_bytes != size;
+        request("$JS.API.CONSUMER.DELETE.LOAD.W", "", &message);
+        must_succeed(&message);
+    }
+    return print_rate("watch", now_seconds() - start, bad);
 }
 
 static void request_batch(long number) {
@@ -209,7 +264,7 @@ static int run_pull(void) {
 
 int main(int argc, char **argv) {
     if (argc < 7) {
-        fprintf(stderr, "usage: jsload HOST PORT pub|pull MSGS SIZE WINDOW [STORAGE] [SUBJECTS]\n");
+        fprintf(stderr, "usage: jsload HOST PORT pub|pull|put|get|watch MSGS SIZE WINDOW [STORAGE] [SUBJECTS]\n");
         return 2;
     }
     messages = atol(argv[4]);
@@ -223,8 +278,11 @@ int main(int argc, char **argv) {
     memset(payload, 'x', size);
     fd = dial(argv[1], atoi(argv[2]));
     write_text(fd, "SUB _INBOX.> 1\r\n");
-    if (!strcmp(argv[3], "pub")) return run_publish();
+    if (!strcmp(argv[3], "pub")) return run_publish("pub", STREAM_CONFIG);
+    if (!strcmp(argv[3], "put")) return run_publish("put", BUCKET_CONFIG);
     if (!strcmp(argv[3], "pull")) return run_pull();
+    if (!strcmp(argv[3], "get")) return run_get();
+    if (!strcmp(argv[3], "watch")) return run_watch();
     fprintf(stderr, "unknown mode %s\n", argv[3]);
     return 2;
 }

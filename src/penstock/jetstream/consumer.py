@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.stream import Stream
 
-BATCHES_MAX = 8
-"""Batches in a row before others get their turn."""
 GONE_CHECK_NS = 100_000_000
 """How long after a purge it is looked which messages that wait for an ack are gone."""
 REMOVED_REASON = "Unacknowledged message was deleted"
@@ -161,38 +159,40 @@ class Consumer:
         """Deliver what is asked for and may be delivered."""
         self._wants_delivery = False
         now_ns = self.engine.clock_ns()
-        batches = 0
-        while batches < BATCHES_MAX and self._deliver_batch(now_ns):
-            batches += 1
+        self._deliver_batch(now_ns)
         self.outlet.idle(now_ns, is_at_end=self._is_at_end())
-        self._watch_clock(now_ns if batches == BATCHES_MAX else 0)
+        self._watch_clock(now_ns if self._can_go_on() else 0)
 
-    def _deliver_batch(self, now_ns: int) -> bool:
-        """Deliver what fits in one go; tell whether there may be more to deliver at once."""
+    def _deliver_batch(self, now_ns: int) -> None:
+        """Deliver what fits in one go."""
         room = self.outlet.room()
-        if not room:
-            return False
-        if self.ledger.due:
-            return self._redeliver(room, now_ns)
+        if room and self.ledger.due:
+            self._redeliver(room, now_ns)
+            return
         if self._pending_max:
             room = min(room, self._pending_max - len(self.ledger.pending))
-        return room > 0 and self._deliver_new(room, now_ns)
+        if room > 0:
+            self._deliver_new(room, now_ns)
+
+    def _can_go_on(self) -> bool:
+        """Tell whether there is more to deliver at once, after others had their turn."""
+        if not self.outlet.room():
+            return False
+        is_waiting = self._replay is not None and self._replay.due_ns > 0
+        is_full = 0 < self._pending_max <= len(self.ledger.pending)
+        return bool(self.ledger.due) or not (self.backlog.is_at_end or is_waiting or is_full)
 
     def _is_at_end(self) -> bool:
         is_full = 0 < self._pending_max <= len(self.ledger.pending)
         return self.backlog.is_at_end and not self.ledger.due and not is_full
 
-    def _deliver_new(self, room: int, now_ns: int) -> bool:
+    def _deliver_new(self, room: int, now_ns: int) -> None:
         messages = self.backlog.read(room)
         if self._replay is not None:
             messages = self._replayed(self._replay, messages, now_ns)
-        if not messages:
-            is_waiting = self._replay is not None and self._replay.due_ns
-            return not self.backlog.is_at_end and not is_waiting
-        taken = self.outlet.send(self._encode(messages), now_ns)
+        taken = self.outlet.send(self._encode(messages), now_ns) if messages else 0
         if taken:
             self._note_delivered(messages, taken, now_ns)
-        return True
 
     def _replayed(self, replay: Replay, messages: list[Message], now_ns: int) -> list[Message]:
         """Return what is due by now, where messages come as far apart as they were stored."""
@@ -220,23 +220,24 @@ class Consumer:
             first = ledger.deliver(sequences, now_ns)
             if files is not None:
                 files.log.delivered(self.name, first, sequences, now_ns)
+                files.noted()
         else:
             ledger.pass_over(sequences)
             ledger.settle_delivered()
             if files is not None:
                 last = ledger.next_consumer_sequence - 1
                 files.log.advanced(self.name, last, sequences[-1])
+                files.noted()
             self._release(sequences)
-        self._touch()
 
-    def _redeliver(self, room: int, now_ns: int) -> bool:
-        """Deliver again what is due; tell whether there may be more to deliver at once."""
+    def _redeliver(self, room: int, now_ns: int) -> None:
+        """Deliver again what is due."""
         store, ledger = self.stream.store, self.ledger
         found = [(each, store.get(each)) for each in islice(ledger.due, room)]
         self._lose([sequence for sequence, stored in found if stored is None])
         messages = [stored for _, stored in found if stored is not None]
         if not messages:
-            return True
+            return
         taken = self.outlet.send(self._encode_again(messages), now_ns)
         sequences = [each[0] for each in messages[:taken]]
         if sequences:
@@ -244,8 +245,7 @@ class Consumer:
             self._delivered_ns = now_ns
             if self.files is not None:
                 self.files.log.delivered(self.name, first, sequences, now_ns)
-                self._touch()
-        return True
+                self.files.noted()
 
     def _encode_again(self, messages: list[Message]) -> list[Op]:
         """Return redeliveries as they go out."""
@@ -358,7 +358,6 @@ class Consumer:
             return
         if self.files is not None:
             self.files.owe(message(reply, b""))
-            self._touch()
         elif self.stream.config.retention != "limits":
             self.stream.owe([message(reply, b"")])
             self.engine.touch(self.stream)
@@ -374,7 +373,7 @@ class Consumer:
                 self.files.log.acked(self.name, sequences)
             else:
                 self.files.log.advanced(self.name, *ledger.floor(self.backlog.next_sequence))
-            self._touch()
+            self.files.noted()
         self._release(sequences)
         if 0 < self._pending_max <= len(ledger.pending) + len(sequences):
             self._wants_delivery = True
@@ -405,7 +404,7 @@ class Consumer:
         self._wants_delivery = True
         if self.files is not None:
             self.files.log.given_up(self.name, (sequence,))
-            self._touch()
+            self.files.noted()
         self._advise("MAX_DELIVERIES", "max_deliver", stream_seq=sequence, deliveries=deliveries)
 
     def on_purged(self) -> None:
@@ -524,11 +523,7 @@ class Consumer:
     def _put_state(self) -> None:
         if self.files is not None:
             self.files.log.put(self.name, self.state())
-            self._touch()
-
-    def _touch(self) -> None:
-        if self.files is not None:
-            self.engine.touch(self.files)
+            self.files.noted()
 
     def info(self) -> dict[str, Any]:
         """Return ConsumerInfo."""

@@ -7,8 +7,9 @@ Where the consumers of a stream are kept:
 
 What is to be written is collected and handed over with the next commit, so that
 one sync covers the acks of all consumers, and an ack that asked for an answer
-gets it when it is safe. A consumer is there once its `consumer.json` is; what the
-log says of others does not count.
+gets it when it is safe. Changes that nobody waits for are collected a little
+longer: what a crash takes of them is delivered again. A consumer is there once its
+`consumer.json` is; what the log says of others does not count.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store import Work, complete
+from penstock.jetstream.timers import Timer
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "consumer.json"
+COLLECT_NS = 20_000_000
+"""How long changes are collected that nobody waits for."""
 
 Done = Callable[[OSError | None], None]
 
@@ -105,6 +109,7 @@ class ConsumerFiles:
         self._committing: tuple[list[Job], list[Op]] = ([], [])
         self._had_failure = False
         self._is_discarded = False
+        self._timer: Timer | None = None
         self.log, self.states, notes = open_consumer_log(self._disk, self._path)
         for note in notes:
             log.warning("Consumers of '%s > %s': %s", self._engine.account.name, stream.name, note)
@@ -151,6 +156,17 @@ class ConsumerFiles:
     def owe(self, publish: Op) -> None:
         """Publish this once everything noted so far is safe."""
         self._owed.append(publish)
+        self._engine.touch(self)
+
+    def noted(self) -> None:
+        """Say that something was noted in the log that nobody waits for."""
+        if self._timer is None or not self._timer.is_armed:
+            deadline_ns = self._engine.clock_ns() + COLLECT_NS
+            self._timer = self._engine.timers.at(deadline_ns, lambda now_ns: self._commit())
+
+    def _commit(self) -> None:
+        if not self._is_discarded:
+            self._engine.touch(self)
 
     def begin_commit(self) -> Work | None:
         """Hand what was noted to the operating system."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.core.account import Account
     from penstock.jetstream.consumerconfig import ConsumerConfig
 
-BATCH_MAX = 1024
-"""Messages that are delivered in one go; others get their turn before the next."""
+BATCH_MAX = 256
+"""Messages that are delivered in one go: the client reads them while the next are prepared."""
 PRIORITY_MAX = 9
 
 FIELDS = {

@@ -188,9 +188,9 @@ class EventBus:
         self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
     ) -> None:
         """Hand an event over; waits only while the window is full, at most `timeout_s`."""
-        self._check_open()
-        if timeout_s is None and self._publisher.publish_at_once(topic, envelope):
+        if timeout_s is None and self._is_open and self._publisher.publish_at_once(topic, envelope):
             return
+        self._check_open()
         await self._publisher.publish_envelope(topic, envelope, timeout_s=timeout_s)
 
     async def publish_envelope_sync(

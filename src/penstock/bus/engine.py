@@ -10,7 +10,7 @@ suite in `penstock.bus.contract` is what judges one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -125,7 +125,6 @@ class Delivery:
         topic: str,
         payload: bytes,
         block: bytes,
-        *,
         sequence: int = 0,
         source: Any = None,
         handle: bytes = b"",
@@ -252,13 +251,13 @@ class Engine(Protocol):
         those that an earlier session left unsettled first.
         """
 
-    def settle(self, deliveries: Iterable[Delivery]) -> None:
+    def settle(self, deliveries: Collection[Delivery]) -> None:
         """Say that messages are done with. Lost on the way, they are said again."""
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Have messages delivered to whoever fetches next."""
 
-    def extend(self, deliveries: Iterable[Delivery]) -> None:
+    def extend(self, deliveries: Collection[Delivery]) -> None:
         """Say that messages are being worked on."""
 
     async def lag(self) -> Lag:

@@ -48,7 +48,7 @@ class Publisher:
     ) -> None:
         self._engine = engine
         self._topics = topics
-        self._codec = codec
+        self._encode = codec.encode
         self._metrics = metrics
         self._window_max = config.window_messages_max
         self._results_max = config.results_max
@@ -84,7 +84,7 @@ class Publisher:
             or not self._is_plain
         ):
             return False
-        message = Outgoing(topic, self._codec.encode(envelope), envelope, target.address)
+        message = Outgoing(topic, self._encode(envelope), envelope, target.address)
         if self._deduplicate:
             message.block = ID_BLOCK % envelope.event_id.encode()
         self._is_crowded = self._send(message)
@@ -169,7 +169,7 @@ class Publisher:
         self._is_plain = False
 
     def _outgoing(self, topic: str, envelope: Envelope[Any]) -> Outgoing:
-        message = Outgoing(topic, self._codec.encode(envelope), envelope, b"")
+        message = Outgoing(topic, self._encode(envelope), envelope, b"")
         if self._deduplicate:
             message.block = ID_BLOCK % envelope.event_id.encode()
         return message

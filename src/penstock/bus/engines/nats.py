@@ -8,7 +8,7 @@ reading; this file puts them together behind the seam.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from penstock import subjects
@@ -182,17 +182,17 @@ class NatsEngine:
             deliveries = [delivery for source in sources for delivery in source.take()]
         return deliveries
 
-    def settle(self, deliveries: Iterable[Delivery]) -> None:
-        for source, batch in _by_source(deliveries):
-            source.settle(batch)
+    def settle(self, deliveries: Collection[Delivery]) -> None:
+        for source in self._sources.values():
+            source.settle([one for one in deliveries if one.source is source])
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        for source, batch in _by_source(deliveries):
-            source.give_back(batch)
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        for source in self._sources.values():
+            source.give_back([one for one in deliveries if one.source is source])
 
-    def extend(self, deliveries: Iterable[Delivery]) -> None:
-        for source, batch in _by_source(deliveries):
-            source.extend(batch)
+    def extend(self, deliveries: Collection[Delivery]) -> None:
+        for source in self._sources.values():
+            source.extend([one for one in deliveries if one.source is source])
 
     async def lag(self) -> Lag:
         messages, oldest_ns = 0, 0
@@ -258,15 +258,6 @@ class NatsEngine:
                 await self._arrived.wait()
         except TimeoutError:
             return
-
-
-def _by_source(deliveries: Iterable[Delivery]) -> Iterable[tuple[Source, list[Delivery]]]:
-    """Group messages by where they came from. Live ones came from nowhere."""
-    groups: dict[Source, list[Delivery]] = {}
-    for delivery in deliveries:
-        if delivery.source is not None:
-            groups.setdefault(delivery.source, []).append(delivery)
-    return groups.items()
 
 
 def _ignore(settled: list[Any]) -> None:

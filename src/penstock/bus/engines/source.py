@@ -18,7 +18,8 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -31,7 +32,7 @@ from penstock.wire import Op
 
 logger = logging.getLogger("penstock.bus")
 
-SETTLED_REMEMBERED_MAX = 65_536
+SETTLED_REMEMBERED_MAX = 131_072
 """Sequences remembered as settled: more than a server forgets when it is killed."""
 
 RECALLED_MAX = 100_000
@@ -107,11 +108,23 @@ class Source:
     def take(self) -> list[Delivery]:
         """Return what has arrived and was not here before."""
         operations, self._operations = self._operations, deque()
+        held, settled, topics = self.held, self._settled, self._topics
         deliveries = []
         for operation in operations:
-            delivery = self._delivery(operation)
-            if delivery is not None:
-                deliveries.append(delivery)
+            _, subject, _, reply, header_bytes, payload = operation
+            tokens = reply.split(b".")
+            # `$JS.ACK.stream.consumer…`, or with a domain and an account before the stream.
+            sequence = int(tokens[5 if len(tokens) == 9 else 7])
+            if sequence in held or sequence in settled:
+                self._came_again(sequence, reply)
+                continue
+            block = b""
+            if header_bytes:
+                block, payload = payload[:header_bytes], payload[header_bytes:]
+            topic = topics.get(subject) or self._topic(subject)
+            delivery = Delivery(topic, payload, block, sequence, self, reply)
+            held[sequence] = delivery
+            deliveries.append(delivery)
         return deliveries
 
     async def recover(self) -> list[Delivery]:
@@ -129,19 +142,18 @@ class Source:
         found.sort(key=_sequence)
         return found
 
-    def settle(self, deliveries: Iterable[Delivery]) -> None:
+    def settle(self, deliveries: Collection[Delivery]) -> None:
         """Ack messages."""
         held, settled = self.held, self._settled
-        lines = []
         for delivery in deliveries:
             held.pop(delivery.sequence, None)
             settled[delivery.sequence] = None
-            lines.append(ACK_LINE % delivery.handle)
-        self._send(lines)
-        while len(settled) > SETTLED_REMEMBERED_MAX:
-            del settled[next(iter(settled))]
+        self._send([ACK_LINE % delivery.handle for delivery in deliveries])
+        if len(settled) > SETTLED_REMEMBERED_MAX:
+            for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
+                del settled[sequence]
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Have messages delivered again, in order."""
         lines = []
         for delivery in sorted(deliveries, key=_sequence):
@@ -149,7 +161,7 @@ class Source:
             lines.append(NAK_LINE % delivery.handle)
         self._send(lines)
 
-    def extend(self, deliveries: Iterable[Delivery]) -> None:
+    def extend(self, deliveries: Collection[Delivery]) -> None:
         """Restart the ack wait of messages."""
         self._send([PROGRESS_LINE % delivery.handle for delivery in deliveries])
 
@@ -212,28 +224,14 @@ class Source:
         reply = self._inbox + b"%d" % self._requests
         self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
 
-    def _delivery(self, operation: Op) -> Delivery | None:
-        """Return a message that is new here; see to one that is not."""
-        reply, header_bytes, payload = operation[3], operation[4], operation[5]
-        tokens = reply.split(b".")
-        # `$JS.ACK.stream.consumer…`, or with a domain and an account before the stream.
-        sequence = int(tokens[5 if len(tokens) == 9 else 7])
+    def _came_again(self, sequence: int, reply: bytes) -> None:
+        """Take note of a message that is here, or was."""
+        self.redelivered += 1
         known = self.held.get(sequence)
         if known is not None:
             known.handle = reply
-            self.redelivered += 1
-            return None
-        if sequence in self._settled:
+        else:
             self._send([ACK_LINE % reply])
-            self.redelivered += 1
-            return None
-        topic = self._topics.get(operation[1]) or self._topic(operation[1])
-        block = b""
-        if header_bytes:
-            block, payload = payload[:header_bytes], payload[header_bytes:]
-        delivery = Delivery(topic, payload, block, sequence=sequence, source=self, handle=reply)
-        self.held[sequence] = delivery
-        return delivery
 
     def _topic(self, subject: bytes) -> str:
         """Decode a subject once; later its topic is found in a cache."""

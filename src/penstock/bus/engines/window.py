@@ -151,15 +151,21 @@ class Window:
 
     def _write(self, token: int, message: Outgoing) -> bool:
         payload, block = message.payload, message.block
-        size = len(block) + len(payload)
-        if size > self._connection.payload_bytes_max:
+        size = len(payload)
+        if size + len(block) > self._connection.payload_bytes_max:
             # The client knows what to say.
             self._client.send_nowait(message.target, payload, b"", block)
-        where = b"%b %b%d" % (message.target, self._prefix, token)
         if block:
-            line = b"HPUB %b %d %d\r\n" % (where, len(block), size)
+            line = b"HPUB %b %b%d %d %d\r\n" % (
+                message.target,
+                self._prefix,
+                token,
+                len(block),
+                size + len(block),
+            )
             return self._outbox.add(line + block + payload + CRLF)
-        return self._outbox.add(b"PUB %b %d\r\n" % (where, size) + payload + CRLF)
+        line = b"PUB %b %b%d %d\r\n" % (message.target, self._prefix, token, size)
+        return self._outbox.add(line + payload + CRLF)
 
     def _expire(self) -> None:
         """Fail what is overdue. The oldest comes first, so the first in time ends the search."""

@@ -1,0 +1,112 @@
+"""The event bus while its connection breaks, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+from tests.contract.proxy import ChaosProxy
+from tests.servers import Program, ServerProcess
+
+from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, PublisherConfig, PublishResult
+from penstock.errors import ConnectionLost, RequestTimeout
+
+MESSAGES = 5000
+KEYS = 50
+CUTS = 5
+
+
+@pytest.fixture
+def server(program: Program, tmp_path: Path) -> Any:
+    with ServerProcess(program, f'jetstream {{ store_dir: "{tmp_path}" }}') as server:
+        yield server
+
+
+def event(number: int) -> Envelope[int]:
+    return Envelope(aggregate_id=f"k{number % KEYS}", event_type="t", payload=number)
+
+
+@asynchronous
+async def test_every_event_is_stored_once_and_handled_in_order(server: ServerProcess) -> None:
+    async with ChaosProxy(server.port) as proxy:
+        config = BusConfig(
+            type="nats",
+            nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
+            publisher=PublisherConfig(window_messages_max=1000, ack_timeout_s=20.0),
+        )
+        async with EventBus(config) as bus:
+            reconnects: list[None] = []
+            bus.on_reconnected(lambda: reconnects.append(None))
+            handled: list[int] = []
+
+            async def handle(envelope: Envelope[int]) -> None:
+                await asyncio.sleep(0.001)
+                handled.append(envelope.payload)
+
+            await bus.subscribe_envelope("t", handle)
+            for number in range(MESSAGES):
+                await bus.publish_envelope("t", event(number))
+                if number % (MESSAGES // CUTS) == MESSAGES // CUTS // 2:
+                    proxy.cut()
+                if number % 100 == 0:
+                    await asyncio.sleep(0.002)
+            await bus.flush()
+            await until(lambda: len(handled) >= MESSAGES, 30)
+            stored = [one.payload async for _, one in bus.replay("t", payload_type=int)]
+
+            assert CUTS == len(reconnects) == bus.metrics.reconnects_total
+            assert list(range(MESSAGES)) == stored
+            assert MESSAGES == len(handled)
+            for key in range(KEYS):
+                assert list(range(key, MESSAGES, KEYS)) == [n for n in handled if n % KEYS == key]
+
+
+@asynchronous
+async def test_without_event_ids_what_may_be_lost_is_reported(server: ServerProcess) -> None:
+    async with ChaosProxy(server.port) as proxy:
+        config = BusConfig(
+            type="nats",
+            nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
+            publisher=PublisherConfig(deduplicate=False),
+        )
+        async with EventBus(config) as bus:
+            await bus.configure_topic("t")
+            results: list[PublishResult] = []
+            bus.on_published(results.append)
+            proxy.stall()
+            for number in range(10):
+                await bus.publish_envelope("t", event(number))
+            await asyncio.sleep(0)
+            proxy.cut()
+            proxy.resume()
+            await until(lambda: len(results) == 10)
+            await until(lambda: bus.health().connected)
+            await bus.publish_envelope_sync("t", event(10))
+
+            assert all(isinstance(result.error, ConnectionLost) for result in results)
+            assert 10 == bus.metrics.publish_failed_total
+
+
+@asynchronous
+async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProcess) -> None:
+    async with ChaosProxy(server.port) as proxy:
+        config = BusConfig(
+            type="nats",
+            nats=NatsConfig(urls=(proxy.url,)),
+            publisher=PublisherConfig(ack_timeout_s=0.2),
+            shutdown_timeout_s=0.5,
+        )
+        async with EventBus(replace(config)) as bus:
+            await bus.configure_topic("t")
+            results: list[PublishResult] = []
+            bus.on_published(results.append)
+            proxy.stall()
+            await bus.publish_envelope("t", event(1))
+            await until(lambda: results)
+            proxy.resume()
+
+            assert isinstance(results[0].error, RequestTimeout)

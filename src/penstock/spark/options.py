@@ -132,6 +132,7 @@ class SinkOptions:
         "", "What made ids start with; a batch job that gives it can be run again."
     )
     window: int = setting(4096, "Unacked messages at which a task waits.")
+    rate_per_second: int | None = setting(None, "Messages a second of one task; unlimited.")
 
     def __post_init__(self) -> None:
         if self.subject and not is_valid(self.subject.encode()):

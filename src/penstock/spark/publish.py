@@ -19,7 +19,7 @@ from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions
 from penstock.wire import MSG, Op
 
-CHUNK_BYTES = 64 * 1024
+CHUNK_MESSAGES = 256
 RETRY_WAIT_S = 0.2
 CONNECTION_NAME = "penstock-spark-sink"
 
@@ -29,19 +29,42 @@ IN_PROCESS = 10158
 """A message of that id is being stored this very moment."""
 
 
+class Pace:
+    """Holds a publisher to a rate, evenly and without catching up on time it lost."""
+
+    def __init__(self, rate_per_second: int | None) -> None:
+        self._rate = rate_per_second
+        self._next_s = 0.0
+        self.messages_max = CHUNK_MESSAGES
+        """How many messages may go at once."""
+        if rate_per_second is not None:
+            self.messages_max = max(1, min(CHUNK_MESSAGES, rate_per_second // 20))
+
+    def wait(self, count: int) -> None:
+        """Return when so many messages may go."""
+        if self._rate is None:
+            return
+        now_s = time.monotonic()
+        start_s = max(now_s, self._next_s)
+        self._next_s = start_s + count / self._rate
+        time.sleep(start_s - now_s)
+
+
 class Window:
     """Publishes encoded messages over one connection at a time, inside a `with` block."""
 
-    def __init__(self, options: ConnectionOptions, messages_max: int) -> None:
+    def __init__(
+        self, options: ConnectionOptions, messages_max: int, rate_per_second: int | None = None
+    ) -> None:
         self.acked = 0
         self.duplicates = 0
         """How many of the acked were in the stream already."""
         self._connection = Connection(options, CONNECTION_NAME)
         self._messages_max = messages_max
         self._retries = options.retries
+        self._pace = Pace(rate_per_second)
         self._unacked: dict[bytes, bytes] = {}
         self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
         self.reply_prefix = f"{self._connection.inbox}.".encode()
 
     def __enter__(self) -> Window:
@@ -61,12 +84,14 @@ class Window:
         """How large a message may be, headers included."""
         return int(self._connection.info.get("max_payload", 1 << 20))
 
-    def add(self, token: bytes, frame: bytes) -> None:
-        """Have a frame sent, whose acks come to `reply_prefix` and this token."""
-        self._unacked[token] = frame
-        self._unsent.append(frame)
-        self._unsent_bytes += len(frame)
-        if self._unsent_bytes >= CHUNK_BYTES:
+    def add(self, tokens: list[bytes], frames: list[bytes]) -> None:
+        """Have frames sent, whose acks come to `reply_prefix` and their token."""
+        size = self._pace.messages_max
+        for start in range(0, len(frames), size):
+            chunk = frames[start : start + size]
+            self._pace.wait(len(chunk))
+            self._unacked.update(zip(tokens[start : start + size], chunk, strict=True))
+            self._unsent += chunk
             self._exchange(self._messages_max)
 
     def flush(self) -> None:
@@ -93,7 +118,7 @@ class Window:
     def _send(self) -> None:
         if self._unsent:
             self._connection.send(b"".join(self._unsent))
-            self._unsent, self._unsent_bytes = [], 0
+            self._unsent = []
 
     def _again(self, error: Exception, failures: int) -> None:
         """Connect anew and have the whole window sent."""
@@ -104,33 +129,29 @@ class Window:
 
     def _receive(self) -> None:
         self._connection.receive()
-        again: list[bytes] = []
+        unacked, start, again = self._unacked, len(self.reply_prefix), []
         for operation in self._connection.inbound.take_all():
-            if operation[0] == MSG:
-                self._settle(operation, again)
-            else:
+            if operation[0] != MSG:
                 self._connection.attend(operation)
+                continue
+            token, payload = operation[1][start:], operation[5]
+            frame = unacked.pop(token, None)
+            if frame is None:
+                continue  # The second ack of a message that was sent twice.
+            # A quote inside a JSON string is escaped, so neither can be part of a name.
+            if operation[4] or b'"error":' in payload:
+                self._refused(operation, frame)
+                again.append((token, frame))
+            else:
+                self.acked += 1
+                self.duplicates += b'"duplicate":' in payload
         if again:
-            self._unsent = [self._unacked[token] for token in again]
+            unacked.update(again)
+            self._unsent = [frame for _, frame in again]
             self._send()
 
-    def _settle(self, operation: Op, again: list[bytes]) -> None:
-        token = operation[1][len(self.reply_prefix) :]
-        frame = self._unacked.get(token)
-        if frame is None:
-            return  # The second ack of a message that was sent twice.
-        payload = operation[5]
-        if operation[4] or b'"error":' in payload:
-            if not self._is_passing(operation, frame):
-                return
-            again.append(token)
-            return
-        del self._unacked[token]
-        self.acked += 1
-        self.duplicates += b'"duplicate":true' in payload.replace(b" ", b"")
-
-    def _is_passing(self, operation: Op, frame: bytes) -> bool:
-        """Tell whether a refusal is one to try again after; raise any other."""
+    def _refused(self, operation: Op, frame: bytes) -> None:
+        """Raise, unless the refusal is one to try again after."""
         subject = frame.split(b" ", 2)[1].decode(errors="replace")
         if status_of(operation)[0] == UNAVAILABLE:
             raise ClientError(
@@ -139,4 +160,3 @@ class Window:
         error = error_of(json.loads(operation[5][operation[4] :])["error"])
         if error.err_code != IN_PROCESS:
             raise ClientError(f"`{subject}` was refused: {error}") from error
-        return True

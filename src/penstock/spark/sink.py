@@ -135,25 +135,26 @@ def _names(names: Sequence[str] | dict[str, Any]) -> str:
 
 
 def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    encode = Encoder(plan.sink, job)
-    with Window(plan.connection, plan.sink.window) as window:
+    encoder = Encoder(plan.sink, job)
+    with Window(plan.connection, plan.sink.window, plan.sink.rate_per_second) as window:
         for batch in batches:
-            for token, frame in encode.frames(batch, window.reply_prefix):
-                if len(frame) > window.payload_bytes_max:
-                    _check_size(frame, window.payload_bytes_max)
-                window.add(token, frame)
+            tokens, frames = encoder.encode(batch, window.reply_prefix)
+            _check_sizes(frames, window.payload_bytes_max)
+            window.add(tokens, frames)
         window.flush()
         return Written(window.acked, window.duplicates)
 
 
-def _check_size(frame: bytes, payload_bytes_max: int) -> None:
-    """The line and the ends of lines do not count."""
-    line = frame[: frame.index(b"\r\n")].split()
-    if int(line[-1]) > payload_bytes_max:
-        raise ClientError(
-            f"a row for `{line[1].decode()}` has {int(line[-1])} bytes with its headers, "
-            f"the server's `max_payload` is {payload_bytes_max}"
-        )
+def _check_sizes(frames: list[bytes], payload_bytes_max: int) -> None:
+    """Refuse what the server would hang up on. The line and the ends of lines do not count."""
+    for frame in frames:
+        if len(frame) > payload_bytes_max:
+            line = frame[: frame.index(b"\r\n")].split()
+            if int(line[-1]) > payload_bytes_max:
+                raise ClientError(
+                    f"a row for `{line[1].decode()}` has {int(line[-1])} bytes with its headers, "
+                    f"the server's `max_payload` is {payload_bytes_max}"
+                )
 
 
 class Encoder:
@@ -165,61 +166,46 @@ class Encoder:
         self._rows = 0
         self._subjects: set[bytes] = set()
 
-    def frames(self, batch: pa.RecordBatch, reply_prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield a token and a frame for each row."""
+    def encode(self, batch: pa.RecordBatch, reply_prefix: bytes) -> tuple[list[bytes], list[bytes]]:
+        """Return a token and a frame for each row."""
         names = batch.schema.names
         subjects = self._subject_rows(batch, names)
-        payloads = _bytes_of(batch.column("data"))
         blocks = self._blocks(batch, names)
-        for subject, payload, block in zip(subjects, payloads, blocks, strict=True):
-            token = b"%d" % self._rows
-            self._rows += 1
-            if payload is None:
-                payload = b""
-            if block:
-                head = len(block)
-                yield (
-                    token,
-                    b"HPUB %b %b%b %d %d\r\n%b%b\r\n"
-                    % (subject, reply_prefix, token, head, head + len(payload), block, payload),
-                )
-            else:
-                size = len(payload)
-                yield (
-                    token,
-                    b"PUB %b %b%b %d\r\n%b\r\n" % (subject, reply_prefix, token, size, payload),
-                )
+        payloads = _bytes_of(batch.column("data"))
+        tokens = [b"%d" % row for row in range(self._rows, self._rows + batch.num_rows)]
+        self._rows += batch.num_rows
+        rows = zip(subjects, tokens, blocks, payloads, strict=True)
+        return tokens, [
+            b"HPUB %b %b%b %d %d\r\n%b%b\r\n"
+            % (subject, reply_prefix, token, len(block), len(block) + len(data), block, data)
+            if block
+            else b"PUB %b %b%b %d\r\n%b\r\n" % (subject, reply_prefix, token, len(data), data)
+            for subject, token, block, data in rows
+        ]
 
     def _subject_rows(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[bytes]:
         if "subject" not in names:
             return [self._sink.subject.encode()] * batch.num_rows
         rows = _bytes_of(batch.column("subject"))
         for subject in set(rows) - self._subjects:
-            if subject is None or not is_valid_literal(subject):
+            if not is_valid_literal(subject):
                 raise ClientError(f"column `subject`: {subject!r} cannot be published to")
             self._subjects.add(subject)
         return rows
 
-    def _blocks(self, batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the header block of each row."""
+    def _blocks(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[bytes]:
+        """Return the header block of each row."""
         ids = self._ids(batch, names)
         if "headers" in names or "message_id" in names:
-            headers = batch.column("headers").to_pylist() if "headers" in names else ids
-            for row, message_id in zip(headers, ids, strict=True):
-                yield self._block(row if "headers" in names else None, message_id)
-            return
-        front, back = self._fixed()
-        for message_id in ids:
-            yield b"%b%b%b" % (front, message_id.encode(), back) if message_id else self._bare()
-
-    def _fixed(self) -> tuple[bytes, bytes]:
-        """Return what stands around the id where all headers but the id are the same."""
-        block = self._block(None, "\0")
-        front, _, back = block.partition(b"\0")
-        return front, back
-
-    def _bare(self) -> bytes:
-        return self._block(None, None)
+            headers = (
+                batch.column("headers").to_pylist() if "headers" in names else [None] * len(ids)
+            )
+            return [self._block(*row) for row in zip(headers, ids, strict=True)]
+        if self._sink.message_id == "none":
+            return [self._block(None, None)] * len(ids)
+        # All but the id is the same in every block.
+        front, _, back = self._block(None, "\0").partition(b"\0")
+        return [b"%b%b%b" % (front, str(message_id).encode(), back) for message_id in ids]
 
     def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str | None]:
         count = batch.num_rows
@@ -245,7 +231,8 @@ def _bytes_of(column: pa.Array) -> list[Any]:
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.binary())
-    return column.to_pylist()  # type: ignore[no-any-return]
+    rows: list[Any] = column.to_pylist()
+    return [b"" if row is None else row for row in rows] if column.null_count else rows
 
 
 def _pairs(headers: Any) -> Iterator[tuple[str, str]]:

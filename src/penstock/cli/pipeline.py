@@ -1,0 +1,105 @@
+"""`penstock pipeline`: run the ready pipelines on Spark, and look at them."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from penstock.errors import PenstockError
+
+
+def run(arguments: list[str]) -> int:
+    """Run one of the subcommands."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except PenstockError as error:
+        print(f"penstock pipeline: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock pipeline", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="run | list | describe | status")
+    start = commands.add_parser("run", help="run a pipeline until it is done or stopped")
+    start.add_argument("name", nargs="?", help="the pipeline, if the file does not say")
+    start.add_argument("--config", type=Path, required=True, help="its YAML file")
+    start.add_argument("--master", help="where Spark runs: spark://…, k8s://…, yarn; local[*]")
+    start.add_argument("--once", action="store_true", help="bring what is there, then end")
+    start.set_defaults(command=_run)
+    commands.add_parser("list", help="list the pipelines").set_defaults(command=_list)
+    describe = commands.add_parser("describe", help="show the settings of a pipeline")
+    describe.add_argument("name")
+    describe.set_defaults(command=_describe)
+    status = commands.add_parser("status", help="show how far a pipeline is")
+    status.add_argument("--config", type=Path, required=True, help="its YAML file")
+    status.set_defaults(command=_status)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from penstock.spark import session
+    from penstock.spark.pipelines import config as files
+    from penstock.spark.pipelines import runner
+
+    config = files.load(options.config)
+    if options.name:
+        config = replace(config, pipeline=options.name)
+    stops: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: stops.append(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
+    spark = session(config.name or config.pipeline, master=options.master, settings=config.spark)
+    try:
+        runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
+    finally:
+        spark.stop()
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from penstock.spark.pipelines.table import PIPELINES
+
+    width = max(map(len, PIPELINES))
+    for name, pipeline in PIPELINES.items():
+        print(f"{name:{width}}  {pipeline.summary}")
+    return 0
+
+
+def _describe(options: argparse.Namespace) -> int:
+    from penstock.spark.pipelines.table import PIPELINES, settings_of
+
+    settings = settings_of(options.name)
+    print(f"{options.name}: {PIPELINES[options.name].summary}\n\nsettings:")
+    for name, meaning in settings.items():
+        print(f"  {name:18} {meaning}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from penstock.spark.connection import Connection
+    from penstock.spark.options import parse_source
+    from penstock.spark.pipelines import config as files
+    from penstock.spark.pipelines.runner import status
+    from penstock.spark.stream import read_state
+
+    config = files.load(options.config)
+    config.need("checkpoint")
+    found = status(Path(config.checkpoint))
+    if found["batch"] is None:
+        print(f"{config.pipeline}: never ran")
+        return 0
+    sequence = int(found["offset"]["sequence"])
+    connection, source = parse_source(config.source)
+    with Connection(connection, "penstock-pipeline-status") as opened:
+        behind = max(0, read_state(opened, source.stream).last_sequence - sequence)
+    state = "finished" if found["finished"] == found["batch"] else "begun"
+    print(
+        f"{config.pipeline}: batch {found['batch']} {state}, up to sequence {sequence:,} of "
+        f"`{source.stream}`, behind by {behind:,} messages"
+    )
+    return 0

@@ -1,0 +1,1 @@
+"""Ready pipelines: functions of DataFrames, configured by one YAML file."""

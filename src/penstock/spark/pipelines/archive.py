@@ -1,0 +1,34 @@
+"""archive: topics into a Parquet lake by topic and date, exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.envelope import open_envelopes
+from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.lake import compact, local_path, recover, write_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+SETTINGS = {
+    "compact_batches": "Batches of one topic and day that are merged into one file; 50, 0 never.",
+}
+COMPACT_BATCHES = 50
+
+
+def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
+    """Write every micro-batch once, and merge small files now and then."""
+    config.need("target", "checkpoint")
+    lake = config.target
+    batches_min = int(config.setting("compact_batches", COMPACT_BATCHES))
+    if batches_min:
+        recover(local_path(lake))
+
+    def write(rows: DataFrame, batch: int) -> None:
+        write_batch(open_envelopes(rows), lake, batch)
+        if batches_min and batch % batches_min == batches_min - 1:
+            compact(rows.sparkSession, lake, batches_min=batches_min)
+
+    return messages.writeStream.foreachBatch(write)

@@ -1,0 +1,90 @@
+"""
+The YAML of a pipeline.
+
+    pipeline: archive            # one of `penstock pipeline list`, or yours: `module:function`
+    source:                      # options of the source, as `spark.readStream` takes them
+      servers: nats://127.0.0.1:4222
+      stream: ORDERS
+    target: /lake/orders         # where the result goes
+    checkpoint: /lake/_checkpoints/orders
+    trigger: 10 seconds
+    settings: {}                 # what only this pipeline knows
+    spark: {spark.driver.memory: 2g}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.flags import nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineConfig:
+    """One file, read and checked."""
+
+    pipeline: str
+    name: str = ""
+    source: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    checkpoint: str = ""
+    trigger: str = "10 seconds"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def need(self, *names: str) -> None:
+        """Raise unless all of these are given."""
+        for name in names:
+            if not getattr(self, name):
+                raise ConfigError(f"the pipeline `{self.pipeline}` needs `{name}`")
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Return one of the pipeline's own settings."""
+        return self.settings.get(name, default)
+
+
+def load(path: Path) -> PipelineConfig:
+    """Read a YAML file."""
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError("PyYAML is missing; hint: pip install 'penstock[spark]'") from None
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must be a mapping that starts with `pipeline:`")
+    return parse(values)
+
+
+def parse(values: Mapping[str, Any]) -> PipelineConfig:
+    """Check what a file says."""
+    known = [item.name for item in fields(PipelineConfig)]
+    for name in values:
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"did you mean `{meant}`? " if meant else ""
+            valid = ", ".join(f"`{each}`" for each in known)
+            raise ConfigError(f"`{name}` is no setting of a pipeline; {hint}valid: {valid}")
+    if "pipeline" not in values:
+        raise ConfigError("`pipeline` is missing; hint: penstock pipeline list")
+    config = PipelineConfig(**values)
+    for name in ("source", "settings", "spark"):
+        if not isinstance(getattr(config, name), Mapping):
+            raise ConfigError(f"`{name}` must be a mapping")
+    return config
+
+
+def check_settings(config: PipelineConfig, known: Mapping[str, str]) -> None:
+    """Raise for a setting that the pipeline does not know."""
+    for name in config.settings:
+        if name not in known:
+            valid = ", ".join(f"`{each}`" for each in known) or "none"
+            raise ConfigError(f"`{config.pipeline}` has no setting `{name}`; valid: {valid}")

@@ -1,0 +1,63 @@
+"""metrics: counts, rates, sizes and latencies of each topic, window by window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.envelope import open_envelopes
+from penstock.spark.pipelines.config import PipelineConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+SETTINGS = {
+    "window": "Length of a window; 1 minute.",
+    "lateness": "How late a message may come to be counted in its window; 1 minute.",
+    "subject": "Subject to publish the figures to; without it they go to `target` as Parquet.",
+}
+
+
+def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
+    """Write the figures of every window once it is over."""
+    config.need("checkpoint")
+    window = str(config.setting("window", "1 minute"))
+    figures = measure(messages, window, str(config.setting("lateness", "1 minute")))
+    if config.setting("subject"):
+        rows = figures.selectExpr(
+            "to_json(struct(*)) AS data",
+            "concat_ws('-', 'metrics', topic, cast(unix_timestamp(start) AS string)) AS message_id",
+        )
+        options = {name: value for name, value in config.source.items() if name == "servers"}
+        writer = rows.writeStream.format("penstock").options(**options)
+        return writer.option("subject", str(config.setting("subject"))).outputMode("append")
+    config.need("target")
+    return figures.writeStream.format("parquet").option("path", config.target).outputMode("append")
+
+
+def measure(messages: DataFrame, window: str, lateness: str) -> DataFrame:
+    """Return one row for each topic and window. Latency is from the event's own time on."""
+    from pyspark.sql import functions as f
+
+    latency_ms = (f.col("time").cast("double") - f.col("timestamp").cast("double")) * 1000
+    events = open_envelopes(messages).withColumn("latency_ms", latency_ms)
+    groups = events.withWatermark("time", lateness).groupBy(
+        f.window("time", window), f.col("subject").alias("topic")
+    )
+    figures = groups.agg(
+        f.count("*").alias("messages"),
+        f.sum(f.length("data")).alias("bytes"),
+        f.percentile_approx("latency_ms", [0.5, 0.9, 0.99], 1000).alias("latency"),
+    )
+    seconds = f.col("window.end").cast("long") - f.col("window.start").cast("long")
+    return figures.select(
+        f.col("window.start").alias("start"),
+        f.col("window.end").alias("end"),
+        "topic",
+        "messages",
+        "bytes",
+        (f.col("messages") / seconds).alias("messages_per_second"),
+        f.col("latency")[0].alias("latency_ms_50"),
+        f.col("latency")[1].alias("latency_ms_90"),
+        f.col("latency")[2].alias("latency_ms_99"),
+    )

@@ -1,0 +1,118 @@
+"""Run a pipeline: start it, say how it gets on, stop it in good order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.pipelines.config import PipelineConfig, check_settings
+from penstock.spark.pipelines.state import find_function
+from penstock.spark.pipelines.table import find
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+POLL_S = 1.0
+
+
+def run(
+    spark: SparkSession,
+    config: PipelineConfig,
+    *,
+    once: bool = False,
+    say: Callable[[str], None] = print,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run until it is done, or until `stopping` says so; what is half done is done again."""
+    if ":" in config.pipeline:
+        query = _start_users(spark, config, once=once)
+    else:
+        module = find(config.pipeline)
+        check_settings(config, module.SETTINGS)
+        if hasattr(module, "run"):
+            _report(module, module.run(spark, config), say)
+            return
+        query = _start(module.start(spark, follow(spark, config), config), config, once=once)
+    watch(query, say, stopping)
+
+
+def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    """Return the stream that the configuration names."""
+    config.need("source", "checkpoint")
+    return spark.readStream.format("penstock").options(**config.source).load()
+
+
+def watch(query: StreamingQuery, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    """Say what every micro-batch did, until the query ends."""
+    said = -1
+    while not query.awaitTermination(POLL_S):
+        said = _say_progress(query, said, say)
+        if stopping():
+            query.stop()
+    _say_progress(query, said, say)
+
+
+def _say_progress(query: StreamingQuery, said: int, say: Callable[[str], None]) -> int:
+    for progress in query.recentProgress:
+        if progress["batchId"] > said and progress["numInputRows"]:
+            said = progress["batchId"]
+            say(progress_line(progress))
+    return said
+
+
+def progress_line(progress: Mapping[str, Any]) -> str:
+    """Return batch, rows, rate, and how far behind the end of the stream it is."""
+    source = progress["sources"][0]
+    rate = progress.get("processedRowsPerSecond") or 0.0
+    behind = _sequence(source.get("latestOffset")) - _sequence(source.get("endOffset"))
+    return (
+        f"batch {progress['batchId']}: {progress['numInputRows']:,} rows, {rate:,.0f} rows/s, "
+        f"behind by {max(0, behind):,} messages"
+    )
+
+
+def _sequence(offset: Any) -> int:
+    """Return the sequence of an offset, which Spark gives as text or parsed."""
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    return int(offset["sequence"]) if isinstance(offset, dict) else 0
+
+
+def _start(writer: Any, config: PipelineConfig, *, once: bool) -> StreamingQuery:
+    trigger = {"availableNow": True} if once else {"processingTime": config.trigger}
+    named = writer.queryName(config.name or config.pipeline).trigger(**trigger)
+    query: StreamingQuery = named.option("checkpointLocation", config.checkpoint).start()
+    return query
+
+
+def _start_users(spark: SparkSession, config: PipelineConfig, *, once: bool) -> StreamingQuery:
+    """Start a user's function of a DataFrame; what it returns goes to `target` as Parquet."""
+    config.need("target")
+    frame = find_function(config.pipeline)(follow(spark, config))
+    return _start(
+        frame.writeStream.format("parquet").option("path", config.target), config, once=once
+    )
+
+
+def _report(module: Any, result: DataFrame, say: Callable[[str], None]) -> None:
+    if hasattr(module, "summary"):
+        say(module.summary(result))
+    else:
+        say(f"{result.count():,} rows")
+
+
+def status(checkpoint: Path) -> dict[str, Any]:
+    """Return how far the query of a checkpoint is, as its files say; no Spark is needed."""
+    started = _newest(checkpoint / "offsets")
+    finished = _newest(checkpoint / "commits")
+    if started is None:
+        return {"batch": None, "finished": None, "offset": None}
+    lines = (checkpoint / "offsets" / str(started)).read_text().splitlines()
+    return {"batch": started, "finished": finished, "offset": json.loads(lines[-1])}
+
+
+def _newest(log: Path) -> int | None:
+    return max((int(path.name) for path in log.glob("*") if path.name.isdigit()), default=None)

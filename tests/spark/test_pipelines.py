@@ -1,0 +1,282 @@
+"""The ready pipelines, on real Spark and the real nats-server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.conftest import Broker, rows
+
+from penstock.cli import lake as lake_command
+from penstock.cli import pipeline as pipeline_command
+from penstock.errors import ConfigError
+from penstock.spark.pipelines import audit, lake, runner, state
+from penstock.spark.pipelines.config import PipelineConfig, parse
+
+AGGREGATES = 5
+
+
+def envelope(n: int) -> bytes:
+    """Return an event as the bus writes it."""
+    return json.dumps(
+        {
+            "event_id": f"event-{n}",
+            "aggregate_id": f"order-{n % AGGREGATES}",
+            "event_type": "paid" if n % 2 else "placed",
+            "timestamp": "2026-11-15T08:00:00Z",
+            "payload": {"n": n},
+        }
+    ).encode()
+
+
+def publish(broker: Broker, stream: str, numbers: range) -> list[tuple[int, str, bytes]]:
+    """Publish events on two topics; return them as rows of a ledger."""
+    ledger = [(n, f"{stream}.t{n % 2}", envelope(n)) for n in numbers]
+    broker.publish([(subject, data) for _, subject, data in ledger])
+    return ledger
+
+
+@pytest.fixture
+def run(spark: Any, broker: Broker, stream: str, tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that runs a pipeline once, and what it said."""
+
+    def run_once(pipeline: str, **values: Any) -> list[str]:
+        said: list[str] = []
+        config = PipelineConfig(
+            pipeline=pipeline,
+            source={"servers": broker.url, "stream": stream} | values.pop("source", {}),
+            target=values.pop("target", str(tmp_path / pipeline)),
+            checkpoint=values.pop("checkpoint", str(tmp_path / f"{pipeline}-checkpoint")),
+            settings=values,
+        )
+        runner.run(spark, config, once=True, say=said.append)
+        return said
+
+    return run_once
+
+
+def test_archive_brings_every_message_into_the_lake_once(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "archive")
+    ledger = publish(broker, stream, range(1, 101))
+    said = run("archive", source={"maxMessagesPerTrigger": "60"})
+    ledger += publish(broker, stream, range(101, 151))
+    run("archive")
+    # As after a crash between writing a batch and noting that it is done.
+    newest = tmp_path / "archive-checkpoint" / "commits" / "2"
+    newest.unlink()
+    run("archive")
+
+    archived = lake.read_lake(spark, table)
+    assert ledger == rows(archived)
+    first = archived.where("sequence = 7").first()
+    assert ("order-2", "paid", '{"n":7}') == (first.aggregate_id, first.event_type, first.payload)
+    assert "batch 0: 60 rows" in said[0]
+    assert "behind by 0 messages" in said[-1]
+    assert 2 == lake.compact(spark, table, batches_min=2)
+    assert 0 == lake.compact(spark, table, batches_min=2)
+    newest.unlink()
+    run("archive")
+    assert ledger == rows(lake.read_lake(spark, table))
+    assert f"{len(ledger)}" in lake_command.query(Path(table), "SELECT count(*) FROM lake")
+
+
+def test_a_compaction_that_was_cut_off_is_finished(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    ledger = publish(broker, stream, range(1, 11))
+    run("archive", source={"maxMessagesPerTrigger": "4"})
+    root = tmp_path / "archive"
+
+    def power_cut(path: Path, *arguments: Any, **options: Any) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr(shutil, "rmtree", power_cut)
+    with pytest.raises(OSError, match="power cut"):
+        lake.compact(spark, str(root), batches_min=2)
+    monkeypatch.undo()
+
+    lake.recover(root)
+    assert ledger == rows(lake.read_lake(spark, str(root)))
+    assert [] == list((root / "_compaction").glob("*.json"))
+
+
+def test_replay_publishes_what_was_asked_for_in_order_and_once(
+    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path
+) -> None:
+    broker.create(f"{stream}_again")
+    publish(broker, stream, range(1, 101))
+    run("archive")
+    settings = {
+        "lake": str(tmp_path / "archive"),
+        "types": ["paid"],
+        "replace": [f"{stream}.", f"{stream}_again."],
+    }
+
+    for _ in range(2):
+        run("replay", rate=100_000, **settings)
+
+    replayed = [json.loads(data) for _, _, data in rows(read(f"{stream}_again"))]
+    assert set(range(1, 101, 2)) == {event["payload"]["n"] for event in replayed}
+    assert 50 == len(replayed)
+    for aggregate in range(AGGREGATES):
+        numbers = [e["payload"]["n"] for e in replayed if e["aggregate_id"] == f"order-{aggregate}"]
+        assert sorted(numbers) == numbers
+
+
+def test_audit_finds_what_is_missing_doubled_and_out_of_order(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    publish(broker, stream, range(1, 51))
+    run("archive", source={"maxMessagesPerTrigger": "25"})
+    table = tmp_path / "archive"
+    handled = [(f"event-{n}", f"order-{n % AGGREGATES}", n) for n in range(1, 51)]
+    handled[0], handled[5] = ("event-6", "order-1", 1), ("event-1", "order-1", 6)
+    columns = "event_id string, aggregate_id string, position int"
+    spark.createDataFrame(handled, columns).write.parquet(str(tmp_path / "handled"))
+
+    (clean,) = run("audit", lake=str(table))
+    (first, *_) = sorted(table.glob("topic=*/date=*/batch=0"))
+    shutil.copytree(first, first.with_name("batch=7"))
+    doubled = len(rows(spark.read.parquet(str(first))))
+    (last, *_) = sorted(table.glob("topic=*/date=*/batch=1"))
+    missing = len(rows(spark.read.parquet(str(last))))
+    shutil.rmtree(last)
+    html = tmp_path / "audit.html"
+    (broken,) = run("audit", lake=str(table), handled=str(tmp_path / "handled"), html=str(html))
+
+    assert "50 published, 50 archived, 0 missing, 0 duplicated, 0 foreign" in clean
+    assert (
+        f"{missing} missing, {doubled} duplicated, 0 foreign, 50 handled, 1 out of order" in broken
+    )
+    assert broken in html.read_text()
+
+
+def test_metrics_count_every_window(
+    broker: Broker, stream: str, spark: Any, read: Any, run: Any, tmp_path: Path
+) -> None:
+    from penstock.spark.pipelines.metrics import measure
+
+    publish(broker, stream, range(1, 101))
+    run("metrics")
+
+    figures = measure(read(stream), "1 day", "1 minute").orderBy("topic").collect()
+    assert [50, 50] == [row.messages for row in figures]
+    assert all(row.latency_ms_50 <= row.latency_ms_99 for row in figures)
+    # A window is written once no message can fall into it any more, so here none is.
+    assert 0 == spark.read.parquet(str(tmp_path / "metrics")).count()
+
+
+def test_state_is_folded_in_order_and_once(
+    broker: Broker, stream: str, spark: Any, run: Any, tmp_path: Path
+) -> None:
+    def fold() -> None:
+        run("state", fold="tests.spark.folds:total", source={"maxMessagesPerTrigger": "30"})
+
+    publish(broker, stream, range(1, 51))
+    fold()
+    (tmp_path / "state-checkpoint" / "commits" / "1").unlink()
+    publish(broker, stream, range(51, 61))
+    fold()
+
+    snapshot = state.read_snapshot(spark, tmp_path / "state").collect()
+    assert {f"order-{n}" for n in range(AGGREGATES)} == {row.aggregate_id for row in snapshot}
+    for row in snapshot:
+        numbers = [n for n in range(1, 61) if f"order-{n % AGGREGATES}" == row.aggregate_id]
+        assert {"total": sum(numbers), "seen": numbers} == json.loads(row.state)
+        assert len(numbers) == row.events
+
+
+def test_bench_history_compares_the_newest_with_the_usual(
+    spark: Any, tmp_path: Path, run: Any
+) -> None:
+    history = tmp_path / "bench.jsonl"
+    results = [
+        {"time": f"2026-11-1{day}", "machine": "m", "server": "s", "scenario": "pub", "rate": rate}
+        for day, rate in enumerate([100.0, 110.0, 90.0, 50.0])
+    ]
+    history.write_text("".join(json.dumps(result) + "\n" for result in results))
+
+    run("bench-history", history=str(history))
+
+    (row,) = spark.read.parquet(str(tmp_path / "bench-history")).collect()
+    assert (4, 50.0, 100.0, -0.5) == (row.runs, row.rate, row.usual, row.change)
+
+
+def test_a_users_own_function_is_a_pipeline(
+    broker: Broker, stream: str, spark: Any, run: Any, tmp_path: Path
+) -> None:
+    broker.fill(stream, 20)
+
+    run("tests.spark.folds:large", target=str(tmp_path / "own"), checkpoint=str(tmp_path / "c"))
+
+    assert [3, 13] == sorted(
+        row.sequence for row in spark.read.parquet(str(tmp_path / "own")).collect()
+    )
+
+
+def test_status_tells_how_far_a_pipeline_is(
+    broker: Broker, stream: str, run: Any, tmp_path: Path, capsys: Any
+) -> None:
+    publish(broker, stream, range(1, 11))
+    run("archive")
+    publish(broker, stream, range(11, 16))
+    file = tmp_path / "archive.yml"
+    file.write_text(
+        f"pipeline: archive\nsource: {{servers: '{broker.url}', stream: {stream}}}\n"
+        f"checkpoint: {tmp_path}/archive-checkpoint\ntarget: {tmp_path}/archive\n"
+    )
+
+    assert 0 == pipeline_command.run(["status", "--config", str(file)])
+    assert "batch 0 finished, up to sequence 10" in (out := capsys.readouterr().out)
+    assert "behind by 5 messages" in out
+    assert 0 == lake_command.run(["ls", str(tmp_path / "archive")])
+    assert 2 == len(capsys.readouterr().out.splitlines())
+    assert 0 == lake_command.run(["show", str(tmp_path / "archive"), "--rows", "2"])
+    assert [f"{n}" for n in (9, 10)] == [
+        line.split("\t")[0] for line in capsys.readouterr().out.splitlines()[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"pipline": "archive"}, "`pipline` is no setting of a pipeline; did you mean `pipeline`?"),
+        ({"source": {}}, "`pipeline` is missing"),
+        ({"pipeline": "archive", "source": []}, "`source` must be a mapping"),
+    ],
+)
+def test_a_wrong_file_is_told_what_is_wrong(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse(values)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "values", "text"),
+    [
+        ("archve", {}, "there is no pipeline `archve`; did you mean `archive`?"),
+        ("archive", {"compact": 1}, "`archive` has no setting `compact`; valid: `compact_batches`"),
+        ("archive", {"target": ""}, "the pipeline `archive` needs `target`"),
+        ("state", {"fold": "nowhere:f"}, "`nowhere:f` cannot be found"),
+    ],
+)
+def test_a_wrong_setting_names_itself(
+    run: Any, pipeline: str, values: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        run(pipeline, **values)
+
+
+def test_every_pipeline_is_listed_and_described(capsys: Any) -> None:
+    from penstock.spark.pipelines.table import PIPELINES
+
+    assert 0 == pipeline_command.run(["list"])
+    assert len(PIPELINES) == len(capsys.readouterr().out.splitlines())
+    for name in PIPELINES:
+        assert 0 == pipeline_command.run(["describe", name])
+    assert audit.SETTINGS["lake"] in capsys.readouterr().out

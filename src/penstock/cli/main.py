@@ -32,9 +32,12 @@ COMMANDS = {
     "stream": Command("penstock.cli.stream", "Make, look at, change, read and empty streams."),
     "consumer": Command("penstock.cli.consumer", "Make, look at, change and pull from consumers."),
     "kv": Command("penstock.cli.kv", "Keep values under keys, in buckets."),
+    "store": Command("penstock.cli.store", "Check and repair the files of a server."),
     "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
     "topics": Command("penstock.cli.topics", "Plan, apply and check the topics of a bus."),
     "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
+    "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
+    "lake": Command("penstock.cli.lake", "Look into a Parquet lake without Spark."),
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 

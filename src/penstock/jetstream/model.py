@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock import headers
 from penstock.jetstream import strictjson
+from penstock.jetstream.store import StoreLimits
 from penstock.version import NATS_VERSION
 
 API_LEVEL = 0
@@ -166,3 +167,14 @@ class StreamConfig:
 STREAM_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(StreamConfig)}
 STREAM_REQUEST_FIELDS = STREAM_CONFIG_FIELDS | {"pedantic": "bool"}
 """What STREAM.CREATE and STREAM.UPDATE may carry."""
+
+
+def store_limits(config: StreamConfig) -> StoreLimits:
+    """Return what a configuration means for the store, where 0 is no limit."""
+    discards_old = config.discard == "old"
+    return StoreLimits(
+        messages_max=max(config.max_msgs, 0) if discards_old else 0,
+        bytes_max=max(config.max_bytes, 0) if discards_old else 0,
+        age_ns_max=config.max_age,
+        messages_per_subject_max=max(config.max_msgs_per_subject, 0),
+    )

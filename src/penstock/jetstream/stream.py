@@ -23,9 +23,9 @@ from penstock.core.route import Subscription
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.expiry import Expiry
-from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.publish import Intake
-from penstock.jetstream.store import Store, StoreLimits, Work
+from penstock.jetstream.store import Store, Work
 from penstock.jetstream.timers import Timer
 from penstock.jetstream.times import format_time
 from penstock.wire import CRLF, PUB, Op
@@ -157,14 +157,7 @@ class Stream:
         self._subscriptions = []
 
     def _apply_config(self) -> None:
-        config = self.config
-        discards_old = config.discard == "old"
-        self.store.limits = StoreLimits(
-            messages_max=max(config.max_msgs, 0) if discards_old else 0,
-            bytes_max=max(config.max_bytes, 0) if discards_old else 0,
-            age_ns_max=config.max_age,
-            messages_per_subject_max=max(config.max_msgs_per_subject, 0),
-        )
+        self.store.limits = store_limits(self.config)
         self.intake.configure()
 
     # Acks.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk
 from penstock.jetstream.filestore import open_file_store
-from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.store import Store, Work
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class StreamFiles:
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
         """Open or make the store of a stream; return it with what is to be told about it."""
         salt = zlib.crc32(config.name.encode())
-        return open_file_store(self.disk, f"{self.path(config.name)}/messages", salt=salt)
+        directory = f"{self.path(config.name)}/messages"
+        return open_file_store(self.disk, directory, limits=store_limits(config), salt=salt)
 
     def bury(self, name: str) -> Grave:
         """Take a stream out of sight: its name is free from now on."""

@@ -29,6 +29,10 @@ from penstock.net.reactor import Reactor
 log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 0.5
+HOUSEKEEPING_LATEST_S = 5.0
+"""A busy server puts housekeeping off no longer than this."""
+UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
+"""With a sync interval: what is not synced yet is held in memory too, so it has a bound."""
 COMMITS_MAX = 8
 """Commits in a row that need no disk: the answers of one may be the publishes of the next."""
 
@@ -58,6 +62,7 @@ class Journal:
         self._job: asyncio.Future[None] | None = None
         """What the thread is doing."""
         self._unsynced: list[Work] = []
+        self._kept_house_s = 0.0
         self._deadline_ns: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -128,6 +133,8 @@ class Journal:
         self._job = None
         job.result()
         finish()
+        if self._loop.time() - self._kept_house_s > HOUSEKEEPING_LATEST_S:
+            self._keep_house_now()
         # The next commit begins before the acks of this one are written.
         self._reactor.flush()
 
@@ -160,8 +167,15 @@ class Journal:
             self._work(works, then=self.engine.retry_failed, is_commit=True)
 
     def _keep_house(self) -> None:
-        is_idle = self._job is None and not self.engine.dirty
-        work = self.engine.maintain() if is_idle else None
+        streams = self.engine.streams.values()
+        if sum(stream.store.dirty_bytes for stream in streams) > UNSYNCED_BYTES_MAX:
+            self._sync()
+        if self._job is None and not self.engine.dirty:
+            self._keep_house_now()
+
+    def _keep_house_now(self) -> None:
+        self._kept_house_s = self._loop.time()
+        work = self.engine.maintain() if self._job is None else None
         if work is not None:
             self._work([work], then=self._keep_house)
 

@@ -25,7 +25,7 @@ SETTINGS = {"config", "conf", "flags", "directives", "readers", "options"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
-    "cli": {"bench", "spark", "bus", "client", "net", "_hot"} | SETTINGS | GROUND,
+    "cli": {"bench", "spark", "bus", "client", "net", "jetstream", "_hot"} | SETTINGS | GROUND,
     "bench": {"bus", "client", "net", "config", "flags"} | WIRE,
     "spark": {"client", "deliveries", "config", "flags"} | WIRE,
     "bus": {"client", "net", "config"} | WIRE,
@@ -39,7 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "flags": {"errors"},
     "conf": {"errors"},
     "config": {"errors"},
-    "_hot": {"_speedups", "deliveries", "wire"},
+    "_hot": {"_speedups", "consuming", "deliveries", "wire"},
+    "consuming": {"wire"},
     "deliveries": {"wire"},
     "wire": {"subjects", "headers", "errors"},
     "nkeys": {"errors"},

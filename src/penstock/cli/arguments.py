@@ -28,6 +28,8 @@ class Argument:
     names: tuple[str, ...]
     doc: str
     section: str = "Options"
+    shown: str = ""
+    """How help shows its names, where that is not plainly so."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -44,7 +46,7 @@ class Argument:
             text = f"{value or self.names[0].upper()}{repeat}"
             return f"[{text}]" if self.settings.get("nargs") in ("?", "*") else text
         # Short names first, as people look for them at the margin.
-        names = ", ".join(sorted(self.names, key=lambda name: name.startswith("--")))
+        names = self.shown or ", ".join(sorted(self.names, key=lambda name: name[:2] == "--"))
         return f"{names} {value}" if value else names
 
 
@@ -71,9 +73,11 @@ class Verb:
         return [argument for argument in self.arguments if argument.is_option]
 
 
-def argument(*names: str, doc: str, section: str = "Options", **settings: Any) -> Argument:
+def argument(
+    *names: str, doc: str, section: str = "Options", shown: str = "", **settings: Any
+) -> Argument:
     """Describe an argument; `settings` are those of argparse."""
-    return Argument(names=names, doc=doc, section=section, settings=settings)
+    return Argument(names=names, doc=doc, section=section, shown=shown, settings=settings)
 
 
 def find_verb(command: str, verbs: Sequence[Verb], name: str) -> Verb:

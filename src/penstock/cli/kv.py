@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.context import CONNECTION, Context
-from penstock.cli.payload import payload_fields, payload_text, read_payload, write_raw
+from penstock.cli.kvview import (
+    bucket_document,
+    bucket_text,
+    entry_document,
+    event_text,
+    history_text,
+    list_text,
+)
+from penstock.cli.payload import payload_text, read_payload, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import one_of
-from penstock.cli.table import details, render
-from penstock.cli.units import (
-    read_duration,
-    read_number,
-    show_age,
-    show_count,
-    show_duration,
-    show_many,
-    show_size,
-    show_time,
-)
-from penstock.errors import ClientError
-
-if TYPE_CHECKING:
-    from penstock.client.keyvalue import Entry, KeyValue
+from penstock.cli.units import read_duration, read_number, show_many, show_time
+from penstock.client.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
 
 SUMMARY = "Keep values under keys, in buckets."
-PREFIX = "KV_"
-VALUE_WIDTH = 60
 
 
 def run(arguments: list[str]) -> int:
@@ -41,20 +32,16 @@ def run(arguments: list[str]) -> int:
 async def list_buckets(context: Context) -> None:
     """Print the buckets there are."""
     streams = await context.js.streams.list(subject="$KV.>")
-    infos = [info for info in streams if info["config"]["name"].startswith(PREFIX)]
+    infos = [info for info in streams if info["config"]["name"].startswith(STREAM_PREFIX)]
     infos.sort(key=lambda info: str(info["config"]["name"]))
-    now = datetime.now(UTC)
-    header = ("BUCKET", "VALUES", "HISTORY", "TTL", "SIZE", "STORAGE", "LAST")
-    table = render(header, [_bucket_row(info, now) for info in infos])
-    context.show(table if infos else "", [_bucket_document(info) for info in infos])
+    documents = [bucket_document(info) for info in infos]
+    context.show(list_text(infos) if infos else "", documents)
     if not infos:
         context.say("no buckets\nhint: penstock kv create BUCKET")
 
 
 async def create(context: Context) -> None:
     """Create a bucket."""
-    from penstock.client.keyvalue import KeyValue
-
     arguments = context.arguments
     bucket = await KeyValue.create(
         context.js,
@@ -67,7 +54,7 @@ async def create(context: Context) -> None:
         num_replicas=arguments.replicas,
         description=arguments.description,
     )
-    context.say(f"created bucket `{arguments.bucket}`")
+    context.say(f"bucket `{arguments.bucket}` is ready")
     await _show_info(context, bucket)
 
 
@@ -106,7 +93,7 @@ async def get(context: Context) -> None:
         return
     if not arguments.json:
         context.say(f"{entry.key}  revision {entry.revision}  {show_time(entry.time)} UTC")
-    context.show(payload_text(entry.value), _entry_document(entry))
+    context.show(payload_text(entry.value), entry_document(entry))
 
 
 async def delete(context: Context) -> None:
@@ -139,10 +126,8 @@ async def history(context: Context) -> None:
     arguments = context.arguments
     entries = await (await _open(context)).history(arguments.key)
     if not entries:
-        raise ClientError(f"no key `{arguments.key}` in bucket `{arguments.bucket}`")
-    rows = [_history_row(entry) for entry in entries]
-    table = render(("REVISION", "OPERATION", "TIME", "VALUE"), rows, left=4)
-    context.show(table, [_entry_document(entry) for entry in entries])
+        raise KeyNotFound(f"no key `{arguments.key}` in bucket `{arguments.bucket}`")
+    context.show(history_text(entries), [entry_document(entry) for entry in entries])
 
 
 async def watch(context: Context) -> None:
@@ -157,7 +142,7 @@ async def watch(context: Context) -> None:
         if arguments.raw:
             write_raw(entry.value)
         else:
-            context.show_event(_event_text(entry), _entry_document(entry))
+            context.show_event(event_text(entry), entry_document(entry))
         shown += 1
         if shown == arguments.count:
             return
@@ -174,8 +159,6 @@ async def remove(context: Context) -> None:
 
 
 async def _open(context: Context) -> KeyValue:
-    from penstock.client.keyvalue import KeyValue
-
     return await KeyValue.open(context.js, context.arguments.bucket)
 
 
@@ -186,76 +169,7 @@ def _done(context: Context, revision: int, what: str = "is") -> None:
 
 async def _show_info(context: Context, bucket: KeyValue) -> None:
     found = await bucket.info()
-    config, state = found["config"], found["state"]
-    rows = [
-        ("description", config.get("description", "")),
-        ("values", show_count(state["messages"])),
-        ("keys", show_count(state.get("num_subjects", 0))),
-        ("size", show_size(state["bytes"])),
-        ("history", show_count(config["max_msgs_per_subject"])),
-        ("ttl", show_duration(config["max_age"]) if config["max_age"] else "none"),
-        ("max size", show_size(config["max_bytes"]) if config["max_bytes"] > 0 else "unlimited"),
-        ("storage", config["storage"]),
-        ("replicas", show_count(config["num_replicas"])),
-        ("stream", config["name"]),
-    ]
-    title = f"Bucket {bucket.bucket}, created {show_time(found['created'])} UTC"
-    context.show(f"{title}\n\n{details(row for row in rows if row[1])}", _bucket_document(found))
-
-
-def _bucket_row(info: dict[str, Any], now: datetime) -> tuple[str, ...]:
-    config, state = info["config"], info["state"]
-    return (
-        config["name"].removeprefix(PREFIX),
-        show_count(state["messages"]),
-        show_count(config["max_msgs_per_subject"]),
-        show_duration(config["max_age"]) if config["max_age"] else "-",
-        show_size(state["bytes"]),
-        config["storage"],
-        show_age(state["last_ts"], now),
-    )
-
-
-def _bucket_document(info: dict[str, Any]) -> dict[str, Any]:
-    config, state = info["config"], info["state"]
-    return {
-        "bucket": config["name"].removeprefix(PREFIX),
-        "description": config.get("description", ""),
-        "values": state["messages"],
-        "bytes": state["bytes"],
-        "history": config["max_msgs_per_subject"],
-        "ttl_ns": config["max_age"],
-        "max_bytes": config["max_bytes"],
-        "storage": config["storage"],
-        "replicas": config["num_replicas"],
-        "stream": config["name"],
-    }
-
-
-def _entry_document(entry: Entry) -> dict[str, Any]:
-    return {
-        "bucket": entry.bucket,
-        "key": entry.key,
-        "revision": entry.revision,
-        "operation": entry.operation,
-        "time": entry.time,
-        **payload_fields(entry.value),
-    }
-
-
-def _history_row(entry: Entry) -> Sequence[str]:
-    return (str(entry.revision), entry.operation, show_time(entry.time), _short(entry.value))
-
-
-def _event_text(entry: Entry) -> str:
-    value = f": {_short(entry.value)}" if entry.operation == "PUT" else ""
-    return f"[{entry.revision}] {entry.operation} {entry.key}{value}"
-
-
-def _short(value: bytes) -> str:
-    """Return what fits on a line."""
-    text = payload_text(value).replace("\n", " ⏎ ")
-    return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"
+    context.show(bucket_text(found), bucket_document(found))
 
 
 BUCKET = argument("bucket", metavar="BUCKET", doc="")

@@ -29,7 +29,7 @@ def run_command(command: str, summary: str, verbs: Sequence[Verb], words: list[s
     """Run one of a command's verbs."""
     if not words or words[0] in HELP:
         print(manual.command_help(command, summary, verbs))
-        return 0 if words else EXIT_USAGE
+        return 0
     try:
         verb = find_verb(command, verbs, words[0])
     except ConfigError as error:

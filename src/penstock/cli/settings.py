@@ -162,16 +162,17 @@ def options(settings: Iterable[Setting]) -> tuple[Argument, ...]:
 def _arguments(setting: Setting) -> Iterable[Argument]:
     common: dict[str, Any] = {"dest": setting.field, "default": None}
     if setting.kind is SWITCH:
-        off = setting.off or f"--no-{setting.name.removeprefix('--')}"
+        common["action"] = "store_const"
+        word = setting.name.removeprefix("--")
         yield argument(
             setting.name,
-            doc=f"{setting.doc} {off} switches it off.",
+            doc=setting.doc,
             section=setting.section,
-            action="store_const",
+            shown=f"{setting.name}, {setting.off}" if setting.off else f"--[no-]{word}",
             const=True,
             **common,
         )
-        yield argument(off, doc="", section="", action="store_const", const=False, **common)
+        yield argument(setting.off or f"--no-{word}", doc="", const=False, **common)
         return
     action = "extend" if setting.kind.many else "store"
     yield argument(

@@ -57,8 +57,7 @@ async def create(context: Context) -> None:
     config = given(STREAM_SETTINGS, context.arguments)
     name = _name(context, config)
     created = await context.js.streams.create(name, **config)
-    verb = "created" if created.get("did_create", True) else "exists already:"
-    context.say(f"{verb} stream `{name}`")
+    context.say(f"stream `{name}` is ready")
     context.show(info_text(created), created)
 
 

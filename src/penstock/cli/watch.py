@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -44,15 +45,22 @@ async def watch(context: Context, look: Callable[[], Awaitable[Figures]]) -> Non
     while True:
         figures = await look()
         if in_place:
+            lines = fitting(figures.screen, shutil.get_terminal_size())
             erase = UP_AND_CLEAR.format(height) if height else ""
-            print(f"{erase}{figures.screen}", flush=True)
-            height = figures.screen.count("\n") + 1
+            print(erase + "\n".join(lines), flush=True)
+            height = len(lines)
         else:
             context.show_event(figures.line, figures.document)
         looks += 1
         if looks == arguments.count:
             return
         await asyncio.sleep(arguments.interval / SECOND_NS)
+
+
+def fitting(screen: str, size: tuple[int, int]) -> list[str]:
+    """Return what fits on the terminal: what wraps or scrolls could not be redrawn in place."""
+    columns, rows = size
+    return [line[:columns] for line in screen.splitlines()[: rows - 1]]
 
 
 class Rate:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.bench.part import Finish, Part, now_ns
+from penstock.bench.part import PATIENCE_S, Finish, Part, now_ns
 from penstock.bench.payload import Checker, Chunk, Tags
 from penstock.errors import ClientError
 
@@ -33,7 +33,7 @@ async def publish(part: Part) -> None:
         part.count(count)
         await client.make_room()
         part.end()
-    await client.flush(timeout_s=plan.stall_s)
+    await client.flush(timeout_s=PATIENCE_S)
     part.end()
 
 
@@ -53,7 +53,7 @@ async def subscribe(part: Part) -> None:
             finish.reach()
 
     client.listen(plan.subject, receive)
-    await client.flush()
+    await client.flush(timeout_s=PATIENCE_S)
     await part.started()
     await finish.wait()
 
@@ -87,7 +87,7 @@ async def answer(part: Part) -> None:
         part.count(len(operations))
 
     client.listen(part.plan.subject, receive, queue=RESPONDERS)
-    await client.flush()
+    await client.flush(timeout_s=PATIENCE_S)
     await part.started()
     await finish.wait()
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from penstock.bench.part import Finish, Part, now_ns
+from penstock.bench.part import PATIENCE_S, Finish, Part, now_ns
 from penstock.bench.payload import Checker, Chunk, Tags
 from penstock.bench.plan import Plan
 from penstock.client import JetStream, Outgoing, PubAck, connect
@@ -78,7 +78,7 @@ async def pull(part: Part) -> None:
             await part.client.make_room()
             if checker.received >= plan.messages:
                 break
-    await part.client.flush(timeout_s=plan.stall_s)
+    await part.client.flush(timeout_s=PATIENCE_S)
     part.end()
 
 
@@ -103,7 +103,7 @@ async def push(part: Part) -> None:
     part.begin()
     client.listen(inbox, receive)
     await finish.wait()
-    await client.flush(timeout_s=plan.stall_s)
+    await client.flush(timeout_s=PATIENCE_S)
     part.end()
 
 

@@ -15,6 +15,9 @@ from penstock.client import Client
 now_ns = time.monotonic_ns
 """The clock of all processes: on Linux and macOS it is one for the whole machine."""
 
+PATIENCE_S = 3600.0
+"""Time a flush may take: it waits behind everything else, and the parent sees if all stands."""
+
 
 class Part:
     """One client at work."""

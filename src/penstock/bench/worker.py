@@ -24,6 +24,12 @@ from penstock.errors import PenstockError
 
 START, STOP = "start", "stop"
 CONNECTING_AT_ONCE = 32
+CONNECTION: dict[str, Any] = {
+    "name": "penstock bench",
+    "connect_timeout_s": 10.0,
+    "reconnect": False,
+}
+"""A connection that is lost stays so: what was on its way is a loss, and is to show as one."""
 
 
 class Job(NamedTuple):
@@ -87,7 +93,7 @@ class Worker:
     async def _play(self, part: Part) -> None:
         try:
             async with self._connecting:
-                part.client = await connect(self._job.url, reconnect=False, name="penstock bench")
+                part.client = await connect(self._job.url, **CONNECTION)
             self._clients.append(part.client)
             await self._work()(part)
         except (PenstockError, OSError) as error:

@@ -87,4 +87,3 @@ def test_a_bus_is_opened_from_what_names_it() -> None:
     assert "/data" == EventBus.open("embedded:/data").config.embedded.store_dir
     assert "mine" == EventBus.open("embedded:", service="mine").config.service
     assert asyncio.iscoroutinefunction(EventBus.close)
-

@@ -12,7 +12,15 @@ from tests.aio import asynchronous, until
 from tests.contract.proxy import ChaosProxy
 from tests.servers import Program, ServerProcess
 
-from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, PublisherConfig, PublishResult
+from penstock.bus import (
+    BusConfig,
+    Envelope,
+    EventBus,
+    HealthConfig,
+    NatsConfig,
+    PublisherConfig,
+    PublishResult,
+)
 from penstock.errors import ConnectionLost, RequestTimeout
 
 MESSAGES = 5000
@@ -110,3 +118,31 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProce
             proxy.resume()
 
             assert isinstance(results[0].error, RequestTimeout)
+
+
+@asynchronous
+async def test_heartbeats_that_stay_out_raise_the_alarm_step_by_step(
+    server: ServerProcess,
+) -> None:
+    async with ChaosProxy(server.port) as proxy:
+        config = BusConfig(
+            type="nats",
+            nats=NatsConfig(urls=(proxy.url,)),
+            health=HealthConfig(
+                interval_s=0.01,
+                timeout_s=0.05,
+                warning_misses=1,
+                error_misses=2,
+                critical_misses=4,
+            ),
+        )
+        async with EventBus(config) as bus:
+            heard: list[str] = []
+            await bus.beat()
+            proxy.stall()
+            bus.on_health(lambda heartbeat: heard.append(heartbeat.severity))
+            await until(lambda: len(heard) == 3)
+            proxy.resume()
+            await until(lambda: len(heard) == 4)
+
+            assert ["warning", "error", "critical", "healthy"] == heard

@@ -8,6 +8,7 @@ from penstock.bus.config import (
     BusConfig,
     ConsumerConfig,
     EmbeddedConfig,
+    HealthConfig,
     JetStreamConfig,
     NatsConfig,
     PublisherConfig,
@@ -17,6 +18,7 @@ from penstock.bus.config import (
 )
 from penstock.bus.engine import Delivery, Engine, Features, Receipt
 from penstock.bus.envelope import Envelope
+from penstock.bus.health import Heartbeat
 from penstock.bus.results import PublishResult, ResultStream
 from penstock.bus.settings import load_config
 from penstock.bus.topics import Drift, TopicReport
@@ -34,6 +36,8 @@ __all__ = [
     "EventBus",
     "Features",
     "Health",
+    "HealthConfig",
+    "Heartbeat",
     "JetStreamConfig",
     "NatsConfig",
     "PublishResult",

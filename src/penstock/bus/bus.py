@@ -23,6 +23,7 @@ from penstock.bus.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Receipt, ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Key, Subscription
+from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
 from penstock.bus.names import check_topic
@@ -47,6 +48,7 @@ class Health(NamedTuple):
     in_flight: int
     parked_keys: Mapping[str, str]
     """Keys that wait for another attempt, or are blocked, with the last error of each."""
+    heartbeat: Heartbeat
 
 
 class EventBus:
@@ -117,6 +119,7 @@ class EventBus:
             self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
         )
         self._backlog = BacklogMonitor(self.engine, config.backlog)
+        self._health = HealthMonitor(self.engine, config.health, service=config.service)
         self._is_open = True
         try:
             await self._prepare()
@@ -158,6 +161,7 @@ class EventBus:
             unacked=self._publisher.unacked,
             in_flight=self._lanes.in_flight,
             parked_keys=self._lanes.parked_keys,
+            heartbeat=self._health.last,
         )
 
     def snapshot(self) -> Metrics:
@@ -339,6 +343,16 @@ class EventBus:
         self._check_open()
         return self._backlog.on_change(callback)
 
+    async def beat(self) -> Heartbeat:
+        """Send one heartbeat through the broker, and return how things are."""
+        self._check_open()
+        return await self._health.beat()
+
+    def on_health(self, callback: HealthCallback) -> HealthCallback:
+        """Have heartbeats sent, and `callback` called when things get better or worse."""
+        self._check_open()
+        return self._health.on_change(callback)
+
     def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called each time the connection is back."""
         self._on_reconnected.append(callback)
@@ -365,6 +379,7 @@ class EventBus:
         await self._lanes.close()
         self._subscriber.close()
         await self._backlog.close()
+        await self._health.close()
         await self._flush_engine()
         await self.engine.close()
 

@@ -233,6 +233,26 @@ class BacklogConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HealthConfig(Checked):
+    """Heartbeats through the broker and back, and what it means when they stay out."""
+
+    interval_s: float = setting(
+        120.0, "Time between two heartbeats.", directive="interval", positive=True
+    )
+    timeout_s: float = setting(
+        10.0, "Time a heartbeat may take to come back.", directive="timeout", positive=True
+    )
+    warning_misses: int = setting(3, "Misses in a row that are a warning.", positive=True)
+    error_misses: int = setting(5, "Misses in a row that are an error.", positive=True)
+    critical_misses: int = setting(10, "Misses in a row that are critical.", positive=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.warning_misses < self.error_misses < self.critical_misses:
+            raise ConfigError("`warning_misses`, `error_misses`, `critical_misses` must increase")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopicOptions(Checked):
     """What a topic is to be. What is left out is as the shared stream has it."""
 
@@ -286,6 +306,7 @@ class BusConfig(Checked):
     publisher: PublisherConfig = field(default_factory=PublisherConfig)
     subscriber: SubscriberConfig = field(default_factory=SubscriberConfig)
     backlog: BacklogConfig = field(default_factory=BacklogConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     topics: Mapping[str, TopicOptions] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

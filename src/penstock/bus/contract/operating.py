@@ -136,6 +136,18 @@ async def health_says_what_is_going_on(world: World) -> None:
 
 
 @scenario
+async def a_heartbeat_goes_through_the_broker_and_back(world: World) -> None:
+    async with world.open() as bus:
+        if not bus.features.ephemeral:
+            return
+        heartbeat = await bus.beat()
+
+        assert (heartbeat.severity, heartbeat.misses) == ("healthy", 0)
+        assert 0 < heartbeat.round_trip_s < 5
+        assert bus.health().heartbeat == heartbeat
+
+
+@scenario
 async def closing_leaves_no_task_behind(world: World) -> None:
     before = asyncio.all_tasks()
     async with world.open() as bus:
@@ -143,6 +155,7 @@ async def closing_leaves_no_task_behind(world: World) -> None:
         seen.failing = lambda one: one.payload["number"] == 3
         await bus.subscribe_envelope(TOPIC, seen)
         bus.on_backlog(lambda _: None)
+        bus.on_health(lambda _: None)
         await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n}") for n in range(50)])
         await seen.count(49)
     await bus.close()

@@ -1,0 +1,108 @@
+"""The small parts of the bus that need no broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.bus import HealthConfig, TopicOptions
+from penstock.bus.engine import TopicState
+from penstock.bus.engines.layout import Layout
+from penstock.bus.engines.streams import union
+from penstock.bus.metrics import Metrics
+from penstock.bus.names import check_pattern, check_topic
+from penstock.bus.ratelimit import RateLimit
+from penstock.bus.topics import compare
+from penstock.errors import BusError, ConfigError
+
+
+@pytest.mark.parametrize("topic", ["a", "orders.created", "a-b_c:d=e.1", "x" * 255])
+def test_these_are_topics(topic: str) -> None:
+    assert topic == check_topic(topic)
+    assert topic == check_pattern(topic)
+
+
+@pytest.mark.parametrize("topic", ["", ".", "a.", "a b", "a.*", ">", "a/b", "ü", "x" * 256])
+def test_these_are_not(topic: str) -> None:
+    with pytest.raises(BusError, match="no topic"):
+        check_topic(topic)
+
+
+@pytest.mark.parametrize("pattern", [">", "*", "a.*", "*.a", "a.*.b", "a.>"])
+def test_these_are_patterns(pattern: str) -> None:
+    assert pattern == check_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["", "a.>.b", "a*", "a..b", "é.*"])
+def test_these_are_no_patterns(pattern: str) -> None:
+    with pytest.raises(BusError):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([], ["e.a"], ["e.a"]),
+        (["e.a"], ["e.a"], ["e.a"]),
+        (["e.a"], ["e.*"], ["e.*"]),
+        (["e.>"], ["e.a.b", "e.*"], ["e.>"]),
+        (["e.b"], ["e.a"], ["e.a", "e.b"]),
+    ],
+)
+def test_filters_grow_and_none_is_within_another(
+    one: list[str], other: list[str], expected: list[str]
+) -> None:
+    assert expected == union(one, other)
+
+
+def test_filters_that_only_overlap_cannot_be_read_by_one_consumer() -> None:
+    with pytest.raises(BusError, match="overlap"):
+        union(["e.a.*"], ["e.*.b"])
+
+
+def test_the_names_of_a_topic_on_nats() -> None:
+    layout = Layout("events")
+
+    assert ("events.a.b", "events-own.a.b", "events-live.a.b", "events-own+a+b") == (
+        layout.subject("a.b"),
+        layout.own_subject("a.b"),
+        layout.live_subject("a.b"),
+        layout.own_stream("a.b"),
+    )
+    assert "a.b" == layout.topic("events-own.a.b")
+
+
+def test_a_rate_limit_lets_a_burst_go_and_then_one_at_a_time() -> None:
+    now_s = 100.0
+    limit = RateLimit(10.0, burst=3, clock_s=lambda: now_s)
+
+    waits = [round(limit.wait_s(), 6) for _ in range(5)]
+    now_s = 200.0
+
+    assert [0.0, 0.0, 0.0, 0.1, 0.2] == waits
+    assert 0.0 == limit.wait_s()
+
+
+def test_only_what_was_asked_for_can_drift() -> None:
+    state = TopicState(
+        options=TopicOptions(messages_max=10, retention_s=60.0, replicas=1), shared=False
+    )
+
+    assert () == compare(TopicOptions(), state)
+    assert () == compare(TopicOptions(retention_s=60.5), state)
+    drifts = compare(TopicOptions(messages_max=20, replicas=3), state)
+    assert [("messages_max", True), ("replicas", False)] == [
+        (drift.field, drift.fixable) for drift in drifts
+    ]
+    assert "needs a new topic" in str(drifts[1])
+
+
+def test_counters_are_written_as_prometheus_reads_them() -> None:
+    text = Metrics(handled_total=3, in_flight=2).prometheus()
+
+    assert "# TYPE penstock_bus_handled_total counter\npenstock_bus_handled_total 3\n" in text
+    assert "# TYPE penstock_bus_in_flight gauge\npenstock_bus_in_flight 2\n" in text
+
+
+def test_thresholds_of_health_must_increase() -> None:
+    with pytest.raises(ConfigError, match="increase"):
+        HealthConfig(warning_misses=5, error_misses=5)

@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types bench-core bench-client fuzz clean
+.PHONY: all setup demo test lint types fuzz clean
+.PHONY: bench bench-core bench-jetstream bench-client bench-bus bench-spark
 
 all: lint types test
 
@@ -31,11 +32,16 @@ lint: setup
 types: setup
 	$(BIN)/mypy --strict src
 
-bench-core: setup
-	$(BIN)/python -m benchmarks.core
+bench: setup
+	$(BIN)/penstock bench compare
 
-bench-client: setup
-	$(BIN)/python -m benchmarks.client
+# Each prints a table of ratios to its peer, measured in turns in one run.
+bench-core bench-jetstream bench-client bench-bus: setup
+	$(BIN)/python -m benchmarks.$(@:bench-%=%)
+
+bench-spark: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	$(BIN)/python -m benchmarks.spark
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

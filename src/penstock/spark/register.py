@@ -26,6 +26,12 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+ON_THIS_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""A Spark that nobody else is part of need not be seen by anybody else."""
+
 
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known, and allow filters to be pushed down to it."""
@@ -48,8 +54,10 @@ def session(
         raise ConfigError("PySpark is missing; hint: pip install 'penstock[spark]'") from None
     # Workers must be the Python that has penstock, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(master or "local[*]")
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    master = master or "local[*]"
+    builder = SparkSession.builder.appName(name).master(master)
+    defaults = SETTINGS | (ON_THIS_MACHINE if master.startswith("local[") else {})
+    for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)

@@ -1,0 +1,47 @@
+"""The example and the guide: what they say is so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.conftest import Broker, rows
+
+from penstock.spark.options import ConnectionOptions, SinkOptions, SourceOptions, option_name
+from penstock.spark.pipelines.config import load
+from penstock.spark.pipelines.table import PIPELINES
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "spark.md").read_text()
+
+
+def test_the_example_counts_every_order_once(broker: Broker, read: Callable[..., Any]) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "spark" / "orders.py"), broker.url]
+
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=110)
+
+    assert 0 == done.returncode, done.stderr
+    assert "|customer-9|25200.0|" in done.stdout
+    assert {f"totals.customer-{n}" for n in range(10)} == {row[1] for row in rows(read("TOTALS"))}
+
+
+def test_the_example_file_is_valid() -> None:
+    assert "archive" == load(ROOT / "examples" / "spark" / "archive.yml").pipeline
+
+
+@pytest.mark.parametrize("options", [ConnectionOptions, SourceOptions, SinkOptions])
+def test_the_guide_names_every_option(options: Any) -> None:
+    for item in fields(options):
+        assert f"| `{option_name(item.name)}` |" in GUIDE
+        assert item.metadata["doc"] in GUIDE
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_guide_names_every_pipeline(name: str) -> None:
+    assert f"| `{name}` |" in GUIDE

@@ -12,6 +12,7 @@ import pytest
 
 import penstock.bus
 from penstock.bus.config import GIB, PRESETS, BusConfig, TopicOptions
+from penstock.bus.reference import settings_page
 from penstock.bus.settings import load_config
 from penstock.errors import ConfigError
 
@@ -167,3 +168,9 @@ def _settings(kind: Any) -> Iterator[str]:
             yield from _settings(hints[item.name])
     if kind is BusConfig:
         yield from _settings(TopicOptions)
+
+
+def test_the_reference_of_settings_is_fresh() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "eventbus.md"
+
+    assert settings_page() == page.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
 UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
@@ -11,9 +12,14 @@ UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 def timestamp(time_ns: int) -> str:
     """Return a time as RFC 3339 in UTC, to the nanosecond: `2026-11-15T06:54:59.73538Z`."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
+    return f"{_whole_seconds(seconds)}{_fraction(fraction, SECOND_NS)}Z"
+
+
+@lru_cache(maxsize=256)
+def _whole_seconds(seconds: int) -> str:
+    # Times that are written together are mostly of the same few seconds.
     year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
-    text = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-    return f"{text}{_fraction(fraction, SECOND_NS)}Z"
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
 
 
 def duration(duration_ns: int) -> str:

@@ -32,8 +32,11 @@ def answer(stream: Stream, publish: Op, subject: bytes) -> None:
     _, _, reply, header_bytes, _, _ = publish
     for request in payloads(publish):
         try:
-            options = _options(request[:header_bytes], request[header_bytes:-2], subject)
-            block, payload = _message(stream, options)
+            if subject and len(request) == len(CRLF):
+                block, payload = _last(stream, subject)
+            else:
+                options = _options(request[:header_bytes], request[header_bytes:-2], subject)
+                block, payload = _message(stream, options)
         except _Status as status:
             block, payload = headers.encode((), status=str(status)), b""
         data = block + payload + CRLF
@@ -63,6 +66,14 @@ def _options(header: bytes, body: bytes, subject: bytes) -> dict[str, Any]:
     if not lookup.is_one_question(options):
         raise _Status("408 Bad Request")
     return options
+
+
+def _last(stream: Stream, subject: bytes) -> tuple[bytes, bytes]:
+    """Return the answer to the plainest question, which is also the most frequent one."""
+    message = stream.store.get(lookup.last_sequence(stream.store, subject))
+    if message is None:
+        raise _Status("404 Message Not Found")
+    return _with_origin(stream.name, message), message[4]
 
 
 def _message(stream: Stream, options: dict[str, Any]) -> tuple[bytes, bytes]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from penstock import subjects as patterns
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.columns import Matcher
 from penstock.jetstream.store import Entry, Filters, Message, StoreLimits, StoreState, Work
 
+LITERALS_MAX = 16
+"""Filters without wildcards that are worth to be looked up one by one."""
 SEARCH_MAX = 256 * 1024
 """Messages one `read` looks at before it gives up for now."""
 
@@ -172,17 +175,28 @@ class MessageStore:
             last = min(last, last_sequence)
         reading = _Reading(catalog, self._log, catalog.matcher(filters), count_max, bytes_max)
         sequence = max(first_sequence, catalog.first_sequence)
+        sequence, stop = self._span(filters, sequence, last)
         for index in range(max(catalog.block_at(sequence), 0), len(catalog.blocks)):
             block = catalog.blocks[index]
-            if sequence > last or reading.done:
+            if sequence > stop or reading.done:
                 break
             if block.count and block.last_sequence >= sequence:
-                sequence = reading.take(block, sequence, last)
+                sequence = reading.take(block, sequence, stop)
         if not reading.done:
             sequence = max(sequence, last + 1)
         for block, position in reading.damaged:
             catalog.lose(block, position)
         return reading.messages, sequence
+
+    def _span(self, filters: Filters, sequence: int, last: int) -> tuple[int, int]:
+        """Return between which sequences a search makes sense: a few subjects are known well."""
+        if not 0 < len(filters) <= LITERALS_MAX or not all(map(patterns.is_literal, filters)):
+            return sequence, last
+        found = [pair for pair in map(self._catalog.last, filters) if pair[1]]
+        stop = min(max((each for each, _ in found), default=0), last)
+        if all(count == 1 for _, count in found):
+            sequence = min((each for each, _ in found if each >= sequence), default=stop + 1)
+        return sequence, stop
 
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return a subject's last sequence and its number of messages; (0, 0) if none."""

@@ -21,6 +21,7 @@ from penstock.wire import PUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.jetstream.model import StreamConfig
     from penstock.jetstream.store import Entry
     from penstock.jetstream.stream import Stream
 
@@ -51,7 +52,7 @@ class Intake:
         engine = self.stream.engine
         self._is_careful = (
             config.sealed
-            or config.discard == "new"
+            or _may_be_full(config)
             or config.retention == "interest"
             or config.max_msg_size >= 0
             or engine.has_storage_limit(config.storage)
@@ -268,6 +269,12 @@ class Intake:
             raise store_failed("maximum messages exceeded")
         if 0 < config.max_bytes <= store.size_bytes + size and not replaces:
             raise store_failed("maximum bytes exceeded")
+
+
+def _may_be_full(config: StreamConfig) -> bool:
+    """Tell whether a stream refuses what it has no room for; a KV bucket has no limit."""
+    has_limit = config.max_msgs > 0 or config.max_bytes > 0 or config.discard_new_per_subject
+    return config.discard == "new" and has_limit
 
 
 def store_failed(text: str) -> JetStreamError:

@@ -37,6 +37,7 @@ class Backlog:
         self._selected = selected
         self._end = next_sequence
         """Where to go on when everything that was read is taken."""
+        self._read: list[Message] = []
         self._count = self._counted_to = self._counted_removals = 0
         self._recount()
 
@@ -56,6 +57,7 @@ class Backlog:
         if self._selected is not None:
             messages = self._selected.read(self._store, count_max, visible_sequence)
             self._end = self._selected.after(messages)
+            self._read = messages
             if self._end:
                 return messages
             self._resume(self._selected.resume_sequence)
@@ -66,19 +68,18 @@ class Backlog:
             filters=self._filters,
             last_sequence=visible_sequence,
         )
+        self._read = messages
         if not messages:
             self.next_sequence = self._end
         return messages
 
-    def advance(self, messages: list[Message], taken: int) -> None:
-        """Take the first messages of those that `read` returned last."""
-        if not taken:
-            return
-        is_all = taken == len(messages)
-        self.next_sequence = self._end if is_all else messages[taken][0]
+    def advance(self, taken: int) -> None:
+        """Take the first so many messages of those that `read` returned last; at least one."""
+        read = self._read
+        self.next_sequence = self._end if taken == len(read) else read[taken][0]
         self._count -= taken
         if self._selected is not None:
-            self._selected.advance(messages[taken - 1][0])
+            self._selected.advance(read[taken - 1][0])
             if self._selected.is_empty:
                 self._resume(self._selected.resume_sequence)
 

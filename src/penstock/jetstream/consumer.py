@@ -214,7 +214,7 @@ class Consumer:
     def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
         sequences = [each[0] for each in messages[:taken]]
         ledger, files = self.ledger, self.files
-        self.backlog.advance(messages, taken)
+        self.backlog.advance(taken)
         self._delivered_ns = now_ns
         if self.expects_acks:
             first = ledger.deliver(sequences, now_ns)

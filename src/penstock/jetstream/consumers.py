@@ -82,12 +82,14 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
     stream.consumers_changed()
     if consumer.files is not None:
         consumer.files.log.put(name, consumer.state())
-    _keep(consumer, consumer.info(), answer)
+    _keep(consumer, consumer.info(), answer, is_new=True)
     engine.advisories.consumer_action(stream.name, name, "create")
     consumer.open()
 
 
-def _keep(consumer: Consumer, info: dict[str, Any], answer: Answer) -> None:
+def _keep(
+    consumer: Consumer, info: dict[str, Any], answer: Answer, *, is_new: bool = False
+) -> None:
     """Write a consumer down, if it is one that is kept, and answer then."""
     if consumer.files is None:
         answer(info)
@@ -97,6 +99,8 @@ def _keep(consumer: Consumer, info: dict[str, Any], answer: Answer) -> None:
         if error is not None:
             failed = JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error)
             answer({"error": error_document(failed)})
+            if is_new:
+                consumer.delete()
         else:
             answer(info)
 

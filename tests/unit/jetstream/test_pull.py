@@ -1,0 +1,191 @@
+"""Pull requests: who gets what, and what the others are told."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.jetstream.consuming import (
+    Received,
+    consume,
+    info,
+    payloads,
+    publish,
+    received,
+    request,
+)
+from tests.unit.jetstream.world import SECOND_NS, World
+
+from penstock.jetstream import pull
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.create("S")
+    consume(world, "S", "C")
+    return world
+
+
+def statuses(messages: list[Received]) -> list[str]:
+    return [message.status for message in messages if message.status]
+
+
+def test_messages_are_dealt_like_cards() -> None:
+    requests = [pull.Request(b"%d" % number, pull.Wish(batch=3), 0) for number in range(2)]
+
+    class Account:
+        def __init__(self) -> None:
+            self.sent: list[tuple[bytes, list[object]]] = []
+
+        def has_interest(self, subject: bytes) -> bool:
+            return True
+
+        def deliver_as(self, subject: bytes, operations: list[object]) -> None:
+            self.sent.append((subject, operations))
+
+    account = Account()
+    queue = pull.PullRequests(account, None, lambda: b"")  # type: ignore[arg-type]
+    queue._waiting.extend(requests)
+
+    taken = queue.send([(0, b"s", b"", 0, 0, number) for number in range(5)], 1)
+
+    assert 5 == taken
+    assert {b"0": [0, 2, 4], b"1": [1, 3]} == {
+        inbox: [each[5] for each in operations]  # type: ignore[index]
+        for inbox, operations in account.sent
+    }
+    assert 1 == len(queue)
+
+
+def test_a_request_waits_for_what_comes(world: World) -> None:
+    assert [] == request(world, "S", "C", batch=2, expires=10 * SECOND_NS)
+    world.publish("S", b"a")
+    world.publish("S", b"b")
+
+    assert [b"a", b"b"] == payloads(received(world))
+
+
+def test_a_request_that_expires_says_what_it_did_not_get(world: World) -> None:
+    publish(world, "S", "a")
+    request(world, "S", "C", batch=5, expires=SECOND_NS, max_bytes=1000)
+    world.advance(1.1)
+
+    (answer,) = world.received()
+
+    block, _ = answer
+    assert block.startswith(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 4\r\n")
+
+
+def test_who_does_not_want_to_wait_is_told_at_once(world: World) -> None:
+    assert ["404 No Messages"] == statuses(request(world, "S", "C", batch=2, no_wait=True))
+    publish(world, "S", "a")
+    messages = request(world, "S", "C", batch=2, no_wait=True)
+
+    assert (b"a", "404 No Messages") == (messages[0].payload, messages[1].status)
+
+
+def test_one_shot_waits_for_something_and_no_longer(world: World) -> None:
+    assert [] == request(world, "S", "C", batch=9, no_wait=True, expires=9 * SECOND_NS)
+    world.publish("S", b"a")
+    messages = received(world)
+
+    assert (b"a", "404 No Messages") == (messages[0].payload, messages[1].status)
+
+
+def test_heartbeats_go_on_while_nothing_comes(world: World) -> None:
+    request(world, "S", "C", batch=1, expires=4 * SECOND_NS, idle_heartbeat=SECOND_NS * 9 // 10)
+    found = []
+    for _ in range(45):
+        world.advance(0.1)
+        found += statuses(received(world))
+
+    assert ["100 Idle Heartbeat"] * 4 + ["408 Request Timeout"] == found
+
+
+def test_a_request_without_a_listener_is_dropped(world: World) -> None:
+    world.send(b"SUB other 7\r\n")
+    world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b"1", reply="other")
+    waiting = info(world, "S", "C")["num_waiting"]
+    world.send(b"UNSUB 7\r\n")
+    publish(world, "S", "a")
+
+    assert 1 == waiting
+    assert 0 == info(world, "S", "C")["num_waiting"]
+    assert [b"a"] == payloads(request(world, "S", "C", batch=1))
+
+
+def test_max_bytes_counts_subject_reply_and_data(world: World) -> None:
+    publish(world, "S", "x" * 100, "y" * 100)
+
+    messages = request(world, "S", "C", batch=5, max_bytes=200)
+
+    assert [b"x" * 100] == payloads(messages)[:1]
+    assert ["409 Message Size Exceeds MaxBytes"] == statuses(messages)
+
+
+def test_what_is_left_of_max_bytes_is_said(world: World) -> None:
+    publish(world, "S", "x" * 100)
+
+    assert ["409 Batch Completed"] == statuses(request(world, "S", "C", batch=1, max_bytes=500))
+
+
+def test_limits_of_the_consumer_are_enforced(world: World) -> None:
+    consume(world, "S", "L", max_batch=2, max_expires=SECOND_NS, max_bytes=10, max_waiting=1)
+
+    assert [
+        ["409 Exceeded MaxRequestBatch of 2"],
+        ["409 Exceeded MaxRequestExpires of 1s"],
+        ["409 Exceeded MaxRequestMaxBytes of 10"],
+        [],
+        ["409 Exceeded MaxWaiting"],
+        [],
+    ] == [
+        statuses(request(world, "S", "L", **wish))
+        for wish in (
+            {"batch": 3},
+            {"batch": 1, "expires": 2 * SECOND_NS},
+            {"batch": 1, "max_bytes": 20},
+            {"batch": 1},
+            {"batch": 1},
+            {"batch": 1, "expires": SECOND_NS, "idle_heartbeat": SECOND_NS // 4},
+        )
+    ]
+
+
+def test_those_who_wait_are_told_of_the_end(world: World) -> None:
+    request(world, "S", "C", batch=1)
+    world.publish("$JS.API.CONSUMER.DELETE.S.C")
+
+    assert ["409 Consumer Deleted"] == statuses(received(world))
+
+
+@pytest.mark.parametrize(
+    ("payload", "wish"),
+    [
+        (b"", pull.Wish()),
+        (b" 7 ", pull.Wish(batch=7)),
+        (b"seven", pull.Wish()),
+        (b'{"batch":3}', pull.Wish(batch=3)),
+        (b'{"Batch":3,"unknown":{}}', pull.Wish(batch=3)),
+        (
+            b'{"batch":2,"expires":10,"no_wait":true,"max_bytes":5,"idle_heartbeat":5}',
+            pull.Wish(2, 10, True, 5, 5),
+        ),
+    ],
+)
+def test_a_request_is_a_number_or_an_object(payload: bytes, wish: pull.Wish) -> None:
+    assert wish == pull.parse_wish(payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b"{bad", "invalid character 'b' looking for beginning of object key string"),
+        (b'{"batch":"x"}', "json: cannot unmarshal string into Go struct field .batch of type int"),
+        (b'{"idle_heartbeat":6,"expires":10}', "heartbeat value too large"),
+    ],
+)
+def test_a_request_that_does_not_read_is_refused(payload: bytes, text: str) -> None:
+    with pytest.raises(pull.Refused) as refused:
+        pull.parse_wish(payload)
+
+    assert f"400 Bad Request - {text}" == refused.value.args[0]

@@ -1,0 +1,119 @@
+"""The two loops that run for every message of a consumer, in both twins."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.compiled import compiled_twin
+
+from penstock import consuming
+from penstock.wire import PUB, Op
+
+PREFIX = b"$JS.ACK.S.C."
+
+
+@pytest.fixture(params=["reference", "compiled"])
+def twin(request: pytest.FixtureRequest) -> ModuleType:
+    return consuming if request.param == "reference" else compiled_twin()
+
+
+def ack(subject: bytes, data: bytes = b"+ACK\r\n", *, reply: bytes = b"") -> Op:
+    return (PUB, subject, reply, 0, len(data) - 2, data)
+
+
+def test_plain_acks_are_read_up_to_the_first_that_is_not(twin: ModuleType) -> None:
+    publishes = [
+        ack(PREFIX + b"1.7.3.1800.0"),
+        ack(PREFIX + b"12.8.4.1800.0", b"\r\n"),
+        ack(PREFIX + b"1.9.5.1800.0", b"+OK\r\n"),
+        ack(PREFIX + b"1.10.6.1800.0", b"-NAK\r\n"),
+        ack(PREFIX + b"1.11.7.1800.0"),
+    ]
+
+    assert ([7, 8, 9], 3) == twin.plain_acks(publishes, PREFIX, 0)
+    assert ([], 3) == twin.plain_acks(publishes, PREFIX, 3)
+    assert ([11], 5) == twin.plain_acks(publishes, PREFIX, 4)
+    assert ([], 5) == twin.plain_acks(publishes, PREFIX, 5)
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [
+        ack(PREFIX + b"1.7.3.1800.0", reply=b"r"),
+        ack(PREFIX + b"1.7.3.1800.0", b"+ACK\r\n+ACK\r\n"),
+        ack(PREFIX + b"1.7.3.1800.0", b"+ack\r\n"),
+        ack(b"$JS.ACK.S.D.1.7.3.1800.0"),
+        ack(b"$JS.ACK.S.C"),
+        ack(PREFIX),
+        ack(PREFIX + b"1"),
+        ack(PREFIX + b"1.7"),
+        ack(PREFIX + b".7.3.1800.0"),
+        ack(PREFIX + b"1.x.3.1800.0"),
+        ack(PREFIX + b"1.+7.3.1800.0"),
+        ack(PREFIX + b"1.9223372036854775808.3.1800.0"),
+        ack(PREFIX + b"1.10000000000000000000.3.1800.0"),
+    ],
+)
+def test_other_publishes_are_not_plain_acks(twin: ModuleType, publish: Op) -> None:
+    assert ([], 0) == twin.plain_acks([publish], PREFIX, 0)
+
+
+def test_first_deliveries_are_numbered_and_count_down(twin: ModuleType) -> None:
+    messages = [
+        (5, 1800, b"s.a", b"", b"hello"),
+        (9, 1900, b"s.b", b"NATS/1.0\r\nA: b\r\n\r\n", b""),
+        (10, 9223372036854775807, b"s.c", b"", b""),
+    ]
+
+    assert [
+        (PUB, b"s.a", PREFIX + b"1.5.3.1800.1", 0, 5, b"hello\r\n"),
+        (PUB, b"s.b", PREFIX + b"1.9.4.1900.0", 18, 18, b"NATS/1.0\r\nA: b\r\n\r\n\r\n"),
+        (PUB, b"s.c", PREFIX + b"1.10.5.9223372036854775807.0", 0, 0, b"\r\n"),
+    ] == twin.first_deliveries(messages, PREFIX, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "message", [(-1, 0, b"s", b"", b""), (1, -1, b"s", b"", b""), (1, 2, b"s", b"")]
+)
+def test_a_message_that_is_none_is_refused(twin: ModuleType, message: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        twin.first_deliveries([message], PREFIX, 1, 1)
+
+
+numbers = st.integers(0, 2**63 - 1)
+pieces = st.sampled_from([b"1", b".", b"7", b"x", b"", b"9223372036854775807", b"-", b" "])
+
+
+@given(
+    st.lists(st.tuples(numbers, numbers, st.binary(), st.binary(), st.binary()), max_size=5),
+    st.binary(max_size=20),
+    st.integers(0, 2**40),
+    st.integers(-5, 2**40),
+)
+def test_the_twins_deliver_alike(messages: Any, prefix: bytes, first: int, pending: int) -> None:
+    expected = consuming.first_deliveries(messages, prefix, first, pending)
+
+    assert expected == compiled_twin().first_deliveries(messages, prefix, first, pending)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(pieces, max_size=8).map(b"".join),
+            st.sampled_from([b"", b"", b"r"]),
+            st.sampled_from([b"+ACK\r\n", b"\r\n", b"+OK\r\n", b"-NAK\r\n", b"\r\n\r\n"]),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 7),
+)
+def test_the_twins_read_acks_alike(parts: Any, start: int) -> None:
+    publishes = [ack(PREFIX + numbers, data, reply=reply) for numbers, reply, data in parts]
+
+    expected = consuming.plain_acks(publishes, PREFIX, start)
+
+    assert expected == compiled_twin().plain_acks(publishes, PREFIX, start)

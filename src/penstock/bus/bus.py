@@ -20,7 +20,7 @@ from penstock.bus.codec import Codec, Upcaster
 from penstock.bus.compression import compressor
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.deadletters import DeadLetters
-from penstock.bus.engine import Delivery, Engine, Features, Receipt, ReplayFrom
+from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Key, Subscription
 from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
@@ -352,6 +352,17 @@ class EventBus:
         """Have heartbeats sent, and `callback` called when things get better or worse."""
         self._check_open()
         return self._health.on_change(callback)
+
+    def instrument(
+        self,
+        *,
+        outgoing: Callable[[Outgoing], None],
+        delivery: Callable[[Delivery], None],
+    ) -> None:
+        """Show every message to these: on its way out, and before its handler is called."""
+        self._check_open()
+        self._publisher.watch(outgoing)
+        self._subscriber.watcher = delivery
 
     def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called each time the connection is back."""

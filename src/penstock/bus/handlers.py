@@ -13,6 +13,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from penstock import subjects
@@ -97,7 +98,8 @@ class Subscription:
         if self._payload_only:
             arguments = (event.payload, event) if self._wants_both else (event.payload,)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads(), self.handler, *arguments)
+        context = copy_context()  # a thread does not see the task's, as of a trace
+        return await loop.run_in_executor(self._threads(), context.run, self.handler, *arguments)
 
 
 def _parameters(handler: Handler) -> tuple[list[Any], int]:

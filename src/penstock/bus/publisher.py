@@ -66,6 +66,7 @@ class Publisher:
         self._is_closed = False
         self._is_plain = not config.rate_per_s
         """Whether a publisher waits for nothing but room in the window."""
+        self._watcher: Callable[[Outgoing], None] | None = None
         engine.on_settled = self._settled
 
     @property
@@ -155,6 +156,11 @@ class Publisher:
         self._is_plain = False
         return stream
 
+    def watch(self, watcher: Callable[[Outgoing], None]) -> None:
+        """Show every message to `watcher` before it is handed over; it may change headers."""
+        self._watcher = watcher
+        self._is_plain = False
+
     async def drain(self) -> None:
         """Return once every message so far is acked or has failed."""
         while self._unacked:
@@ -201,6 +207,8 @@ class Publisher:
             target = await self._topics.prepare(message.topic)
         message.target = target.address
         await self._admit(message)
+        if self._watcher is not None:
+            self._watcher(message)
         self._metrics.published_total += 1
         if target.live:
             self._is_crowded = self._engine.send_live(
@@ -295,7 +303,8 @@ class Publisher:
 
     def _forget_stream(self, stream: ResultStream) -> None:
         self._streams = [pair for pair in self._streams if pair[1] is not stream]
-        self._is_plain = not (self._streams or self._limit.rate_per_s or self._is_closed)
+        waits = self._streams or self._limit.rate_per_s or self._is_closed
+        self._is_plain = not waits and self._watcher is None
 
 
 def _receipt(ack: bytes) -> Receipt:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -52,6 +52,8 @@ class Subscriber:
         self._metrics = metrics
         self._lanes = lanes
         lanes.on_unhandled = self._set_aside
+        self.watcher: Callable[[Delivery], None] | None = None
+        """Called with every message that has a handler, before it is queued."""
         self._subscriptions: list[Subscription] = []
         self._routes: dict[str, Subscription | None] = {}
         self._unhandled: dict[str, list[Delivery]] = {}
@@ -173,6 +175,8 @@ class Subscriber:
                 continue
             try:
                 subscription.open(delivery, codec)
+                if self.watcher is not None:
+                    self.watcher(delivery)
             except Exception as error:
                 self._condemn(delivery, error)
             ready.append(delivery)

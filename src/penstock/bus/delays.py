@@ -1,0 +1,119 @@
+"""
+Delayed messages: stored now, published when their time has come.
+
+They wait on the broker, on the topic `delayed`, which has a stream of its own. Any
+number of processes may run `Delays`; each message is moved by one of them, which
+refuses it (`-NAK` with a delay) until it is due. One that dies has lost nothing:
+the broker gives the message to another. Moving one twice stores it once.
+
+    async with Delays(bus) as delays:
+        await delays.publish("reminders", envelope, delay_s=3600)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from time import time_ns
+from typing import Any
+
+from penstock.bus.bus import EventBus
+from penstock.bus.engines.layout import Layout
+from penstock.bus.engines.nats import NatsEngine
+from penstock.bus.envelope import Envelope
+from penstock.bus.names import check_topic
+from penstock.client import JetStream, Message
+from penstock.errors import BusError, PenstockError
+
+logger = logging.getLogger("penstock.bus")
+
+TOPIC = "delayed"
+DURABLE = "delays"
+DUE_HEADER = "Delayed-Until"
+TOPIC_HEADER = "Delayed-Topic"
+
+WAITING_MAX = 1_000_000
+"""Messages that may wait at once."""
+KEPT_S_MAX = 400 * 86_400.0
+"""How long one may wait at most."""
+ACK_WAIT_S = 5.0
+FETCH_MESSAGES = 256
+RETRY_WAIT_S = 0.5
+
+
+class Delays:
+    """Publishes later. Use with `async with`, on an open bus."""
+
+    def __init__(self, bus: EventBus) -> None:
+        if not isinstance(bus.engine, NatsEngine):
+            raise BusError("this engine keeps no delayed messages; hint: an outbox with `due`")
+        self._bus = bus
+        self._client = bus.engine.client
+        self._stream = Layout(bus.config.namespace).own_stream(TOPIC)
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Delays:
+        await self._bus.configure_topic(TOPIC, retention_s=KEPT_S_MAX, messages_max=WAITING_MAX)
+        self._jetstream: JetStream = self._client.jetstream(
+            domain=self._bus.config.nats.jetstream.domain
+        )
+        await self._jetstream.consumers.create_or_update(
+            self._stream,
+            durable_name=DURABLE,
+            ack_policy="explicit",
+            ack_wait=timedelta(seconds=ACK_WAIT_S),
+            max_ack_pending=WAITING_MAX,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def publish(
+        self,
+        topic: str,
+        envelope: Envelope[Any],
+        *,
+        delay_s: float = 0.0,
+        due: datetime | None = None,
+    ) -> None:
+        """Have an event published after a while, or at a time; return once that is stored."""
+        due_ns = time_ns() + round(delay_s * 1e9) if due is None else round(due.timestamp() * 1e9)
+        if due_ns - time_ns() > KEPT_S_MAX * 1e9:
+            raise BusError(f"a message can wait {KEPT_S_MAX / 86_400:.0f} days at most")
+        await self._bus.publish(
+            TOPIC,
+            self._bus.codec.encode(envelope),
+            headers=[(TOPIC_HEADER, check_topic(topic)), (DUE_HEADER, str(due_ns))],
+            message_id=f"delayed:{envelope.event_id}",
+        )
+
+    async def _run(self) -> None:
+        """Take messages as they come, for ever."""
+        while True:
+            try:
+                async with (
+                    self._jetstream.pull_consumer(self._stream, DURABLE) as consumer,
+                    consumer.consume(batch=FETCH_MESSAGES) as messages,
+                ):
+                    async for message in messages:
+                        await self._move(message)
+            except PenstockError as error:
+                logger.warning("! delayed messages: %s", error)
+                await asyncio.sleep(RETRY_WAIT_S)
+
+    async def _move(self, message: Message) -> None:
+        """Publish a message that is due, and have any other come again when it is."""
+        wait_s = (int(message.header(DUE_HEADER) or 0) - time_ns()) / 1e9
+        if wait_s > 0:
+            await message.nak(delay_s=wait_s)
+            return
+        topic, envelope = message.header(TOPIC_HEADER), self._bus.codec.decode(message.payload)
+        if topic is not None:
+            await self._bus.publish(topic, message.payload, message_id=envelope.event_id)
+        await message.ack()
+        await self._bus.engine.discard(TOPIC, message.metadata.stream_sequence)

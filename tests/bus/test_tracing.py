@@ -1,0 +1,102 @@
+"""Tracing: one trace from the publisher through every attempt, in headers others understand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+
+from penstock.bus import Envelope, EventBus, SubscriberConfig
+from penstock.bus.tracing import trace
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
+export = pytest.importorskip("opentelemetry.sdk.trace.export")
+memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+api = pytest.importorskip("opentelemetry.trace")
+
+EVENT = Envelope(aggregate_id="k", event_type="t", payload=1)
+
+
+class Spans:
+    """A provider that keeps its spans."""
+
+    def __init__(self) -> None:
+        self._kept = memory.InMemorySpanExporter()
+        self.provider = sdk.TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(export.SimpleSpanProcessor(self._kept))
+
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self._kept.get_finished_spans() if span.name == name]
+
+
+@asynchronous
+async def test_publish_and_every_attempt_are_one_trace(tmp_path: Path) -> None:
+    spans, calls = Spans(), []
+    quick = SubscriberConfig(backoff_s=0.001)
+
+    async def fail_once(_: Envelope[Any]) -> None:
+        calls.append(api.get_current_span().get_span_context())
+        if len(calls) == 1:
+            raise ValueError("not yet")
+
+    async with EventBus.open(f"embedded:{tmp_path}", subscriber=quick) as bus:
+        trace(bus, tracer_provider=spans.provider)
+        await bus.subscribe_envelope("orders", fail_once)
+        await bus.publish_envelope("orders", EVENT)
+        await until(lambda: len(spans.named("process orders")) == 2)
+    (sent,) = spans.named("send orders")
+    first, second = spans.named("process orders")
+
+    assert {sent.context.trace_id} == {context.trace_id for context in calls}
+    assert [sent.context.span_id] * 2 == [span.parent.span_id for span in (first, second)]
+    assert [1, 2] == [span.attributes["penstock.attempt"] for span in (first, second)]
+    assert (False, True) == tuple(span.status.is_ok for span in (first, second))
+    assert ("nats", "orders") == (
+        sent.attributes["messaging.system"],
+        sent.attributes["messaging.destination.name"],
+    )
+
+
+@asynchronous
+async def test_the_context_is_w3c_and_joins_the_publishers_own_trace(tmp_path: Path) -> None:
+    spans = Spans()
+    async with EventBus.open(f"embedded:{tmp_path}") as bus:
+        trace(bus, tracer_provider=spans.provider)
+        tracer = spans.provider.get_tracer("program")
+        with tracer.start_as_current_span("request") as request:
+            await bus.publish_envelope_sync("orders", EVENT)
+            await bus.publish("raw", b"bytes")
+        headers = [
+            delivery.headers
+            for topic in ("orders", "raw")
+            async for deliveries in bus.engine.replay(topic, _everything())
+            for delivery in deliveries
+        ]
+    trace_id = f"{request.get_span_context().trace_id:032x}"
+
+    assert [f"00-{trace_id}"] * 2 == [dict(pairs)["traceparent"][:35] for pairs in headers]
+    assert EVENT.event_id == dict(headers[0])["Nats-Msg-Id"]
+
+
+@asynchronous
+async def test_a_plain_function_sees_the_span_on_its_thread(tmp_path: Path) -> None:
+    spans, seen = Spans(), []
+
+    def handle(_: Envelope[Any]) -> None:
+        seen.append(api.get_current_span().get_span_context().trace_id)
+
+    async with EventBus.open(f"embedded:{tmp_path}") as bus:
+        trace(bus, tracer_provider=spans.provider)
+        await bus.subscribe_envelope("orders", handle)
+        await bus.publish_envelope("orders", EVENT)
+        await until(lambda: seen)
+
+    assert [spans.named("send orders")[0].context.trace_id] == seen
+
+
+def _everything() -> Any:
+    from penstock.bus.engine import ReplayFrom
+
+    return ReplayFrom()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import timedelta
 
 from penstock.cli.arguments import Verb, argument
@@ -135,17 +136,18 @@ async def watch(context: Context) -> None:
     arguments = context.arguments
     bucket = await _open(context)
     shown = 0
-    entries = bucket.watch(
+    changes = bucket.watch(
         *arguments.patterns, history=arguments.history, updates_only=arguments.updates_only
     )
-    async for entry in entries:
-        if arguments.raw:
-            write_raw(entry.value)
-        else:
-            context.show_event(event_text(entry), entry_document(entry))
-        shown += 1
-        if shown == arguments.count:
-            return
+    async with aclosing(changes) as entries:
+        async for entry in entries:
+            if arguments.raw:
+                write_raw(entry.value)
+            else:
+                context.show_event(event_text(entry), entry_document(entry))
+            shown += 1
+            if shown == arguments.count:
+                return
 
 
 async def remove(context: Context) -> None:

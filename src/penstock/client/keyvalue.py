@@ -9,7 +9,7 @@ stores a marker. Buckets of other NATS clients are the same, and can be shared.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -158,8 +158,8 @@ class KeyValue:
 
     async def watch(
         self, *patterns: str, history: bool = False, updates_only: bool = False
-    ) -> AsyncIterator[Entry]:
-        """Iterate without end: the values there are, or all the history, then what changes."""
+    ) -> AsyncGenerator[Entry, None]:
+        """Iterate over the values there are, or all the history, then what changes; `aclose` it."""
         policy = "all" if history else "new" if updates_only else "last_per_subject"
         config = {"deliver_policy": policy, **self._filters(patterns)}
         async with self._js.ordered_consumer(self.stream, **config) as consumer:

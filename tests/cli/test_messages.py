@@ -1,0 +1,186 @@
+"""`penstock pub`, `sub` and `request` against the real server and ours."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.cli.command import Cli
+from tests.conftest import Servers
+from tests.servers import Program
+
+from penstock.cli.main import main
+from penstock.client import Message, connect
+
+USERS = """
+authorization { users: [
+  { user: limited, password: secret, permissions: { publish: "a.>", subscribe: "a.>" } }
+] }
+"""
+TOKEN = 'authorization { token: "open sesame" }'
+
+
+@contextmanager
+def subscriber(cli: Cli, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `penstock sub`, and go on once it listens."""
+    with cli.start("sub", *words) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("listening on ")
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_is_published_reaches_a_subscriber(cli: Cli) -> None:
+    with subscriber(cli, "news.*", "--count", "2") as process:
+        result = cli("pub", "news.a", "hello", "-H", "Color: red")
+        cli("pub", "news.b", "bye", "--reply", "answers")
+
+        out, error = process.communicate(timeout=20)
+    assert (result.out, result.err) == ("", "published 5 B to `news.a`\n")
+    assert out == "[1] news.a\nColor: red\nhello\n[2] news.b  reply to answers\nbye\n"
+    assert error == ""
+    assert process.returncode == 0
+
+
+def test_a_script_gets_a_line_for_each_message(cli: Cli) -> None:
+    with subscriber(cli, "news", "--json", "--count", "1") as process:
+        assert cli.json("pub", "news", "hello") == {"subject": "news", "bytes": 5, "count": 1}
+
+        out, _ = process.communicate(timeout=20)
+    assert json.loads(out) == {"subject": "news", "reply": "", "headers": {}, "payload": "hello"}
+
+
+def test_a_message_can_be_published_many_times(cli: Cli) -> None:
+    with subscriber(cli, "news", "--raw", "--count", "3") as process:
+        assert "3 times" in cli("pub", "news", "x", "--count", "3").err
+
+        out, _ = process.communicate(timeout=20)
+    assert out == "x\nx\nx\n"
+
+
+def test_the_payload_can_come_from_standard_input(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subscriber(cli, "news", "--raw", "--count", "1") as process:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
+        cli("pub", "news")
+
+        out, _ = process.communicate(timeout=20)
+    assert out == "from a pipe\n"
+
+
+def test_a_queue_group_shares_messages(cli: Cli) -> None:
+    with subscriber(cli, "work", "--queue", "q", "--raw", "--count", "4") as process:
+        cli("pub", "work", "x", "--count", "4")
+
+        out, _ = process.communicate(timeout=20)
+    assert out.split() == ["x"] * 4
+
+
+def test_ctrl_c_ends_a_subscription_cleanly(cli: Cli) -> None:
+    with subscriber(cli, "news") as process:
+        process.send_signal(signal.SIGINT)
+
+        assert process.communicate(timeout=20) == ("", "")
+        assert process.returncode == 0
+
+
+def test_jetstream_says_where_it_stored_a_message(cli: Cli) -> None:
+    cli("stream", "create", "NEWS", "--subjects", "news.>", "--storage", "memory")
+
+    assert cli("pub", "news.a", "1", "-J").err == "stored in `NEWS` as 1\n"
+    assert cli.json("pub", "news.a", "2", "--jetstream")["seq"] == 2
+    words = ("pub", "news.a", "3", "-J", "-H", "Nats-Msg-Id: 3")
+    cli(*words)
+    assert cli(*words).err == "stored in `NEWS` as 3, which had it already\n"
+    assert cli.fails("pub", "olds", "4", "-J") == (
+        "penstock: no stream stores `olds`\nhint: penstock stream create NAME --subjects olds\n"
+    )
+
+
+def test_a_request_prints_the_reply(cli: Cli) -> None:
+    async def answer(message: Message) -> None:
+        await message.respond(b"re: " + message.payload)
+
+    async def requests() -> tuple[str, str]:
+        async with await connect(cli.url) as client:
+            for _ in range(2):
+                await client.subscribe("service", callback=answer)
+            await client.flush()
+            one = await asyncio.to_thread(cli, "request", "service", "hi", "--raw")
+            two = await asyncio.to_thread(
+                cli, "request", "service", "hi", "--raw", "--replies", "2"
+            )
+            return one.out, two.out
+
+    assert asyncio.run(requests()) == ("re: hi\n", "re: hi\nre: hi\n")
+
+
+@pytest.mark.parametrize("replies", ["1", "2"])
+def test_a_request_that_nobody_hears_is_an_error(replies: str, cli: Cli) -> None:
+    error = cli.fails("request", "service", "hi", "--replies", replies)
+
+    assert error == (
+        "penstock: nobody listens on `service`\n"
+        "hint: is the subject right, and is somebody subscribed?\n"
+    )
+
+
+@pytest.mark.parametrize("replies", ["1", "2"])
+def test_a_request_that_nobody_answers_is_over_after_its_timeout(replies: str, cli: Cli) -> None:
+    with subscriber(cli, "service"):
+        words = ("request", "service", "hi", "--timeout", "50ms", "--replies", replies)
+        error = cli.fails(*words)
+
+    assert error.startswith("penstock: `service`: no ")
+    assert error.endswith("hint: wait longer with --timeout\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("pub", "a b", "x"), "`a b` is no subject to publish to"),
+        (("sub", "a..b"), "`a..b` is no subject to subscribe to"),
+    ],
+)
+def test_a_subject_that_is_none_is_refused(
+    words: tuple[str, ...], complaint: str, cli: Cli
+) -> None:
+    assert complaint in cli.fails(*words)
+
+
+def test_a_header_that_is_none_is_refused(cli: Cli) -> None:
+    error = cli.fails("pub", "a", "x", "-H", "Color", code=2)
+
+    assert error == "penstock: `--header`: `Color` is no header\nhint: 'Name: value'\n"
+
+
+def test_what_a_user_may_not_do_is_an_error(
+    program: Program, servers: Servers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = Cli(servers(program, USERS).url, capsys)
+    who = ("--user", "limited", "--password", "secret")
+
+    limited("pub", "a.b", "x", *who)
+    for words in (("pub", "b", "x"), ("sub", "b"), ("request", "b", "x", "--timeout", "200ms")):
+        error = limited.fails(*words, *who)
+        assert error.lower().startswith("penstock: permissions violation for ")
+    error = limited.fails("pub", "a.b", "x")
+    assert "authorization violation" in error.lower()
+
+
+def test_the_environment_says_who_we_are(
+    program: Program, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_URL", servers(program, TOKEN).url)
+    monkeypatch.setenv("NATS_TOKEN", "open sesame")
+
+    assert main(["pub", "a", "x"]) == 0

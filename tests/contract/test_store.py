@@ -354,10 +354,27 @@ def test_an_unfindable_filter_gives_up_for_now(
 ) -> None:
     monkeypatch.setattr("penstock.jetstream.messagestore.SEARCH_MAX", 10)
     fill(store, 30)
-    messages, following = store.read(1, count_max=5, bytes_max=999, filters=(b"other",))
+    messages, following = store.read(1, count_max=5, bytes_max=999, filters=(b"other.*",))
     assert messages == []
     assert following == 11
     assert numbers(store, filters=(b"orders.2",)) == list(range(2, 31, 3))
+
+
+def test_single_subjects_are_found_without_a_search(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.jetstream.messagestore.SEARCH_MAX", 10)
+    fill(store, 30)
+    store.append([(b"one", b"", b"", 1), (b"two", b"", b"", 1)])
+    fill(store, 30)
+    bounds = {"count_max": 5, "bytes_max": 999}
+
+    assert store.read(1, filters=(b"other",), **bounds) == ([], 63)
+    for filters in ((b"two", b"one"), (b"one", b"two", b"other")):
+        messages, following = store.read(1, filters=filters, **bounds)
+        assert [message[0] for message in messages] == [31, 32]
+        assert store.read(following, filters=filters, **bounds) == ([], 63)
+    assert store.read(1, filters=(b"two",), last_sequence=31, **bounds) == ([], 32)
 
 
 def test_hot_keys_among_cold_ones_leave_no_litter(open_store: Open) -> None:

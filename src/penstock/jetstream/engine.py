@@ -119,6 +119,10 @@ class Engine:
         """Tell whether all up to a position is durable, or as durable as was asked."""
         return self.config.sync != "always" or store.durable_position >= position
 
+    def dirty_bytes(self) -> int:
+        """Return how much of all streams is not durable yet."""
+        return sum(stream.store.dirty_bytes for stream in self.streams.values())
+
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""
         if self._retry is None or not self._retry.is_armed:

@@ -9,7 +9,7 @@ cache, because what was just stored is what consumers read next.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from penstock.jetstream.block import Block
@@ -71,7 +71,7 @@ class Tail:
         """Hand to the operating system, in one write, what it has not got yet."""
         assert self.file is not None
         assert len(header) == HEADER_BYTES
-        fresh = [chunk for chunk in self.chunks if chunk.offset >= self.written_end]
+        fresh = self.chunks[bisect_left(self.chunks, self.written_end, key=_offset) :]
         if not fresh and self.written_end:
             return
         data = b"".join(chunk.data for chunk in fresh)

@@ -33,6 +33,8 @@ HOUSEKEEPING_LATEST_S = 5.0
 """A busy server puts housekeeping off no longer than this."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """With a sync interval: what is not synced yet is held in memory too, so it has a bound."""
+UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
+"""With a sync interval: what may wait for it. It is in memory too, so it has to have a bound."""
 COMMITS_MAX = 8
 """Commits in a row that need no disk: the answers of one may be the publishes of the next."""
 
@@ -112,6 +114,8 @@ class Journal:
         assert commit is not None, "somebody is dirty"
         if self.config.sync != "always":
             self._unsynced += commit.release()
+            if self.engine.dirty_bytes() > UNSYNCED_BYTES_MAX:
+                self._sync()
         elif commit.is_slow:
             self._run(lambda: self._measure(commit.run), commit.finish)
         else:

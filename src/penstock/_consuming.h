@@ -1,6 +1,6 @@
 /*
- * The compiled twin of plain_acks and first_deliveries of consuming.py, which is the
- * reference. Included by _speedups.c, after _deliveries.h.
+ * The compiled twin of consuming.py, which is the reference. Included by _speedups.c,
+ * after _deliveries.h.
  */
 
 #define DIGITS_MAX 20
@@ -32,14 +32,37 @@ static int64_t take_number(Cursor *cursor) {
     return (int64_t)number;
 }
 
+static bool is_publish(PyObject *object) {
+    bool is_one = PyTuple_Check(object) && PyTuple_Size(object) == 6;
+    if (!is_one)
+        PyErr_SetString(PyExc_TypeError, "a publish is a tuple of 6");
+    return is_one;
+}
+
+static PyObject *have_prefix(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+    (void)module;
+    Slice prefix, subject;
+    if (count != 2 || !PyList_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected a list of publishes and a prefix");
+        return NULL;
+    }
+    if (!as_slice(arguments[1], &prefix))
+        return NULL;
+    bool have = true;
+    for (Py_ssize_t i = 0; have && i < PyList_Size(arguments[0]); i++) {
+        PyObject *publish = PyList_GetItem(arguments[0], i);
+        if (!is_publish(publish) || !as_slice(PyTuple_GetItem(publish, 1), &subject))
+            return NULL;
+        have = take_literal(&(Cursor){subject.start, subject.start + subject.size}, prefix.start,
+                            prefix.size);
+    }
+    return PyBool_FromLong(have);
+}
+
 /* Return the stream sequence of a plain ack, -1 for another publish, -2 after an error. */
 static int64_t plain_ack(PyObject *publish, Slice prefix) {
     Slice subject, reply, data;
-    if (!PyTuple_Check(publish) || PyTuple_Size(publish) != 6) {
-        PyErr_SetString(PyExc_TypeError, "a publish is a tuple of 6");
-        return -2;
-    }
-    if (!as_slice(PyTuple_GetItem(publish, 1), &subject) ||
+    if (!is_publish(publish) || !as_slice(PyTuple_GetItem(publish, 1), &subject) ||
         !as_slice(PyTuple_GetItem(publish, 2), &reply) ||
         !as_slice(PyTuple_GetItem(publish, 5), &data))
         return -2;

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.consuming import first_deliveries, plain_acks
+from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
@@ -18,6 +18,7 @@ __all__ = [
     "COMPILED",
     "collect_deliveries",
     "first_deliveries",
+    "have_prefix",
     "message_pieces",
     "parse_commands",
     "parse_messages",
@@ -31,6 +32,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
         from penstock._speedups import (
             collect_deliveries,
             first_deliveries,
+            have_prefix,
             message_pieces,
             parse_commands,
             parse_messages,

@@ -508,6 +508,7 @@ static PyMethodDef methods[] = {
     {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
     {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
     {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
+    {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
     {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {NULL, NULL, 0, NULL},

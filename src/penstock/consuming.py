@@ -1,5 +1,5 @@
 """
-The two loops of a JetStream consumer that run for every message: the reference implementation.
+The loops of a JetStream consumer that run for every message: the reference implementation.
 
 Messages leave as publishes whose reply subject says what they are, and come back
 as acks on that subject:
@@ -21,6 +21,11 @@ PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
 
 NUMBER_MAX = 2**63 - 1
 _NUMBERS = re.compile(rb"([0-9]{1,19})\.([0-9]{1,19})\.")
+
+
+def have_prefix(publishes: list[Op], prefix: bytes, /) -> bool:
+    """Tell whether the subjects of all publishes start alike: acks for one consumer do."""
+    return all([publish[1].startswith(prefix) for publish in publishes])
 
 
 def plain_acks(publishes: list[Op], prefix: bytes, start: int, /) -> tuple[list[int], int]:

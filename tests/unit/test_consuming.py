@@ -1,4 +1,4 @@
-"""The two loops that run for every message of a consumer, in both twins."""
+"""The loops that run for every message of a consumer, in both twins."""
 
 from __future__ import annotations
 
@@ -60,6 +60,17 @@ def test_plain_acks_are_read_up_to_the_first_that_is_not(twin: ModuleType) -> No
 )
 def test_other_publishes_are_not_plain_acks(twin: ModuleType, publish: Op) -> None:
     assert ([], 0) == twin.plain_acks([publish], PREFIX, 0)
+
+
+def test_publishes_have_a_prefix_if_all_of_them_have(twin: ModuleType) -> None:
+    publishes = [ack(PREFIX + b"1.7.3.1800.0"), ack(PREFIX), ack(b"$JS.ACK.S")]
+
+    assert [True, True, False, True] == [
+        twin.have_prefix([], PREFIX),
+        twin.have_prefix(publishes[:2], PREFIX),
+        twin.have_prefix(publishes, PREFIX),
+        twin.have_prefix(publishes, b"$JS.ACK."),
+    ]
 
 
 def test_first_deliveries_are_numbered_and_count_down(twin: ModuleType) -> None:

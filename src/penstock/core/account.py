@@ -94,9 +94,10 @@ class Account:
     def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         """Route publishes in order, those with the same receivers together."""
         if publishes and publishes[0][1].startswith(ACK_PREFIX):
-            route = self.routes.ack_route(publishes)
-            if route is not None:
-                self._deliver(route, list(publishes), publisher)
+            acks = list(publishes)
+            ack_route = self.routes.ack_route(acks)
+            if ack_route is not None:
+                self._deliver(ack_route, acks, publisher)
                 return
         cache, find = self.routes.cache, self.routes.find
         batch: list[Op] = []

@@ -10,10 +10,10 @@ denied subject) are looked at message by message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Optional
 
-from penstock import subjects
+from penstock import _hot, subjects
 from penstock.core.trie import Trie
 from penstock.wire import Op
 
@@ -192,9 +192,9 @@ class RouteTable:
             self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
         return route
 
-    def ack_route(self, publishes: Sequence[Op]) -> Route | None:
+    def ack_route(self, publishes: list[Op]) -> Route | None:
         """Return the one route of publishes that are all acks; None if they are not all."""
-        if not all([publish[1].startswith(ACK_PREFIX) for publish in publishes]):
+        if not _hot.have_prefix(publishes, ACK_PREFIX):
             return None
         self.find(publishes[0][1])
         return self._by_prefix.get(ACK_PREFIX[:-1])

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock import _hot
 from penstock.core.account import Account
 from penstock.errors import ApiError, JetStreamError, StoreError
 from penstock.jetstream import consumerapi, consumers, errorcodes, rules, streamapi
@@ -306,7 +307,7 @@ class Engine:
     def _on_acks(self, batch: list[Op], publisher: Session | None) -> None:
         """Hand acks to their consumers, those for the same one together."""
         prefix, consumer = self._ack_target(batch[0][1])
-        if consumer is not None and all([each[1].startswith(prefix) for each in batch]):
+        if consumer is not None and _hot.have_prefix(batch, prefix):
             consumer.on_acks(batch, len(prefix))
             return
         prefix, consumer = b" ", None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -10,7 +11,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.command import PENSTOCK, Cli
+from tests.aio import asynchronous
+from tests.cli.command import CONFIG, PENSTOCK, Cli
+from tests.conftest import Servers
+from tests.contract.proxy import ChaosProxy
+from tests.servers import Program
 
 
 def create(cli: Cli, *words: str, name: str = "ORDERS") -> None:
@@ -304,6 +309,28 @@ def test_ctrl_c_ends_a_watch_cleanly(words: tuple[str, ...], cli: Cli) -> None:
         process.stdout.read()
         assert process.stderr.read() == ""
         assert process.wait(timeout=20) == 0
+
+
+@asynchronous
+async def test_a_watch_survives_a_lost_connection(
+    program: Program, servers: Servers, cli: Cli
+) -> None:
+    await asyncio.to_thread(create, cli)
+    async with ChaosProxy(servers(program, CONFIG).port) as proxy:
+        words = ("stream", "watch", "ORDERS", "--interval", "10ms", "--server", proxy.url)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = await asyncio.create_subprocess_exec(PENSTOCK, *words, **pipes)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        proxy.cut()
+        assert b"penstock: connection lost" in await process.stderr.readline()
+        assert b"penstock: connected again\n" == await process.stderr.readline()
+        await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, error = await process.communicate()
+
+    assert (process.returncode, error) == (0, b"")
 
 
 def test_a_reader_that_has_enough_is_no_disaster(cli: Cli) -> None:

@@ -56,7 +56,6 @@ async def create(context: Context) -> None:
         if not arguments.ephemeral:
             config["durable_name"] = arguments.consumer
     created = await context.js.consumers.create(arguments.stream, **config)
-    context.say(f"consumer `{created['name']}` is ready")
     context.show(info_text(created), created)
 
 

@@ -55,7 +55,6 @@ async def create(context: Context) -> None:
         num_replicas=arguments.replicas,
         description=arguments.description,
     )
-    context.say(f"bucket `{arguments.bucket}` is ready")
     await _show_info(context, bucket)
 
 

@@ -57,7 +57,6 @@ async def create(context: Context) -> None:
     config = given(STREAM_SETTINGS, context.arguments)
     name = _name(context, config)
     created = await context.js.streams.create(name, **config)
-    context.say(f"stream `{name}` is ready")
     context.show(info_text(created), created)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.cli.arguments import argument
 from penstock.cli.context import Context
 from penstock.cli.units import read_duration
+from penstock.errors import ConnectionLost, NoResponders, RequestTimeout
 from penstock.times import SECOND_NS
 
 UP_AND_CLEAR = "\x1b[{}A\x1b[J"
@@ -40,21 +41,48 @@ class Figures:
 async def watch(context: Context, look: Callable[[], Awaitable[Figures]]) -> None:
     """Look again and again, and show what there is; Ctrl-C ends it."""
     arguments = context.arguments
-    in_place = sys.stdout.isatty() and not arguments.json
-    looks, height = 0, 0
+    screen = Screen() if sys.stdout.isatty() and not arguments.json else None
+    looks = 0
     while True:
-        figures = await look()
-        if in_place:
-            lines = fitting(figures.screen, shutil.get_terminal_size())
-            erase = UP_AND_CLEAR.format(height) if height else ""
-            print(erase + "\n".join(lines), flush=True)
-            height = len(lines)
-        else:
+        figures = await _look(context, look) if looks else await look()
+        if figures is not None and screen is not None:
+            screen.draw(figures.screen)
+        elif figures is not None:
             context.show_event(figures.line, figures.document)
+        elif screen is not None:
+            screen.leave()
         looks += 1
         if looks == arguments.count:
             return
         await asyncio.sleep(arguments.interval / SECOND_NS)
+
+
+async def _look(context: Context, look: Callable[[], Awaitable[Figures]]) -> Figures | None:
+    """Look, and see nothing while a server that was there is away."""
+    try:
+        return await look()
+    except (ConnectionLost, RequestTimeout, NoResponders):
+        if context.client.closed:
+            raise
+        return None
+
+
+class Screen:
+    """A few lines of a terminal that are drawn over and over."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def draw(self, text: str) -> None:
+        """Put the text in the place of the last one."""
+        lines = fitting(text, shutil.get_terminal_size())
+        erase = UP_AND_CLEAR.format(self._height) if self._height else ""
+        print(erase + "\n".join(lines), flush=True)
+        self._height = len(lines)
+
+    def leave(self) -> None:
+        """Let the last one stand: something else was written below it."""
+        self._height = 0
 
 
 def fitting(screen: str, size: tuple[int, int]) -> list[str]:

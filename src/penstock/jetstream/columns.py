@@ -74,8 +74,9 @@ class Topics:
 
     def mask(self, matcher: Matcher, start: int, stop: int) -> bytes:
         """Return a byte for each message, 1 where the subject matches."""
-        if self.ids is None:
-            return bytes(map(matcher.__getitem__, self.table[start:stop]))
+        if self.ids is None or stop - start < len(self.table):
+            # A short stretch is not worth to look at every subject there is.
+            return bytes(map(matcher.__getitem__, self.slice(start, stop)))
         flags = self.flags(matcher)
         if self.ids.typecode == "B":
             return self.ids[start:stop].tobytes().translate(flags.ljust(256, b"\0"))

@@ -162,6 +162,20 @@ async def test_what_cannot_be_read_is_a_letter_too(config: BusConfig) -> None:
         assert "InvalidEnvelope" in letter.cause
 
 
+@asynchronous
+async def test_what_others_put_among_the_letters_hides_none(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        odd = [("Dead-Letter-Time", "noon"), ("Dead-Letter-Sequence", "many")]
+        await bus.publish("dead-letters.orders", b"odd", headers=odd)
+        await bus.publish("dead-letters.orders", b"bare")
+        await bury(bus, "orders", event(1))
+        letters = [one async for one in DeadLetterBox(bus).find()]
+
+        assert ["orders"] * 3 == [letter.topic for letter in letters]
+        assert [b"odd", b"bare"] == [letter.payload for letter in letters[:2]]
+        assert datetime.now(UTC) - letters[0].time < timedelta(minutes=1)
+
+
 def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "penstock"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)

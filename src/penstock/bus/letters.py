@@ -124,15 +124,14 @@ class DeadLetterBox:
     def _read(self, delivery: Delivery) -> DeadLetter:
         first = dict(reversed(delivery.headers))
         topic = first.get(TOPIC, delivery.topic.removeprefix(f"{self._prefix}."))
-        stored = datetime.fromtimestamp(delivery.timestamp_ns / 1e9, UTC)
         return DeadLetter(
             number=delivery.sequence,
             place=delivery.topic,
             topic=topic,
-            sequence=int(first.get(SEQUENCE, "0")),
+            sequence=_number(first.get(SEQUENCE, "")),
             service=first.get(SERVICE, ""),
             key=first.get(KEY, ""),
-            time=datetime.fromisoformat(first[TIME]) if TIME in first else stored,
+            time=_time(first.get(TIME, ""), delivery.timestamp_ns),
             cause=first.get(CAUSE, ""),
             attempts=tuple(value for name, value in delivery.headers if name == ATTEMPT),
             headers=[pair for pair in delivery.headers if _is_of_the_message(pair[0])],
@@ -145,6 +144,22 @@ class DeadLetterBox:
             return self._bus.codec.decode(payload)
         except InvalidEnvelope:
             return None
+
+
+# Anyone can publish to a dead-letter topic; that must not hide what else is there.
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _time(text: str, stored_ns: int) -> datetime:
+    """Return when a message was given up; if it does not say, when it was stored."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(stored_ns / 1e9, UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _is_of_the_message(header: str) -> bool:

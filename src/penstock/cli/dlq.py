@@ -82,7 +82,7 @@ def _open(config: BusConfig) -> EventBus:
     if config.type == "embedded" and not config.embedded.store_dir:
         raise ConfigError("this bus keeps nothing; hint: --bus nats://… or embedded:<directory>")
     # What is on the broker is looked at, not put right.
-    return EventBus(replace(config, strategy="skip", topics={}))
+    return EventBus(replace(config, strategy="skip"))
 
 
 def _selection(flags: Mapping[str, Any], words: Sequence[str]) -> Selection:

@@ -8,12 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.aio import asynchronous
+from tests.aio import asynchronous, until
 from tests.conftest import Servers
 from tests.servers import NATS_SERVER, ServerProcess
 
 import penstock
-from penstock.bus import BusConfig, EmbeddedConfig, Envelope, EventBus, NatsConfig
+from penstock.bus import (
+    BusConfig,
+    EmbeddedConfig,
+    Envelope,
+    EventBus,
+    JetStreamConfig,
+    NatsConfig,
+    StreamConfig,
+)
 from penstock.bus.contract import SCENARIOS, Scenario, World
 
 JETSTREAM = "jetstream { store_dir: store }"
@@ -25,7 +33,9 @@ def server(servers: Servers) -> ServerProcess:
 
 
 def config(server: ServerProcess) -> BusConfig:
-    return BusConfig(type="nats", nats=NatsConfig(urls=(server.url,)))
+    # nats-server sets aside as much disk as a stream may grow to.
+    jetstream = JetStreamConfig(stream=StreamConfig(bytes_max=0))
+    return BusConfig(type="nats", nats=NatsConfig(urls=(server.url,), jetstream=jetstream))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -87,3 +97,22 @@ def test_a_bus_is_opened_from_what_names_it() -> None:
     assert "/data" == EventBus.open("embedded:/data").config.embedded.store_dir
     assert "mine" == EventBus.open("embedded:", service="mine").config.service
     assert asyncio.iscoroutinefunction(EventBus.close)
+
+
+@asynchronous
+async def test_a_second_process_of_an_exclusive_service_is_warned(
+    server: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ignore(_: Envelope[object]) -> None:
+        return
+
+    base = replace(config(server), namespace="crowd")
+    async with EventBus(base) as first, EventBus(base) as second:
+        await first.subscribe_envelope("t", ignore)
+        await first.publish_envelope_sync(
+            "t", Envelope(aggregate_id="a", event_type="t", payload=1)
+        )
+        await until(lambda: first.metrics.handled_total)
+        assert "another process" not in caplog.text
+        await second.subscribe_envelope("t", ignore)
+        await until(lambda: "another process reads `crowd`" in caplog.text)

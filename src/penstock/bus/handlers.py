@@ -122,8 +122,8 @@ def _payload_type(kind: Any) -> Any:
     if kind is Envelope or kind is Any:
         return Any
     if get_origin(kind) is Envelope:
-        return get_args(kind)[0]
-    return kind
+        kind = get_args(kind)[0]
+    return Any if kind is object else kind
 
 
 def _nothing() -> None:

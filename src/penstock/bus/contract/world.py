@@ -15,6 +15,7 @@ from penstock.bus.envelope import Envelope
 DEADLINE_S = 20.0
 """How long a scenario waits for what must happen."""
 
+STREAM_BYTES_MAX = 16 * 1024 * 1024
 TOPIC = "orders.created"
 
 
@@ -41,7 +42,8 @@ class World:
         jetstream = replace(
             jetstream,
             consumer=replace(jetstream.consumer, **(consumer or {})),
-            stream=replace(jetstream.stream, **(stream or {})),
+            # A server may set aside as much as a stream may grow to, and worlds are many.
+            stream=replace(jetstream.stream, **({"bytes_max": STREAM_BYTES_MAX} | (stream or {}))),
         )
         config = replace(
             base,

@@ -75,6 +75,7 @@ class Source:
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
         self._topics: dict[bytes, str] = {}
+        self._has_looked_around = False
         self._requested = 0
         self._requests = 0
         self._asked_s = 0.0
@@ -138,6 +139,8 @@ class Source:
             self._request(missing)
             await self._settle_down()
             found += self.take()
+        if not self._has_looked_around:
+            await self._look_around()
         self.is_stale = False
         found.sort(key=_sequence)
         return found
@@ -279,6 +282,24 @@ class Source:
             except TimeoutError:
                 continue
         self._requested = 0
+
+    async def _look_around(self) -> None:
+        """Warn if another process reads for this service: then nobody can keep the order."""
+        self._has_looked_around = True
+        for _ in range(2):
+            try:
+                if not (await self.info()).get("num_waiting", 0):
+                    return
+            except (ClientError, JetStreamError):
+                return
+            # A process that died a moment ago may have left a request behind.
+            await asyncio.sleep(2 * self._config.fetch_wait_s)
+        logger.warning(
+            "! another process reads `%s` as `%s`, so the order of a key cannot be kept; hint: "
+            "one process a service, or `exclusive: false`",
+            self.stream,
+            self.durable,
+        )
 
     def _send(self, lines: list[bytes]) -> None:
         if lines:

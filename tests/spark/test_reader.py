@@ -1,0 +1,188 @@
+"""What a task does, without Spark around it, on Penstock and on nats-server alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.servers import PROGRAMS, ServerProcess
+from tests.spark.conftest import Broker
+
+from penstock.errors import ClientError
+from penstock.spark import fetch
+from penstock.spark.connection import Connection
+from penstock.spark.fetch import read_range
+from penstock.spark.options import ConnectionOptions, SourceOptions, parse_sink, parse_source
+from penstock.spark.position import Position, Range
+from penstock.spark.publish import Window
+from penstock.spark.sink import Encoder
+from penstock.spark.stream import first_at, read_state
+
+Ledger = list[tuple[int, str, bytes]]
+
+
+@pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """Return each server in turn."""
+    store = tmp_path_factory.mktemp("jetstream")
+    with ServerProcess(request.param, "", "-js", "-sd", str(store)) as running:
+        yield Broker(running.url)
+
+
+@pytest.fixture
+def options(broker: Broker, stream: str) -> tuple[ConnectionOptions, SourceOptions]:
+    """Return the options of a reader of the stream."""
+    return parse_source({"servers": broker.url, "stream": stream})
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> Ledger:
+    """Return what was read, in the order it came."""
+    return [
+        (row["sequence"], row["subject"], row["data"])
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
+
+
+def read(broker: Broker, options: Any, first: int, last: int) -> Ledger:
+    """Read a range of the stream as it is now."""
+    created = broker.info(options[1].stream)["created"]
+    return rows(read_range(*options, created, Range(first, last)))
+
+
+def test_a_range_is_read_in_order(broker: Broker, stream: str, options: Any) -> None:
+    ledger = broker.fill(stream, 3000)
+
+    assert ledger[100:2500] == read(broker, options, 101, 2500)
+    assert [] == broker.consumers(stream)
+
+
+def test_only_the_subjects_asked_for_are_read(broker: Broker, stream: str, options: Any) -> None:
+    ledger = broker.fill(stream, 1000)
+    connection, source = options
+    wanted = (f"{stream}.1", f"{stream}.8")
+
+    found = read(broker, (connection, replace(source, subjects=wanted)), 1, 995)
+
+    assert [row for row in ledger[:995] if row[1] in wanted] == found
+
+
+def test_deleted_messages_are_left_out(broker: Broker, stream: str, options: Any) -> None:
+    ledger = broker.fill(stream, 50)
+    for sequence in (1, 20, 50):
+        broker.run(lambda js, n=sequence: js.streams.delete_message(stream, n))
+
+    connection, source = options
+    found = read(broker, (connection, replace(source, fail_on_data_loss=False)), 1, 50)
+    assert [row for row in ledger if row[0] not in (1, 20, 50)] == found
+
+
+def test_large_messages_do_not_fit_a_request_and_are_read(
+    broker: Broker, stream: str, options: Any
+) -> None:
+    messages = [(f"{stream}.a", bytes(500_000))] * 5 + [(f"{stream}.b", b"x")] * 100
+    broker.publish(messages)
+    connection, source = options
+    small = replace(source, fetch_bytes_max=60_000, batch_bytes_max=1000)
+
+    found = read(broker, (connection, small), 1, 105)
+
+    assert [(n + 1, *message) for n, message in enumerate(messages)] == found
+
+
+def test_a_consumer_deleted_while_it_is_read_is_made_anew(
+    broker: Broker, stream: str, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 100)
+    ledger = broker.fill(stream, 1000)
+    connection, source = options
+    created = broker.info(stream)["created"]
+    small = replace(source, batch_bytes_max=1)
+    batches = read_range(connection, small, created, Range(1, 1000))
+
+    found = rows(iter([next(batches)]))
+    for consumer in broker.consumers(stream):
+        broker.run(lambda js, name=consumer: js.consumers.delete(stream, name))
+    found += rows(batches)
+
+    assert ledger == found
+    assert [] == broker.consumers(stream)
+
+
+def test_a_time_is_a_position(broker: Broker, stream: str, options: Any) -> None:
+    # A server may store what comes together at one time.
+    broker.fill(stream, 5)
+    broker.fill(stream, 5, first=6)
+    time = datetime.fromisoformat(broker.run(lambda js: js.streams.get(stream, seq=6)).time)
+
+    with Connection(options[0], "test") as connection:
+        state = read_state(connection, stream)
+        assert 6 == first_at(connection, state, Position("time", time=time))
+        assert 1 == first_at(
+            connection, state, Position("time", time=datetime(2020, 1, 1, tzinfo=UTC))
+        )
+        assert 11 == first_at(connection, state, Position("time", time=datetime.now(UTC)))
+
+
+def test_a_stream_made_anew_is_not_read(broker: Broker, stream: str, options: Any) -> None:
+    broker.fill(stream, 10)
+
+    with pytest.raises(ClientError, match="was deleted and created again"):
+        rows(read_range(*options, "2020-01-01T00:00:00Z", Range(1, 10)))
+
+
+def test_a_work_queue_is_left_to_its_workers(broker: Broker, stream: str, options: Any) -> None:
+    name = f"{stream}_queue"
+    broker.create(name, retention="workqueue")
+    broker.fill(name, 10)
+    connection, source = options
+
+    with pytest.raises(ClientError, match="is a work queue, whose messages only its workers"):
+        read(broker, (connection, replace(source, stream=name)), 1, 10)
+    assert 10 == broker.info(name)["state"]["messages"]
+
+
+def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> None:
+    connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
+    batch = pa.record_batch({"data": [b"%d" % n for n in range(5000)]})
+    results = []
+    for _ in range(2):
+        with Window(connection, 500) as window:
+            window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
+            window.flush()
+            results.append((window.acked, window.duplicates))
+
+    assert [(5000, 0), (5000, 5000)] == results
+    assert 5000 == broker.info(stream)["state"]["messages"]
+
+
+def test_a_window_is_sent_again_on_a_new_connection(broker: Broker, stream: str) -> None:
+    connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
+    batch = pa.record_batch({"data": [b"%d" % n for n in range(2000)]})
+    with Window(connection, 5000) as window:
+        window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
+        # As if the network had gone away: nothing is acked, and nobody can know what was stored.
+        window._connection._sock.shutdown(2)  # type: ignore[union-attr]
+        window.flush()
+
+    assert 2000 == window.acked
+    assert 2000 == broker.info(stream)["state"]["messages"]
+
+
+def test_a_publisher_is_held_to_its_rate(broker: Broker, stream: str) -> None:
+    import time
+
+    connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
+    batch = pa.record_batch({"data": [b"x"] * 100})
+    started_s = time.monotonic()
+    with Window(connection, 500, 200) as window:
+        window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
+        window.flush()
+
+    assert time.monotonic() - started_s >= 0.4

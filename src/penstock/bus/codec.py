@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
+import msgspec.inspect
 
 from penstock.bus.compression import Compressor, decompress, is_compressed
 from penstock.bus.envelope import Envelope
-from penstock.errors import InvalidEnvelope
+from penstock.errors import BusError, InvalidEnvelope
 
 OPENING = b"{"
 
@@ -50,6 +51,20 @@ class Codec:
             return decoder.decode(data)
         except (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError) as error:
             raise InvalidEnvelope(f"not an envelope: {error}") from error
+
+    def check(self, payload_type: Any) -> None:
+        """Raise if payloads cannot become a `payload_type`: before the first one comes."""
+        try:
+            self._decoder(payload_type)
+            info = msgspec.inspect.type_info(payload_type)
+        except TypeError as error:
+            raise BusError(f"payloads cannot become {payload_type!r}: {error}") from error
+        foreign = isinstance(info, msgspec.inspect.CustomType)
+        if foreign and not hasattr(payload_type, "model_validate"):
+            raise BusError(
+                f"payloads cannot become {payload_type!r}; hint: a dataclass, a msgspec.Struct, "
+                "a pydantic model or a built-in type"
+            )
 
     def upcaster(self, event_type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
         """Register a function that turns a payload of `from_version` into one of the next."""

@@ -85,6 +85,7 @@ class Subscriber:
             timeout_s=timeout_s or self._config.handler_timeout_s,
             threads=self._thread_pool,
         )
+        self._codec.check(subscription.payload_type)
         self._subscriptions.append(subscription)
         self._routes.clear()
         subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import threading
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +21,7 @@ from penstock.bus.codec import Codec
 from penstock.bus.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor, decompress
 from penstock.bus.envelope import Envelope
 from penstock.bus.ids import EventIds, event_time_ns, new_event_id
-from penstock.errors import InvalidEnvelope, MissingExtra
+from penstock.errors import BusError, InvalidEnvelope, MissingExtra
 
 JSON = st.recursive(
     st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -142,6 +143,17 @@ def test_a_payload_of_another_shape_is_refused(kind: Any) -> None:
 
     with pytest.raises(InvalidEnvelope, match="items"):
         codec.decode(codec.encode(event({"number": 1})), kind)
+
+
+@pytest.mark.parametrize("kind", [Any, int, dict[str, int], OrderData, OrderStruct, OrderModel])
+def test_these_types_are_known_to_be_readable(kind: Any) -> None:
+    Codec().check(kind)
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, OrderData | OrderStruct])
+def test_a_type_that_cannot_be_read_is_refused_before_the_first_message(kind: Any) -> None:
+    with pytest.raises(BusError, match="cannot become"):
+        Codec().check(kind)
 
 
 def test_a_payload_without_a_form_in_json_is_refused() -> None:

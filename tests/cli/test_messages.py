@@ -97,10 +97,11 @@ def test_jetstream_says_where_it_stored_a_message(cli: Cli) -> None:
     cli("stream", "create", "NEWS", "--subjects", "news.>", "--storage", "memory")
 
     assert cli("pub", "news.a", "1", "-J").err == "stored in `NEWS` as 1\n"
-    assert cli.json("pub", "news.a", "2", "--jetstream")["seq"] == 2
+    acks = cli.lines("pub", "news.a", "2", "--jetstream", "--count", "2")
+    assert [ack["seq"] for ack in acks] == [2, 3]
     words = ("pub", "news.a", "3", "-J", "-H", "Nats-Msg-Id: 3")
     cli(*words)
-    assert cli(*words).err == "stored in `NEWS` as 3, which had it already\n"
+    assert cli(*words).err == "stored in `NEWS` as 4, which had it already\n"
     assert cli.fails("pub", "olds", "4", "-J") == (
         "penstock: no stream stores `olds`\nhint: penstock stream create NAME --subjects olds\n"
     )
@@ -175,6 +176,14 @@ def test_what_a_user_may_not_do_is_an_error(
         assert error.lower().startswith("penstock: permissions violation for ")
     error = limited.fails("pub", "a.b", "x")
     assert "authorization violation" in error.lower()
+    assert "hint: say who you are: " in error
+
+
+@pytest.mark.parametrize("option", ["creds", "nkey"])
+def test_a_file_that_is_not_there_is_named(option: str, cli: Cli) -> None:
+    error = cli.fails("pub", "a", "x", f"--{option}", "/nowhere", code=2)
+
+    assert error == f"penstock: `--{option}`: cannot read `/nowhere`: No such file or directory\n"
 
 
 def test_the_environment_says_who_we_are(

@@ -214,6 +214,8 @@ def test_a_purge_can_leave_some(cli: Cli) -> None:
     assert purge("--subject", "orders.0", "--keep", "1") == 3
     assert purge("--keep", "2") == 3
     assert cli("stream", "purge", "ORDERS", "-f").err == "purged 2 messages\n"
+    both = ("stream", "purge", "ORDERS", "-f", "--keep", "1", "--seq", "2")
+    assert "only one of `--keep` and `--seq`" in cli.fails(*both, code=2)
 
 
 def test_a_stream_is_removed(cli: Cli) -> None:

@@ -18,7 +18,7 @@ from penstock.flags import nearest
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-HELP = ("-h", "-help", "--help", "help")
+HELP_OPTIONS = ("-h", "-help", "--help")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,7 +104,9 @@ async def next_messages(context: Context) -> None:
     async with context.js.pull_consumer(arguments.stream, arguments.consumer) as consumer:
         while received < arguments.count:
             batch = min(arguments.count - received, BATCH_MAX)
-            messages = await consumer.fetch(batch, expires_s=arguments.wait / SECOND_NS)
+            # What is there is printed at once; only then is there something to wait for.
+            messages = await consumer.fetch(batch, no_wait=True)
+            messages = messages or await consumer.fetch(1, expires_s=arguments.wait / SECOND_NS)
             for message in messages:
                 _print_message(context, message)
                 if acks:

@@ -129,12 +129,14 @@ async def open_context(
 
 def _identity(arguments: Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return who we are, as the client wants to be told; unset ones are left to the URL."""
-    nkey = _given(arguments, environ, "nkey")
+    nkey, creds = (_given(arguments, environ, name) for name in ("nkey", "creds"))
+    if creds:
+        read_text("creds", creds)  # The client would take it for a server's fault.
     identity = {
         "user": _given(arguments, environ, "user"),
         "password": _given(arguments, environ, "password"),
         "token": _given(arguments, environ, "token"),
-        "credentials": _given(arguments, environ, "creds"),
+        "credentials": creds,
         "nkey_seed": read_text("nkey", nkey).strip() if nkey else None,
     }
     return {name: value for name, value in identity.items() if value is not None}

@@ -60,8 +60,7 @@ def complaint_of(error: PenstockError) -> Complaint:
     if hint:
         return Complaint(text, hint)
     if isinstance(error, ConnectFailed):
-        text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
-        return Complaint(text, "start one with `penstock serve -js`, or name one with --server")
+        return _unreachable(text)
     if isinstance(error, RequestTimeout):
         return Complaint(text, "wait longer with --timeout")
     if isinstance(error, NoResponders):
@@ -69,6 +68,14 @@ def complaint_of(error: PenstockError) -> Complaint:
     if isinstance(error, JetStreamError):
         return Complaint(text, HINTS.get(error.err_code, ""))
     return Complaint(text)
+
+
+def _unreachable(text: str) -> Complaint:
+    """Tell a server that is not there from one that will not have us."""
+    if "authorization" in text.lower():
+        return Complaint(text, "say who you are: --user and --password, --token, --creds or --nkey")
+    text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
+    return Complaint(text, "start one with `penstock serve -js`, or name one with --server")
 
 
 async def explain(error: PenstockError, context: Context) -> Complaint:

@@ -74,7 +74,10 @@ async def _store(context: Context, payload: bytes) -> None:
                 f"hint: penstock stream create NAME --subjects {arguments.subject}"
             ) from None
         again = ", which had it already" if ack.fields.get("duplicate") else ""
-        context.done(f"stored in `{ack.stream}` as {ack.sequence}{again}", ack.fields)
+        if arguments.json:
+            context.show_event("", ack.fields)
+        else:
+            context.say(f"stored in `{ack.stream}` as {ack.sequence}{again}")
 
 
 async def subscribe(context: Context) -> None:

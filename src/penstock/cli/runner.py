@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli import manual
-from penstock.cli.arguments import HELP, Verb, find_verb, parse
+from penstock.cli.arguments import HELP_OPTIONS, Verb, find_verb, parse
 from penstock.cli.hints import Complaint, complaint_of, explain
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
-class Failed(PenstockError):
-    """What was asked for did not come about; the text says it all."""
-
-
 def run_command(command: str, summary: str, verbs: Sequence[Verb], words: list[str]) -> int:
     """Run one of a command's verbs."""
-    if not words or words[0] in HELP:
+    if not words or words[0] in (*HELP_OPTIONS, "help"):
         print(manual.command_help(command, summary, verbs))
         return 0
     try:
@@ -40,7 +36,7 @@ def run_command(command: str, summary: str, verbs: Sequence[Verb], words: list[s
 def run_verb(path: str, verb: Verb, words: list[str]) -> int:
     """Run a verb; `path` is what the user typed to get here."""
     options = words[: words.index("--")] if "--" in words else words
-    if set(options) & set(HELP[:-1]):
+    if set(options) & set(HELP_OPTIONS):
         print(manual.verb_help(path, verb))
         return 0
     try:

@@ -81,6 +81,8 @@ async def edit(context: Context) -> None:
 async def purge(context: Context) -> None:
     """Delete messages of a stream, all or some."""
     arguments = context.arguments
+    if arguments.keep is not None and arguments.seq is not None:
+        raise ConfigError("only one of `--keep` and `--seq` can be used")
     request = {"filter": arguments.subject, "keep": arguments.keep, "seq": arguments.seq}
     request = {name: value for name, value in request.items() if value is not None}
     state = (await context.js.streams.info(arguments.stream))["state"]

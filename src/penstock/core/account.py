@@ -93,12 +93,20 @@ class Account:
 
     def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         """Route publishes in order, those with the same receivers together."""
-        if publishes and publishes[0][1].startswith(ACK_PREFIX):
-            acks = list(publishes)
+        if publishes and publishes[len(publishes) // 2][1].startswith(ACK_PREFIX):
+            # A client sends acks together, and often its next pull request with them.
+            first = 0 if publishes[0][1].startswith(ACK_PREFIX) else 1
+            stop = len(publishes) - (0 if publishes[-1][1].startswith(ACK_PREFIX) else 1)
+            acks = list(publishes[first:stop])
             ack_route = self.routes.ack_route(acks)
             if ack_route is not None:
+                self._publish(publishes[:first], publisher)
                 self._deliver(ack_route, acks, publisher)
+                self._publish(publishes[stop:], publisher)
                 return
+        self._publish(publishes, publisher)
+
+    def _publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         cache, find = self.routes.cache, self.routes.find
         batch: list[Op] = []
         batch_route: Route | None = None

@@ -279,6 +279,27 @@ def test_an_event_is_accepted_once_by_each_service(database: Database) -> None:
         connection.commit()
 
 
+@asynchronous
+async def test_a_relay_whose_database_hangs_up_connects_again(
+    postgres_server: str, config: BusConfig
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    async with (
+        EventBus(config) as bus,
+        Relay(bus, PostgresStore(postgres_server), QUICK) as relay,
+    ):
+        await until(lambda: relay.is_active)
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            Outbox(POSTGRESQL).add(connection, "orders", event(1, "hung-up"))
+        await until(lambda: relay.published_total == 1)
+
+        assert [1] == await stored(bus, key="hung-up")
+
+
 def test_of_two_transactions_that_accept_an_event_the_first_wins(
     postgres_server: str,
 ) -> None:

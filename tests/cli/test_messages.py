@@ -9,11 +9,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.cli.command import Cli
 from tests.conftest import Servers
-from tests.servers import Program
+from tests.contract.credentials import USER, Key, operator_config_and_creds
+from tests.servers import NATS_SERVER, Program
 
 from penstock.cli.main import main
 from penstock.client import Message, connect
@@ -177,6 +179,19 @@ def test_what_a_user_may_not_do_is_an_error(
     error = limited.fails("pub", "a.b", "x")
     assert "authorization violation" in error.lower()
     assert "hint: say who you are: " in error
+
+
+def test_an_nkey_and_a_creds_file_say_who_we_are(
+    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Key(USER)
+    seed = tmp_path / "user.nk"
+    seed.write_text(key.seed + "\n")
+    nkeys = f"authorization {{ users: [ {{ nkey: {key.public} }} ] }}"
+    operator, creds = operator_config_and_creds(tmp_path)
+
+    Cli(servers(NATS_SERVER, nkeys).url, capsys)("pub", "a", "x", "--nkey", str(seed))
+    Cli(servers(NATS_SERVER, operator).url, capsys)("pub", "a", "x", "--creds", str(creds))
 
 
 @pytest.mark.parametrize("option", ["creds", "nkey"])

@@ -163,6 +163,15 @@ def test_an_edit_shows_what_it_changes(cli: Cli) -> None:
     assert "is like that already" in cli(*words).err
 
 
+def test_an_edit_with_the_file_of_another_stream_keeps_the_name(cli: Cli, tmp_path: Path) -> None:
+    create(cli)
+    file = tmp_path / "stream.json"
+    file.write_text('{"name": "OTHER", "description": "from a file"}')
+
+    result = cli("stream", "edit", "ORDERS", "--config", str(file), "--force")
+    assert result.err == "  description  - → from a file\nchanged stream `ORDERS`\n"
+
+
 def test_an_edit_the_server_refuses_is_an_error(cli: Cli) -> None:
     create(cli)
 
@@ -257,6 +266,8 @@ def test_a_message_that_is_not_there_is_an_error(cli: Cli) -> None:
     )
     assert "which message?" in cli.fails("stream", "get", "ORDERS", code=2)
     assert "no sequence" in cli.fails("stream", "get", "ORDERS", "0", code=2)
+    both = ("stream", "get", "ORDERS", "1", "--last-for", "orders.a")
+    assert "`--last-for` goes with no sequence" in cli.fails(*both, code=2)
 
 
 def test_a_message_is_deleted(cli: Cli) -> None:

@@ -101,6 +101,23 @@ async def test_keys_and_history_end(program: Program, servers: Servers) -> None:
         assert [] == await js.consumers.names(bucket.stream)
 
 
+@pytest.mark.parametrize(
+    ("reason", "operation"), [("MaxAge", "PURGE"), ("Purge", "PURGE"), ("Remove", "DEL")]
+)
+@asynchronous
+async def test_a_marker_that_the_server_left_is_a_deletion(
+    reason: str, operation: str, program: Program, servers: Servers
+) -> None:
+    async with jetstream(program, servers) as js:
+        bucket = await KeyValue.create(js, "b", **MEMORY)
+        await js.publish("$KV.b.k", headers={"Nats-Marker-Reason": reason})
+
+        assert [operation] == [entry.operation for entry in await bucket.history("k")]
+        with pytest.raises(KeyNotFound, match="was deleted"):
+            await bucket.get("k")
+        assert 2 == await bucket.create_key("k", b"1")
+
+
 @asynchronous
 async def test_more_keys_than_one_batch_are_all_listed(program: Program, servers: Servers) -> None:
     async with jetstream(program, servers) as js:

@@ -63,17 +63,16 @@ async def create(context: Context) -> None:
 async def edit(context: Context) -> None:
     """Show what would change, ask, and change it."""
     name = context.arguments.stream
-    old = without_told((await context.js.streams.info(name))["config"])
-    new = old | given(STREAM_SETTINGS, context.arguments)
+    found = await context.js.streams.info(name)
+    old = without_told(found["config"])
+    new = {**old, **given(STREAM_SETTINGS, context.arguments), "name": name}
     changes = difference(STREAM_SETTINGS, old, new)
     if changes:
         context.say(details(changes))
         confirm(f"Change stream `{name}` like this?", force=context.arguments.force)
-        new.pop("name", None)
-        found = await context.js.streams.update(name, **new)
+        found = await context.js.streams.update(**new)
         context.say(f"changed stream `{name}`")
     else:
-        found = await context.js.streams.info(name)
         context.say(f"stream `{name}` is like that already")
     context.show("", found)
 
@@ -83,8 +82,7 @@ async def purge(context: Context) -> None:
     arguments = context.arguments
     if arguments.keep is not None and arguments.seq is not None:
         raise ConfigError("only one of `--keep` and `--seq` can be used")
-    request = {"filter": arguments.subject, "keep": arguments.keep, "seq": arguments.seq}
-    request = {name: value for name, value in request.items() if value is not None}
+    request = _given(filter=arguments.subject, keep=arguments.keep, seq=arguments.seq)
     state = (await context.js.streams.info(arguments.stream))["state"]
     confirm(
         f"Delete {_which(arguments)} of the {show_many(state['messages'], 'message')} "
@@ -109,17 +107,13 @@ async def remove(context: Context) -> None:
 async def get(context: Context) -> None:
     """Print one message."""
     arguments = context.arguments
-    by_place = [arguments.seq, arguments.last_for, arguments.next_for]
-    if by_place.count(None) == len(by_place):
+    request = _given(
+        seq=arguments.seq, last_by_subj=arguments.last_for, next_by_subj=arguments.next_for
+    )
+    if not request:
         raise ConfigError("which message?; hint: give a sequence, or --last-for SUBJECT")
-    if arguments.last_for is not None and arguments.seq is not None:
-        raise ConfigError("`--last-for` needs no sequence")
-    request: dict[str, Any] = {
-        "seq": arguments.seq,
-        "last_by_subj": arguments.last_for,
-        "next_by_subj": arguments.next_for,
-    }
-    request = {name: value for name, value in request.items() if value is not None}
+    if "last_by_subj" in request and len(request) > 1:
+        raise ConfigError("`--last-for` goes with no sequence and no other subject")
     message = await context.js.streams.get(arguments.stream, **request)
     if arguments.raw:
         write_raw(message.payload)
@@ -151,6 +145,11 @@ def _name(context: Context, config: dict[str, Any]) -> str:
     if not name:
         raise ConfigError("missing: NAME")
     return name
+
+
+def _given(**request: Any) -> dict[str, Any]:
+    """Return the fields of a request that have a value."""
+    return {name: value for name, value in request.items() if value is not None}
 
 
 def _which(arguments: Namespace) -> str:

@@ -22,6 +22,8 @@ from penstock.bus.results import ResultStream
 
 Headers: TypeAlias = list[tuple[str, str]]
 
+MESSAGE_ID = b"Nats-Msg-Id"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
@@ -62,13 +64,18 @@ class Outgoing:
         self.envelope = envelope
         self.target = target
         self.block = b""
-        """Encoded headers with the event id, if what is stored can be recognised by it."""
+        """Encoded headers; empty if there are none."""
         self.future: asyncio.Future[bytes] | None = None
         """Of a publisher that waits; without one the result is told to callbacks."""
         self.streams: tuple[ResultStream, ...] = ()
         self.deadline_s = 0.0
         self.is_unstored = False
         """Known not to be stored: not sent yet, or refused for now."""
+
+    @property
+    def is_recognisable(self) -> bool:
+        """Whether the broker would recognise it when it comes again, by its id."""
+        return bool(self.block) and header_block.get(self.block, MESSAGE_ID) is not None
 
 
 class Settlement(NamedTuple):

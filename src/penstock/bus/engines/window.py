@@ -68,7 +68,7 @@ class Window:
         lost = [
             token
             for token, message in self._unacked.items()
-            if not message.block and not message.is_unstored
+            if not message.is_unstored and not message.is_recognisable
         ]
         self._fail(lost, ConnectionLost(f"may be stored or not: {error}"))
 
@@ -142,7 +142,7 @@ class Window:
         self._probe_token = 0
         self._is_held = False
         for token, message in self._unacked.items():
-            if message.is_unstored or message.block:
+            if message.is_unstored or message.is_recognisable:
                 self._send_again(token, message)
 
     def _send_again(self, token: int, message: Outgoing) -> None:

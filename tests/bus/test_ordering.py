@@ -1,0 +1,131 @@
+"""The lines of docs/concepts/ordering.md that speak of connections and of shared work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+
+from penstock.bus import BusConfig, ConsumerConfig, Envelope, EventBus, JetStreamConfig, NatsConfig
+from penstock.bus.engine import ReplayFrom
+from penstock.bus.testing import FaultProxy, PenstockServer
+from penstock.errors import ConnectionLost
+
+KEYS, EVENTS = 10, 1000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockServer]:
+    with PenstockServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def config(url: str, **consumer: Any) -> BusConfig:
+    jetstream = JetStreamConfig(consumer=ConsumerConfig(**{"ack_wait_s": 1.0} | consumer))
+    nats = NatsConfig(urls=(url,), jetstream=jetstream, reconnect_wait_s=0.01)
+    return BusConfig(type="nats", namespace=f"o{os.urandom(6).hex()}", nats=nats)
+
+
+def event(number: int) -> Envelope[Any]:
+    return Envelope(aggregate_id=f"k{number % KEYS}", event_type="t", payload=number)
+
+
+class Seen:
+    """A handler that remembers what came, by key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, list[int]] = {f"k{key}": [] for key in range(KEYS)}
+        self.count = 0
+
+    async def __call__(self, envelope: Envelope[Any]) -> None:
+        self.by_key[envelope.aggregate_id].append(envelope.payload)
+        self.count += 1
+
+
+def in_order(events: int = EVENTS) -> dict[str, list[int]]:
+    return {f"k{key}": list(range(key, events, KEYS)) for key in range(KEYS)}
+
+
+@asynchronous
+async def test_cuts_while_publishing_lose_repeat_and_reorder_nothing(
+    server: PenstockServer,
+) -> None:
+    async with FaultProxy(server.url) as proxy, EventBus(config(proxy.url)) as bus:
+        await bus.configure_topic("orders")
+        for number in range(EVENTS):
+            await bus.publish_envelope("orders", event(number))
+            if number % 200 == 100:
+                proxy.cut()
+        await bus.flush()
+        stored = [envelope.payload async for _, envelope in bus.replay("orders")]
+
+    assert list(range(EVENTS)) == stored
+    assert proxy.accepted > 3
+
+
+@asynchronous
+async def test_cuts_while_handling_lose_repeat_and_reorder_nothing(server: PenstockServer) -> None:
+    seen = Seen()
+    async with FaultProxy(server.url) as proxy, EventBus(config(proxy.url)) as bus:
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS)])
+        await bus.subscribe_envelope("orders", seen)
+        for aim in range(100, EVENTS, 200):
+            await until(lambda aim=aim: seen.count >= aim, 30)
+            proxy.cut()
+        await until(lambda: seen.count >= EVENTS, 30)
+        await until(lambda: bus.health().in_flight == 0)
+
+    assert in_order() == seen.by_key
+
+
+@asynchronous
+async def test_lost_acks_of_handlers_repeat_nothing_in_one_process(server: PenstockServer) -> None:
+    seen = Seen()
+    async with FaultProxy(server.url) as proxy, EventBus(config(proxy.url)) as bus:
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(100)])
+        fault = proxy.drop("$JS.ACK.>", count=10)
+        await bus.subscribe_envelope("orders", seen)
+        await until(lambda: seen.count >= 100 and fault.hits == 10)
+        async with asyncio.timeout(20):
+            while (await bus.backlog()).messages:  # noqa: ASYNC110  (the server knows)
+                await asyncio.sleep(0.05)
+
+    assert in_order(100) == seen.by_key
+
+
+@asynchronous
+async def test_processes_that_share_the_work_handle_all_and_each_keeps_its_order(
+    server: PenstockServer,
+) -> None:
+    shared = config(server.url, exclusive=False)
+    first, second = Seen(), Seen()
+    async with EventBus(shared) as one, EventBus(shared) as other:
+        await one.subscribe_envelope("orders", first)
+        await other.subscribe_envelope("orders", second)
+        await one.publish_envelope_batch("orders", [event(n) for n in range(EVENTS)])
+        await until(lambda: first.count + second.count >= EVENTS, 30)
+
+    for seen in (first, second):
+        assert all(numbers == sorted(numbers) for numbers in seen.by_key.values())
+    for key, numbers in in_order().items():
+        assert numbers == sorted(first.by_key[key] + second.by_key[key])
+
+
+@asynchronous
+async def test_bytes_with_headers_and_no_id_are_never_stored_twice(server: PenstockServer) -> None:
+    async with FaultProxy(server.url) as proxy, EventBus(config(proxy.url)) as bus:
+        await bus.configure_topic("raw")
+        fault = proxy.drop("_INBOX.>", direction="down")
+        publishing = asyncio.create_task(bus.publish("raw", b"x", headers=[("Color", "red")]))
+        await until(lambda: fault.hits)
+        proxy.cut()
+        with pytest.raises(ConnectionLost):
+            await publishing
+        await until(lambda: bus.health().connected)
+        stored = [one async for some in bus.engine.replay("raw", ReplayFrom()) for one in some]
+
+        assert 1 == len(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 from tests.cli.command import Cli
@@ -89,6 +90,22 @@ def test_without_a_name_or_if_told_so_a_consumer_is_ephemeral(stream: Cli) -> No
     assert "durable_name" not in unnamed["config"]
     assert "durable_name" not in named["config"]
     assert named["name"] == "E"
+
+
+def test_what_info_prints_creates_and_changes_others(stream: Cli, tmp_path: Path) -> None:
+    stream("consumer", "create", "ORDERS", "A", "--filter", "orders.a", "--ack-wait", "1m")
+    stream("consumer", "create", "ORDERS", "B", "--filter", "orders.b")
+    file = tmp_path / "consumer.json"
+    file.write_text(stream("consumer", "info", "ORDERS", "A", "--json").out)
+
+    copy = stream.json("consumer", "create", "ORDERS", "C", "--config", str(file))
+    assert (copy["name"], copy["config"]["durable_name"]) == ("C", "C")
+    assert copy["config"]["ack_wait"] == 60_000_000_000
+    passing = ("consumer", "create", "ORDERS", "D", "--ephemeral", "--config", str(file))
+    assert "durable_name" not in stream.json(*passing)["config"]
+    changed = stream.json("consumer", "edit", "ORDERS", "B", "--config", str(file), "--force")
+    assert (changed["name"], changed["config"]["filter_subject"]) == ("B", "orders.a")
+    assert stream.json("consumer", "ls", "ORDERS", "--names") == ["A", "B", "C", "D"]
 
 
 def test_names_that_are_not_there_bring_the_nearest_one(stream: Cli) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.consumersettings import CONSUMER_SETTINGS, as_fields
@@ -52,9 +54,9 @@ async def create(context: Context) -> None:
     if not arguments.config:
         config.setdefault("ack_policy", "explicit")
     if arguments.consumer:
-        config["name"] = arguments.consumer
-        if not arguments.ephemeral:
-            config["durable_name"] = arguments.consumer
+        config["name"] = config["durable_name"] = arguments.consumer
+    if arguments.ephemeral:
+        config.pop("durable_name", None)
     created = await context.js.consumers.create(arguments.stream, **config)
     context.show(info_text(created), created)
 
@@ -64,12 +66,13 @@ async def edit(context: Context) -> None:
     stream, name = context.arguments.stream, context.arguments.consumer
     found = await context.js.consumers.info(stream, name)
     old = without_told(found["config"])
-    new = as_fields(old | given(CONSUMER_SETTINGS, context.arguments))
+    own: dict[str, Any] = {field: old[field] for field in ("name", "durable_name") if field in old}
+    new = as_fields({**old, **given(CONSUMER_SETTINGS, context.arguments), **own})
     changes = difference(CONSUMER_SETTINGS, old, new)
     if changes:
         context.say(details(changes))
         confirm(f"Change consumer `{name}` like this?", force=context.arguments.force)
-        found = await context.js.consumers.update(stream, **{"name": name, **new})
+        found = await context.js.consumers.update(stream, **{**new, "name": name})
         context.say(f"changed consumer `{name}`")
     else:
         context.say(f"consumer `{name}` is like that already")

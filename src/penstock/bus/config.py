@@ -326,7 +326,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
                 "stream": {"max_bytes": 2 * GIB, "max_msgs": 2_000_000},
             }
         },
-        "publisher": {"max_pending": 10_000},
+        "publisher": {"max_pending": 10_000, "deduplicate": False},
     },
     "low_latency": {
         "nats": {

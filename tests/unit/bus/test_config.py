@@ -108,7 +108,7 @@ def test_the_file_wins_over_the_preset_and_the_environment_over_both() -> None:
 def test_the_environment_may_choose_the_preset() -> None:
     config = load(environment={"PENSTOCK_BUS_PRESET": "high_throughput"})
 
-    assert 10_000 == config.publisher.window_messages_max
+    assert (10_000, False) == (config.publisher.window_messages_max, config.publisher.deduplicate)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ class Engine:
         self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
         self._random = random
         self._retry: Timer | None = None
+        self._turn = 0
+        """Which stream is asked first whether it wants housekeeping."""
 
     def open(self) -> None:
         """Bring back the streams on disk and start to listen."""
@@ -149,10 +151,12 @@ class Engine:
         }
 
     def maintain(self) -> Work | None:
-        """Return the next piece of housekeeping that some store wants done."""
-        for stream in self.streams.values():
-            work = stream.store.maintain()
+        """Return the next piece of housekeeping that some store wants done; they take turns."""
+        streams = list(self.streams.values())
+        for index in range(self._turn, self._turn + len(streams)):
+            work = streams[index % len(streams)].store.maintain()
             if work is not None:
+                self._turn = index % len(streams) + 1
                 return work
         return None
 

@@ -29,12 +29,10 @@ from penstock.net.reactor import Reactor
 log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 0.5
-HOUSEKEEPING_LATEST_S = 5.0
+HOUSEKEEPING_LATEST_S = 1.0
 """A busy server puts housekeeping off no longer than this."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """With a sync interval: what is not synced yet is held in memory too, so it has a bound."""
-UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
-"""With a sync interval: what may wait for it. It is in memory too, so it has to have a bound."""
 COMMITS_MAX = 8
 """Commits in a row that need no disk: the answers of one may be the publishes of the next."""
 
@@ -171,9 +169,6 @@ class Journal:
             self._work(works, then=self.engine.retry_failed, is_commit=True)
 
     def _keep_house(self) -> None:
-        streams = self.engine.streams.values()
-        if sum(stream.store.dirty_bytes for stream in streams) > UNSYNCED_BYTES_MAX:
-            self._sync()
         if self._job is None and not self.engine.dirty:
             self._keep_house_now()
 

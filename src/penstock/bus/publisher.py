@@ -247,7 +247,12 @@ class Publisher:
     async def _room(self) -> None:
         future = self._loop.create_future()
         self._waiting.append(future)
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            # The room it may have been given is for the next.
+            self._let_in()
+            raise
 
     def _settled(self, settlements: list[Settlement]) -> None:
         """The one place where acks and errors end."""

@@ -163,6 +163,10 @@ class Subscriber:
                 logger.warning("! fetching: %s", error)
                 await asyncio.sleep(RETRY_WAIT_S)
                 continue
+            except Exception:
+                logger.exception("! fetching failed in a way nobody thought of")
+                await asyncio.sleep(RETRY_WAIT_S)
+                continue
             self._metrics.received_total += len(deliveries)
             self._dispatch(deliveries)
 

@@ -149,6 +149,22 @@ async def a_deadline_ends_the_wait_for_room(world: World) -> None:
 
 
 @scenario
+async def publishers_that_give_up_leave_their_room_to_others(world: World) -> None:
+    async with world.open(publisher={"window_messages_max": 1}) as bus:
+        await bus.configure_topic(TOPIC)
+        publishing = [
+            asyncio.ensure_future(bus.publish_envelope_sync(TOPIC, event(number)))
+            for number in range(20)
+        ]
+        await asyncio.sleep(0)
+        for task in publishing[1:10]:
+            task.cancel()
+        await asyncio.wait(publishing, timeout=10)
+
+        assert [task.cancelled() for task in publishing] == [False, *[True] * 9, *[False] * 10]
+
+
+@scenario
 async def a_rate_limit_spreads_publishes_over_time(world: World) -> None:
     async with world.open(publisher={"rate_per_s": 200.0, "rate_burst": 1}) as bus:
         await bus.configure_topic(TOPIC)

@@ -300,6 +300,24 @@ async def test_a_relay_whose_database_hangs_up_connects_again(
         assert [1] == await stored(bus, key="hung-up")
 
 
+@asynchronous
+async def test_a_connection_that_is_awaited_executes_the_statement(postgres_server: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    outbox, inbox = Outbox(POSTGRESQL), Inbox(POSTGRESQL, service="awaited")
+    async with await psycopg.AsyncConnection.connect(postgres_server) as connection:
+        for statement in POSTGRESQL.create:
+            await connection.execute(statement)
+        await connection.execute(*outbox.statement("orders", event(1, "awaited")))
+        accepted = [(await connection.execute(*inbox.statement("e"))).rowcount for _ in range(2)]
+        found = await connection.execute(
+            "SELECT topic FROM penstock_outbox WHERE aggregate_id = 'awaited'"
+        )
+
+        assert [("orders",)] == await found.fetchall()
+        assert [1, 0] == accepted
+        await connection.rollback()
+
+
 def test_of_two_transactions_that_accept_an_event_the_first_wins(
     postgres_server: str,
 ) -> None:

@@ -15,7 +15,10 @@ from penstock.bus.engines.source import Source
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 
-BAD_REQUEST, NOT_FOUND = 400, 404
+NOT_FOUND = 404
+SEQUENCE_NOT_FOUND = 10043
+NO_MESSAGE = ("no message found", "stream store EOF")
+"""What nats-server says of a message that is gone, or never was: it depends on where."""
 NANOSECONDS = 1_000_000_000
 
 
@@ -85,7 +88,7 @@ class StreamAdmin:
         try:
             await self._jetstream.streams.delete_message(stream, sequence)
         except JetStreamError as error:
-            if error.code in (BAD_REQUEST, NOT_FOUND):
+            if error.err_code == SEQUENCE_NOT_FOUND or error.description in NO_MESSAGE:
                 return False
             raise
         return True

@@ -1,0 +1,68 @@
+"""What is kept: read again by pattern, deleted by number, buried and brought back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.bus.engine import ReplayFrom
+from penstock.bus.letters import DeadLetterBox, Selection
+from penstock.bus.replaying import Replay
+
+
+@scenario
+async def topics_are_read_again_by_pattern_however_they_are_kept(world: World) -> None:
+    async with world.open() as bus:
+        await bus.configure_topic("orders.limited", messages_max=100)
+        for number, topic in enumerate(("orders.plain", "orders.limited", "bills.plain")):
+            await bus.publish_envelope_sync(topic, event(number))
+
+        async def topics(pattern: str) -> list[str]:
+            found = bus.engine.replay(pattern, ReplayFrom())
+            return sorted([one.topic async for deliveries in found for one in deliveries])
+
+        assert await topics("orders.*") == ["orders.limited", "orders.plain"]
+        assert await topics("orders.limited") == ["orders.limited"]
+        assert await topics("orders.plain") == ["orders.plain"]
+        assert await topics("nothing.>") == []
+
+
+@scenario
+async def a_message_is_discarded_once_and_alone(world: World) -> None:
+    async with world.open() as bus:
+        receipts = await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
+        middle = receipts[1].sequence
+        discarded = [await bus.engine.discard(TOPIC, n) for n in (middle, middle, middle + 1000)]
+
+        assert discarded == [True, False, False]
+        left = [envelope.payload["number"] async for _, envelope in bus.replay(TOPIC)]
+        assert left == [0, 2]
+
+
+@scenario
+async def dead_letters_come_back_in_order_and_once(world: World) -> None:
+    async with world.open(subscriber={"attempts_max": 1}) as bus:
+        seen = Seen()
+        seen.failing = lambda _: True
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(5)])
+        await until(lambda: bus.metrics.dead_letters_total == 5)
+        seen.failing = lambda _: False
+        box = DeadLetterBox(bus)
+        await box.replay(Selection(topic=TOPIC, key="a"))
+        await seen.count(5)
+
+        assert seen.numbers() == list(range(5))
+        assert [letter async for letter in box.find()] == []
+
+
+@scenario
+async def a_topic_is_copied_in_order_and_once(world: World) -> None:
+    async with world.open() as bus:
+        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n % 3}") for n in range(30)])
+        for _ in range(2 if bus.features.deduplicates else 1):
+            assert await Replay(bus, TOPIC).into_topic("copies") == 30
+
+        for key in range(3):
+            copies: list[Any] = [one async for _, one in bus.replay("copies", key=f"k{key}")]
+            assert [one.payload["number"] for one in copies] == list(range(key, 30, 3))

@@ -112,22 +112,25 @@ class Api:
             )
 
     def _on_batch(self, batch: list[Op], publisher: Session | None, skip: int) -> None:
+        found: list[Op] = []
         for publish in batch:
             name = publish[1][skip:]
             if name.startswith(DIRECT_GET):
-                self._direct_get(publish, name[len(DIRECT_GET) :], publisher)
+                found += self._direct_get(publish, name[len(DIRECT_GET) :], publisher)
             elif name.startswith(MESSAGE_NEXT):
                 self._next(publish, name[len(MESSAGE_NEXT) :], publisher)
             else:
                 self._on_request(publish, name.decode(errors="replace").split("."), publisher)
+        if found:
+            self._engine.account.publish(found, None)
 
-    def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> None:
+    def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> list[Op]:
         stream_name, _, subject = name.partition(b".")
         stream = self._engine.streams.get(stream_name.decode(errors="replace"))
         if stream is None or not stream.config.allow_direct:
             self._engine.account.answer_no_responders([publish], publisher)
-        elif publish[2]:
-            directget.answer(stream, publish, subject)
+            return []
+        return directget.answers(stream, publish, subject) if publish[2] else []
 
     def _next(self, publish: Op, name: bytes, publisher: Session | None) -> None:
         stream, _, consumer_name = name.decode(errors="replace").partition(".")

@@ -27,9 +27,10 @@ class _Status(Exception):
     """What is answered in place of a message."""
 
 
-def answer(stream: Stream, publish: Op, subject: bytes) -> None:
-    """Answer a request; `subject` is what follows the stream's name, or empty."""
+def answers(stream: Stream, publish: Op, subject: bytes) -> list[Op]:
+    """Return the answers to requests; `subject` is what follows the stream's name, or empty."""
     _, _, reply, header_bytes, _, _ = publish
+    found: list[Op] = []
     for request in payloads(publish):
         try:
             if subject and len(request) == len(CRLF):
@@ -40,8 +41,8 @@ def answer(stream: Stream, publish: Op, subject: bytes) -> None:
         except _Status as status:
             block, payload = headers.encode((), status=str(status)), b""
         data = block + payload + CRLF
-        op = (PUB, reply, b"", len(block), len(data) - 2, data)
-        stream.engine.account.publish([op], None)
+        found.append((PUB, reply, b"", len(block), len(data) - 2, data))
+    return found
 
 
 def _options(header: bytes, body: bytes, subject: bytes) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from penstock.errors import StoreError
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
+from penstock.jetstream.columns import Places
 from penstock.jetstream.disk import Disk, File
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.recovery import load, mend
@@ -213,6 +214,8 @@ class FileLog:
         places = block.places
         assert places is not None
         self.cache.touch(block)
+        if len(positions) == 1:
+            return [self._fetch_one(block, places, positions[0])]
         if isinstance(positions, range):
             offsets: Sequence[int] = places.offsets[positions.start : positions.stop]
             lengths: Sequence[int] = places.lengths[positions.start : positions.stop]
@@ -229,6 +232,14 @@ class FileLog:
             return messages
         pairs = zip(messages, expected, strict=True)
         return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
+
+    def _fetch_one(self, block: Block, places: Places, position: int) -> Message | None:
+        """Return one message; a get of a key is just that, and wants to be quick."""
+        offset = places.offsets[position]
+        data = self._bytes(block, offset, offset + places.lengths[position])
+        message = decode_messages(data, (offset,), base=offset, salt=self.salt)[0]
+        is_right = message is not None and message[0] == block.sequence(position)
+        return message if is_right else None
 
     def _bytes(self, block: Block, start: int, end: int) -> bytes:
         try:

@@ -130,6 +130,27 @@ async def test_replayed_letters_are_handled_in_order_and_are_gone(config: BusCon
 
 
 @asynchronous
+async def test_letters_are_handled_without_bothering_other_services(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        await bury(bus, "orders", *(event(n) for n in range(4)))
+        numbers: list[int] = []
+
+        def take(envelope: Envelope[Any]) -> None:
+            if envelope.payload["number"] == 3:
+                raise ValueError("not this one")
+            numbers.append(envelope.payload["number"])
+
+        with pytest.raises(ValueError, match="not this one"):
+            await DeadLetterBox(bus).handle(take, Selection(topic="orders"))
+        left = [one async for one in DeadLetterBox(bus).find()]
+        stored = [one async for one in bus.replay("orders")]
+
+        assert [0, 1, 2] == numbers
+        assert [3] == [one.envelope.payload["number"] for one in left if one.envelope]
+        assert 4 == len(stored)  # nothing was published again
+
+
+@asynchronous
 async def test_a_letter_whose_replay_was_cut_off_is_stored_once(config: BusConfig) -> None:
     async with EventBus(config) as bus:
         handler = await bury(bus, "orders", event(1))

@@ -133,6 +133,23 @@ async def test_delays_survive_who_runs_them(tmp_path: Path) -> None:
     assert [1] == seen
 
 
+@asynchronous
+async def test_what_was_never_delayed_is_in_nobodys_way(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async def handle(order: Order) -> None:
+        seen.append(order.number)
+
+    async with EventBus.open(f"embedded:{tmp_path}") as bus, Delays(bus) as delays:
+        await bus.subscribe_envelope("reminders", handle)
+        await bus.publish("delayed", b"bare")
+        await bus.publish("delayed", b"odd", headers=[("Delayed-Until", "soon")])
+        await delays.publish("reminders", event(1))
+        await until(lambda: seen)
+
+    assert [1] == seen
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_delays_work_on_both_servers(program: Any, servers: Servers) -> None:
     server = servers(program, "jetstream { store_dir: store }")

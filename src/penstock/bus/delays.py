@@ -16,7 +16,7 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.bus.bus import EventBus
 from penstock.bus.engines.layout import Layout
@@ -32,6 +32,7 @@ TOPIC = "delayed"
 DURABLE = "delays"
 DUE_HEADER = "Delayed-Until"
 TOPIC_HEADER = "Delayed-Topic"
+EVENT_HEADER = "Delayed-Event"
 
 WAITING_MAX = 1_000_000
 """Messages that may wait at once."""
@@ -88,7 +89,11 @@ class Delays:
         await self._bus.publish(
             TOPIC,
             self._bus.codec.encode(envelope),
-            headers=[(TOPIC_HEADER, check_topic(topic)), (DUE_HEADER, str(due_ns))],
+            headers=[
+                (TOPIC_HEADER, check_topic(topic)),
+                (DUE_HEADER, str(due_ns)),
+                (EVENT_HEADER, envelope.event_id),
+            ],
             message_id=f"delayed:{envelope.event_id}",
         )
 
@@ -108,12 +113,33 @@ class Delays:
 
     async def _move(self, message: Message) -> None:
         """Publish a message that is due, and have any other come again when it is."""
-        wait_s = (int(message.header(DUE_HEADER) or 0) - time_ns()) / 1e9
+        waiting = _read(message)
+        if waiting is None:
+            logger.warning("! `%s` holds a message that is not delayed; it is dropped", TOPIC)
+            await message.term("not a delayed message")
+            return
+        wait_s = (waiting.due_ns - time_ns()) / 1e9
         if wait_s > 0:
             await message.nak(delay_s=wait_s)
             return
-        topic, envelope = message.header(TOPIC_HEADER), self._bus.codec.decode(message.payload)
-        if topic is not None:
-            await self._bus.publish(topic, message.payload, message_id=envelope.event_id)
+        await self._bus.publish(waiting.topic, message.payload, message_id=waiting.event_id)
         await message.ack()
         await self._bus.engine.discard(TOPIC, message.metadata.stream_sequence)
+
+
+class _Waiting(NamedTuple):
+    """What a delayed message is to become, and when."""
+
+    topic: str
+    due_ns: int
+    event_id: str
+
+
+def _read(message: Message) -> _Waiting | None:
+    headers = message.headers
+    try:
+        return _Waiting(
+            check_topic(headers[TOPIC_HEADER]), int(headers[DUE_HEADER]), headers[EVENT_HEADER]
+        )
+    except (KeyError, ValueError, BusError):
+        return None

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
+from penstock import headers as header_block
 from penstock.bus.bus import EventBus
 from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.bus.envelope import Envelope
+from penstock.bus.handlers import Handler, Subscription
+from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
 
 OWN_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC))
@@ -112,6 +116,24 @@ class DeadLetterBox:
                 message_id=f"replay:{letter.place}:{letter.number}",
             )
             await self._bus.engine.discard(letter.place, letter.number)
+        return letters
+
+    async def handle(self, handler: Handler, selection: Selection) -> list[DeadLetter]:
+        """
+        Call a handler of this program with dead letters, in order, and discard each it took.
+
+        No other service sees them again. What the handler raises ends it, and the
+        letter stays.
+        """
+        letters = [letter async for letter in self.find(selection)]
+        with Threads() as threads:
+            called = Subscription(">", handler, timeout_s=inf, threads=threads.get)
+            for letter in letters:
+                block = header_block.encode(letter.headers) if letter.headers else b""
+                delivery = Delivery(letter.topic, letter.payload, block, sequence=letter.sequence)
+                called.open(delivery, self._bus.codec)
+                await called.call(delivery.event)
+                await self._bus.engine.discard(letter.place, letter.number)
         return letters
 
     async def discard(self, selection: Selection) -> list[DeadLetter]:

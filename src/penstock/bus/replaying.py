@@ -63,7 +63,7 @@ class Replay:
     async def into_handler(self, handler: Handler) -> int:
         """Call a handler with every event, one after another; return how many there were."""
         count = 0
-        with _Threads() as threads:
+        with Threads() as threads:
             subscription = Subscription(self._topic, handler, timeout_s=inf, threads=threads.get)
             async for delivery, _ in self:
                 subscription.open(delivery, self._bus.codec)
@@ -106,13 +106,13 @@ class Replay:
         return len(done)
 
 
-class _Threads:
+class Threads:
     """A thread for a handler that is a plain function, if it turns out to be one."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> _Threads:
+    def __enter__(self) -> Threads:
         return self
 
     def __exit__(self, *_: object) -> None:

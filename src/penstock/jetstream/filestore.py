@@ -291,7 +291,7 @@ class FileLog:
         tail = self.tails[0]
         if tail.file is None:
             self._create_file(tail)
-        tail.write(encode_header(self._header(tail)))
+        tail.write(b"" if tail.written_end else encode_header(self._header(tail)))
         behind = sum(later.end - HEADER_BYTES for later in self.tails[1:])
         self.written = (tail.written_end, self.position - behind)
         if (

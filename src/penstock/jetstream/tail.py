@@ -9,7 +9,7 @@ cache, because what was just stored is what consumers read next.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import NamedTuple
 
 from penstock.jetstream.block import Block
@@ -68,10 +68,13 @@ class Tail:
         return offset
 
     def write(self, header: bytes) -> None:
-        """Hand to the operating system, in one write, what it has not got yet."""
+        """Hand to the operating system, in one write, what it has not got yet; first a header."""
         assert self.file is not None
-        assert len(header) == HEADER_BYTES
-        fresh = self.chunks[bisect_left(self.chunks, self.written_end, key=_offset) :]
+        assert len(header) == (0 if self.written_end else HEADER_BYTES)
+        first = len(self.chunks)
+        while first and self.chunks[first - 1].offset >= self.written_end:
+            first -= 1
+        fresh = self.chunks[first:]
         if not fresh and self.written_end:
             return
         data = b"".join(chunk.data for chunk in fresh)

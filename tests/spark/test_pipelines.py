@@ -86,6 +86,17 @@ def test_archive_brings_every_message_into_the_lake_once(
     assert f"{len(ledger)}" in lake_command.query(Path(table), "SELECT count(*) FROM lake")
 
 
+def test_a_topic_may_be_the_start_of_many_subjects(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    ledger = broker.fill(stream, 50)
+
+    run("archive", topic_tokens=1)
+
+    assert [f"topic={stream}"] == [path.name for path in (tmp_path / "archive").glob("topic=*")]
+    assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
+
+
 def test_a_compaction_that_was_cut_off_is_finished(
     broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -260,7 +271,7 @@ def test_a_wrong_file_is_told_what_is_wrong(values: dict[str, Any], text: str) -
     ("pipeline", "values", "text"),
     [
         ("archve", {}, "there is no pipeline `archve`; did you mean `archive`?"),
-        ("archive", {"compact": 1}, "`archive` has no setting `compact`; valid: `compact_batches`"),
+        ("archive", {"compact": 1}, "`archive` has no setting `compact`; valid: `topic_tokens`"),
         ("archive", {"target": ""}, "the pipeline `archive` needs `target`"),
         ("state", {"fold": "nowhere:f"}, "`nowhere:f` cannot be found"),
     ],

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
 SETTINGS = {
+    "topic_tokens": "First tokens of a subject that are its topic; all. A topic is a directory.",
     "compact_batches": "Batches of one topic and day that are merged into one file; 50, 0 never.",
 }
 COMPACT_BATCHES = 50
@@ -23,11 +24,12 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     config.need("target", "checkpoint")
     lake = config.target
     batches_min = int(config.setting("compact_batches", COMPACT_BATCHES))
+    tokens = int(config.setting("topic_tokens", 0))
     if batches_min:
         recover(local_path(lake))
 
     def write(rows: DataFrame, batch: int) -> None:
-        write_batch(open_envelopes(rows), lake, batch)
+        write_batch(open_envelopes(rows), lake, batch, topic_tokens=tokens)
         if batches_min and batch % batches_min == batches_min - 1:
             compact(rows.sparkSession, lake, batches_min=batches_min)
 

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 COMPACTION = "_compaction"
 
 
-def write_batch(rows: DataFrame, lake: str, batch: int) -> None:
+def write_batch(rows: DataFrame, lake: str, batch: int, *, topic_tokens: int = 0) -> None:
     """Write the rows of a micro-batch; doing it again changes nothing."""
     from pyspark.sql import functions as f
 
+    subject = f.col("subject")
     (
-        rows.withColumn("topic", f.col("subject"))
+        rows.withColumn(
+            "topic", f.substring_index(subject, ".", topic_tokens) if topic_tokens else subject
+        )
         .withColumn("date", f.to_date("time"))
         .withColumn("batch", f.lit(batch))
         # One file for each topic and day, its rows in order.

@@ -10,7 +10,7 @@ from penstock.spark.pipelines.lake import compact, local_path, recover, write_ba
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SETTINGS = {
     "topic_tokens": "First tokens of a subject that are its topic; all. A topic is a directory.",

@@ -9,7 +9,7 @@ from penstock.spark.pipelines.config import PipelineConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SETTINGS = {
     "window": "Length of a window; 1 minute.",

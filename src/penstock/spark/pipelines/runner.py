@@ -13,9 +13,9 @@ from penstock.spark.pipelines.table import find
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
-POLL_S = 1.0
+POLL_S = 1
 
 
 def run(

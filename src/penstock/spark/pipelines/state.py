@@ -24,7 +24,7 @@ from penstock.spark.pipelines.lake import local_path
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Fold: TypeAlias = Callable[[dict[str, Any] | None, dict[str, Any]], dict[str, Any]]
 """Takes the state of an aggregate, None at first, and an event; returns the new state."""

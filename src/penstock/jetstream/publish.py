@@ -81,18 +81,49 @@ class Intake:
             if len(entries) == len(batch):
                 self._append(entries, [publish[2] for publish in batch])
                 return
+            self._take_together(batch, now_ns)
+            return
         for publish in batch:
-            if publish[3] or self._is_careful:
-                self._take(publish, now_ns)
-            else:
-                self._take_run(publish, now_ns)
+            self._take(publish, now_ns)
 
-    def _take_run(self, publish: Op, now_ns: int) -> None:
-        """Store messages with the same control line, which need no check."""
-        _, subject, reply, _, size, data = publish
-        starts = range(0, len(data), size + 2)
-        entries = [(subject, b"", data[start : start + size], now_ns) for start in starts]
-        self._append(entries, [reply] * len(entries))
+    def _take_together(self, batch: list[Op], now_ns: int) -> None:
+        """Store messages in order, together as far as nothing is to be checked but their id."""
+        entries: list[Entry] = []
+        replies: list[bytes] = []
+        ids: dict[bytes, int] = {}
+        for publish in batch:
+            _, subject, reply, header_bytes, size, data = publish
+            message_id = _lone_id(publish)
+            if message_id is None or (message_id and self._is_known(message_id, ids, now_ns)):
+                self._append_with_ids(entries, replies, ids, now_ns)
+                entries, replies, ids = [], [], {}
+                self._take(publish, now_ns)
+            elif header_bytes or len(data) == size + 2:
+                if message_id:
+                    ids[message_id] = len(entries)
+                entries.append((subject, data[:header_bytes], data[header_bytes:-2], now_ns))
+                replies.append(reply)
+            else:
+                starts = range(0, len(data), size + 2)
+                entries += [(subject, b"", data[start : start + size], now_ns) for start in starts]
+                replies += [reply] * len(starts)
+        self._append_with_ids(entries, replies, ids, now_ns)
+
+    def _is_known(self, message_id: bytes, ids: dict[bytes, int], now_ns: int) -> bool:
+        return message_id in ids or self._window(now_ns).find(message_id, now_ns) is not None
+
+    def _append_with_ids(
+        self, entries: list[Entry], replies: list[bytes], ids: dict[bytes, int], now_ns: int
+    ) -> None:
+        """Store messages, and remember the ids that some of them have."""
+        first_sequence = self._append(entries, replies) if entries else 0
+        if not first_sequence or not ids:
+            return
+        window = self._window(now_ns)
+        for message_id, index in ids.items():
+            window.remember(message_id, first_sequence + index, now_ns)
+            if index == len(entries) - 1:
+                self._last_message_id = message_id
 
     def send_acks(self, first_sequence: int, replies: list[bytes]) -> None:
         """Send the PubAcks of messages stored one after another."""
@@ -269,6 +300,22 @@ class Intake:
             raise store_failed("maximum messages exceeded")
         if 0 < config.max_bytes <= store.size_bytes + size and not replaces:
             raise store_failed("maximum bytes exceeded")
+
+
+def _lone_id(publish: Op) -> bytes | None:
+    """
+    Return the message id of a publish that asks for nothing else, b"" if it has none.
+
+    None is for those that do ask for something, or whose run is not worth taking apart.
+    """
+    header_bytes, size, data = publish[3:]
+    if not header_bytes:
+        return b""
+    header = data[:header_bytes]
+    demands = header.count(b"\r\nNats-")
+    if demands > 1 or header_bytes > HEADER_BYTES_MAX or len(data) != size + 2:
+        return None
+    return headers.get(header, b"Nats-Msg-Id") if demands else b""
 
 
 def _may_be_full(config: StreamConfig) -> bool:

@@ -401,3 +401,44 @@ def test_a_disk_that_fails_refuses_a_message_whose_end_it_could_not_remember(
     world.disk.is_broken = True
 
     assert 10077 == error(world.ask("S", "y", Nats_TTL="5s"))[0]
+
+
+def with_id(subject: str, message_id: str, payload: str) -> bytes:
+    """Return the bytes of a publish with a message id and a reply of its own."""
+    header = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n"
+    sizes = f"{len(header)} {len(header) + len(payload)}"
+    return f"HPUB {subject} _INBOX.{payload} {sizes}\r\n{header}{payload}\r\n".encode()
+
+
+def test_message_ids_of_one_batch_are_remembered_under_their_own_sequences(world: World) -> None:
+    world.create("S", subjects=["s.>"])
+
+    world.send(with_id("s.a", "1", "a") + b"PUB s.b 1\r\nb\r\n" + with_id("s.c", "2", "c"))
+    world.settle()
+
+    assert [1, 3] == [ack["seq"] for ack in world.received()]
+    assert 3 == world.ask("s.x", "x", Nats_Msg_Id="2")["seq"]
+    assert 1 == world.ask("s.x", "x", Nats_Msg_Id="1")["seq"]
+    assert [b"a", b"b", b"c"] == [payload for *_, payload in world.messages("S")]
+
+
+def test_a_message_id_that_comes_twice_in_one_batch_is_stored_once(world: World) -> None:
+    world.create("S", subjects=["s.>"])
+
+    world.send(with_id("s.a", "1", "a") + with_id("s.b", "1", "b") + with_id("s.c", "2", "c"))
+    world.settle()
+
+    acks = [(ack["seq"], ack.get("duplicate", False)) for ack in world.received()]
+    assert [(1, False), (1, True), (2, False)] == acks
+    assert [b"a", b"c"] == [payload for *_, payload in world.messages("S")]
+
+
+def test_the_last_message_id_is_that_of_the_last_message_of_a_batch(world: World) -> None:
+    world.create("S", subjects=["s.>"])
+
+    world.send(with_id("s.a", "1", "a") + with_id("s.b", "2", "b"))
+    world.settle()
+
+    assert [1, 2] == [ack["seq"] for ack in world.received()]
+    assert "error" in world.ask("s.x", "x", Nats_Expected_Last_Msg_Id="1")
+    assert 3 == world.ask("s.x", "x", Nats_Expected_Last_Msg_Id="2")["seq"]

@@ -3,128 +3,170 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.bus.bus import EventBus
-from penstock.bus.config import BusConfig
-from penstock.bus.letters import DeadLetter, DeadLetterBox, Selection
-from penstock.cli.busflags import EXIT_FAILURE, Action, parse_time, run_action
-from penstock.errors import ConfigError
-from penstock.flags import Flag
-
-FLAGS = (
-    Flag(names=("topic",), kind=str, doc="Those that came from this topic."),
-    Flag(names=("service",), kind=str, doc="Those that this service gave up."),
-    Flag(names=("key",), kind=str, doc="Those of this aggregate id."),
-    Flag(names=("type",), kind=str, doc="Those of this event type."),
-    Flag(names=("since",), kind=str, doc="Given up since: 2h, 7d, 2026-01-31T12:00:00Z."),
-    Flag(names=("until",), kind=str, doc="Given up before."),
-    Flag(names=("all",), kind=bool, doc="Replay or discard all there are."),
-    Flag(names=("json",), kind=bool, doc="Print one JSON object a line."),
+from penstock.cli.arguments import Argument, Verb, argument
+from penstock.cli.buscommand import (
+    BUS,
+    EXIT_FAILURE,
+    JSON,
+    BusContext,
+    parse_time,
+    run_bus_command,
 )
-LETTER_COLUMNS = "{0:>8}  {1:20}  {2:28}  {3:24}  {4}"
+from penstock.cli.main import COMMANDS
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.bus.bus import EventBus
+    from penstock.bus.letters import DeadLetter, Selection
+
+COLUMNS = "{0:>8}  {1:20}  {2:28}  {3:24}  {4}"
+
+
+def _numbers(arity: str) -> Argument:
+    doc = "Numbers of dead letters, as `list` prints them."
+    return argument("number", doc=doc, nargs=arity, type=int)
+
+
+ALL = argument("--all", doc="All there are.", action="store_true")
+FILTERS = (
+    argument("--topic", doc="Those that came from this topic.", metavar="TOPIC", default=""),
+    argument("--service", doc="Those that this service gave up.", metavar="SERVICE", default=""),
+    argument("--key", doc="Those of this aggregate id.", metavar="KEY", default=""),
+    argument("--type", doc="Those of this event type.", metavar="TYPE", default=""),
+    argument(
+        "--since",
+        doc="Given up since: `2h`, `7d`, `2026-01-31T12:00:00Z`.",
+        metavar="TIME",
+        type=parse_time,
+    ),
+    argument("--until", doc="Given up before.", metavar="TIME", type=parse_time),
+)
 
 
 def run(arguments: list[str]) -> int:
     """Run `penstock dlq` and return the exit code."""
-    return run_action("dlq", arguments, actions=ACTIONS, flags=FLAGS)
+    return run_bus_command("dlq", COMMANDS["dlq"].summary, VERBS, arguments)
 
 
-async def list_letters(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
-    """List dead letters, oldest first: [NUMBER ...]."""
-    selection = _selection(flags, words)
-    if not flags.get("json"):
-        print(LETTER_COLUMNS.format("number", "time", "topic", "key", "cause"))
-    async with _open(config) as bus:
-        async for letter in DeadLetterBox(bus).find(selection):
-            print(json.dumps(_as_json(letter)) if flags.get("json") else _row(letter))
-    return 0
+async def list_letters(context: BusContext) -> None:
+    """List dead letters, oldest first."""
+    from penstock.bus.letters import DeadLetterBox
+
+    if not context.given.json:
+        print(COLUMNS.format("number", "time", "topic", "key", "cause"))
+    async with _open(context) as bus:
+        async for letter in DeadLetterBox(bus).find(_selection(context)):
+            print(json.dumps(_as_json(letter)) if context.given.json else _row(letter))
 
 
-async def show(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
-    """Show dead letters whole, with the history of their attempts: NUMBER ..."""
-    if not words:
-        raise ConfigError("say which: penstock dlq show NUMBER")
-    async with _open(config) as bus:
-        for number in sorted(_numbers(words)):
+async def show(context: BusContext) -> None:
+    """Show dead letters whole."""
+    from penstock.bus.letters import DeadLetterBox
+
+    async with _open(context) as bus:
+        for number in sorted(context.given.number):
             letter = await DeadLetterBox(bus).show(number)
-            print(json.dumps(_as_json(letter)) if flags.get("json") else _page(letter))
-    return 0
+            print(json.dumps(_as_json(letter)) if context.given.json else _page(letter))
 
 
-async def replay(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
-    """Send dead letters back to their topics and remove them here: [NUMBER ...] or a filter."""
-    selection = _chosen(flags, words)
-    async with _open(config) as bus:
-        letters = await DeadLetterBox(bus).replay(selection)
-    return _say("replayed", letters, flags)
+async def replay(context: BusContext) -> None:
+    """Send dead letters back to their topics."""
+    from penstock.bus.letters import DeadLetterBox
+
+    selection = _chosen(context)
+    async with _open(context) as bus:
+        _say("replayed", await DeadLetterBox(bus).replay(selection), context)
 
 
-async def discard(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
-    """Delete dead letters for good: [NUMBER ...] or a filter."""
-    selection = _chosen(flags, words)
-    async with _open(config) as bus:
-        letters = await DeadLetterBox(bus).discard(selection)
-    return _say("discarded", letters, flags)
+async def discard(context: BusContext) -> None:
+    """Delete dead letters for good."""
+    from penstock.bus.letters import DeadLetterBox
+
+    selection = _chosen(context)
+    async with _open(context) as bus:
+        _say("discarded", await DeadLetterBox(bus).discard(selection), context)
 
 
-ACTIONS: Mapping[str, Action] = {
-    "list": list_letters,
-    "show": show,
-    "replay": replay,
-    "discard": discard,
-}
+VERBS = (
+    Verb(
+        name="list",
+        aliases=("ls",),
+        summary="List dead letters, oldest first.",
+        run=list_letters,
+        arguments=(_numbers("*"), *FILTERS, JSON, BUS),
+    ),
+    Verb(
+        name="show",
+        summary="Show dead letters whole, with the history of their attempts.",
+        run=show,
+        arguments=(_numbers("+"), JSON, BUS),
+    ),
+    Verb(
+        name="replay",
+        summary="Send dead letters back to their topics, and remove them here.",
+        run=replay,
+        arguments=(_numbers("*"), *FILTERS, ALL, JSON, BUS),
+    ),
+    Verb(
+        name="discard",
+        summary="Delete dead letters for good.",
+        run=discard,
+        arguments=(_numbers("*"), *FILTERS, ALL, JSON, BUS),
+    ),
+)
 
 
-def _open(config: BusConfig) -> EventBus:
+def _open(context: BusContext) -> EventBus:
+    from penstock.bus.bus import EventBus
+
+    config = context.config
     if config.type == "embedded" and not config.embedded.store_dir:
         raise ConfigError("this bus keeps nothing; hint: --bus nats://… or embedded:<directory>")
     # What is on the broker is looked at, not put right.
     return EventBus(replace(config, strategy="skip"))
 
 
-def _selection(flags: Mapping[str, Any], words: Sequence[str]) -> Selection:
+def _selection(context: BusContext) -> Selection:
+    from penstock.bus.letters import Selection
+
+    given = context.given
     return Selection(
-        topic=flags.get("topic", ""),
-        service=flags.get("service", ""),
-        key=flags.get("key", ""),
-        event_type=flags.get("type", ""),
-        since=parse_time(flags["since"]) if "since" in flags else None,
-        until=parse_time(flags["until"]) if "until" in flags else None,
-        numbers=_numbers(words),
+        topic=given.topic,
+        service=given.service,
+        key=given.key,
+        event_type=given.type,
+        since=given.since,
+        until=given.until,
+        numbers=frozenset(given.number),
     )
 
 
-def _chosen(flags: Mapping[str, Any], words: Sequence[str]) -> Selection:
+def _chosen(context: BusContext) -> Selection:
     """Return the selection; one that selects everything must be meant."""
-    selection = _selection(flags, words)
-    if selection == Selection() and not flags.get("all"):
-        raise ConfigError(
-            "say which: numbers, --topic, --service, --key, --type, --since, --until, --all"
-        )
+    from penstock.bus.letters import Selection
+
+    selection = _selection(context)
+    if selection == Selection() and not context.given.all:
+        raise ConfigError("say which; hint: numbers, --topic, --key, --since … or --all")
     return selection
 
 
-def _numbers(words: Sequence[str]) -> frozenset[int]:
-    wrong = [word for word in words if not word.isdigit()]
-    if wrong:
-        raise ConfigError(f"`{wrong[0]}` is no number of a dead letter; hint: penstock dlq list")
-    return frozenset(map(int, words))
-
-
-def _say(verb: str, letters: Sequence[DeadLetter], flags: Mapping[str, Any]) -> int:
+def _say(verb: str, letters: Sequence[DeadLetter], context: BusContext) -> None:
     for letter in letters:
-        print(json.dumps(_as_json(letter)) if flags.get("json") else _row(letter))
-    if not flags.get("json"):
+        print(json.dumps(_as_json(letter)) if context.given.json else _row(letter))
+    if not context.given.json:
         print(f"{len(letters)} {verb}")
-    return 0 if letters else EXIT_FAILURE
+    if not letters:
+        context.exit_code = EXIT_FAILURE
 
 
 def _row(letter: DeadLetter) -> str:
     time = f"{letter.time:%Y-%m-%dT%H:%M:%SZ}"
-    return LETTER_COLUMNS.format(letter.number, time, letter.topic, letter.key, letter.cause)
+    return COLUMNS.format(letter.number, time, letter.topic, letter.key, letter.cause)
 
 
 def _page(letter: DeadLetter) -> str:

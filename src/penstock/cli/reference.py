@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from penstock.cli import consumer, kv, manual, messages, stream
+from penstock.cli import consumer, dlq, kv, manual, messages, stream, topics
 from penstock.cli.arguments import Verb
 from penstock.cli.main import COMMANDS, EXIT_USAGE
 from penstock.cli.serve import COMMAND_FLAGS, spell
@@ -31,6 +31,8 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "stream": stream.VERBS,
     "consumer": consumer.VERBS,
     "kv": kv.VERBS,
+    "topics": topics.VERBS,
+    "dlq": dlq.VERBS,
 }
 SINGLE_VERBS = {
     "pub": messages.PUBLISH,

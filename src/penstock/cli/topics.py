@@ -4,75 +4,103 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from penstock.bus.config import BusConfig
-from penstock.bus.topicplan import Planner, Step
-from penstock.bus.topics import TopicReport
-from penstock.cli.busflags import EXIT_FAILURE, Action, run_action
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.buscommand import BUS, EXIT_FAILURE, JSON, BusContext, run_bus_command
+from penstock.cli.main import COMMANDS
 from penstock.errors import ConfigError
-from penstock.flags import Flag
+
+if TYPE_CHECKING:
+    from penstock.bus.topicplan import Planner, Step
+    from penstock.bus.topics import TopicReport
 
 STRATEGIES = ("create_only", "create_or_update", "validate_only", "skip")
-FLAGS = (
-    Flag(names=("strategy",), kind=str, doc=f"{', '.join(STRATEGIES)}; else the bus's own."),
-    Flag(names=("json",), kind=bool, doc="Print JSON."),
+
+TOPICS = argument("topic", doc="Topics of the configuration; all, if none is named.", nargs="*")
+STRATEGY = argument(
+    "--strategy",
+    doc=f"`{'`, `'.join(STRATEGIES)}`; else the bus's own.",
+    choices=STRATEGIES,
+    metavar="STRATEGY",
 )
 
 
 def run(arguments: list[str]) -> int:
     """Run `penstock topics` and return the exit code."""
-    return run_action("topics", arguments, actions=ACTIONS, flags=FLAGS)
+    return run_bus_command("topics", COMMANDS["topics"].summary, VERBS, arguments)
 
 
-async def plan(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
+async def plan(context: BusContext) -> None:
     """Say what `apply` would do, and change nothing."""
-    async with Planner(_declared(config, flags, words)) as planner:
-        return _print_steps(await planner.plan(), flags)
+    async with _planner(context) as planner:
+        _print_steps(await planner.plan(), context)
 
 
-async def apply(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
+async def apply(context: BusContext) -> None:
     """Create and update topics as the strategy says."""
-    async with Planner(_declared(config, flags, words)) as planner:
-        return _print_steps(await planner.apply(), flags)
+    async with _planner(context) as planner:
+        _print_steps(await planner.apply(), context)
 
 
-async def check(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> int:
-    """Report every difference from the broker; exit with 1 if there is one."""
-    async with Planner(_declared(config, flags, words)) as planner:
+async def check(context: BusContext) -> None:
+    """Report every difference from the broker."""
+    async with _planner(context) as planner:
         reports = await planner.check()
-    if flags.get("json"):
+    if context.given.json:
         print(json.dumps([_as_json(report) for report in reports], indent=2))
     else:
         print("\n".join(map(str, reports)))
-    return 0 if all(report.in_sync for report in reports) else EXIT_FAILURE
+    if not all(report.in_sync for report in reports):
+        context.exit_code = EXIT_FAILURE
 
 
-ACTIONS: Mapping[str, Action] = {"plan": plan, "apply": apply, "check": check}
+VERBS = (
+    Verb(
+        name="plan",
+        summary="Say what `apply` would do, and change nothing.",
+        run=plan,
+        arguments=(TOPICS, STRATEGY, JSON, BUS),
+    ),
+    Verb(
+        name="apply",
+        summary="Create and update topics as the strategy says.",
+        run=apply,
+        arguments=(TOPICS, STRATEGY, JSON, BUS),
+    ),
+    Verb(
+        name="check",
+        summary="Report every difference from the broker; exit with 1 if there is one.",
+        run=check,
+        arguments=(TOPICS, STRATEGY, JSON, BUS),
+    ),
+)
 
 
-def _declared(config: BusConfig, flags: Mapping[str, Any], words: Sequence[str]) -> BusConfig:
-    """Return the configuration with the strategy that was asked for, and the topics named."""
-    strategy = str(flags.get("strategy", config.strategy)).replace("-", "_")
-    if strategy not in STRATEGIES:
-        raise ConfigError(f"`{strategy}` is none of {', '.join(STRATEGIES)}")
-    unknown = [topic for topic in words if topic not in config.topics]
+def _planner(context: BusContext) -> Planner:
+    """Return a planner of the topics named, with the strategy asked for."""
+    from penstock.bus.topicplan import Planner
+
+    config, given = context.config, context.given
+    unknown = [topic for topic in given.topic if topic not in config.topics]
     if unknown:
         raise ConfigError(f"`{unknown[0]}` is not under `topics` of this configuration")
-    topics = {topic: config.topics[topic] for topic in words or config.topics}
+    topics = {topic: config.topics[topic] for topic in given.topic or config.topics}
     if not topics:
         raise ConfigError("this configuration declares no topics; hint: `eventbus: {topics: …}`")
-    return dataclasses.replace(config, strategy=strategy, topics=topics)  # type: ignore[arg-type]
+    strategy = given.strategy or config.strategy
+    return Planner(dataclasses.replace(config, strategy=strategy, topics=topics))
 
 
-def _print_steps(steps: Sequence[Step], flags: Mapping[str, Any]) -> int:
-    if flags.get("json"):
+def _print_steps(steps: Sequence[Step], context: BusContext) -> None:
+    if context.given.json:
         rows = [_as_json(step.report) | {"action": step.action} for step in steps]
         print(json.dumps(rows, indent=2))
     else:
         print("\n".join(map(str, steps)))
-    return EXIT_FAILURE if any(step.action == "refuse" for step in steps) else 0
+    if any(step.action == "refuse" for step in steps):
+        context.exit_code = EXIT_FAILURE
 
 
 def _as_json(report: TopicReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Flags of the commands that work on a bus: anywhere on the line, and times as people say them."""
+"""Times of the commands that work on a bus, as people say them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.cli.busflags import BUS, HELP, parse_anywhere, parse_time
+from penstock.cli.buscommand import parse_time
 from penstock.errors import ConfigError
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -33,10 +33,3 @@ def test_a_time_is_a_moment_or_so_long_ago(text: str, moment: datetime) -> None:
 def test_what_is_no_time_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(ConfigError, match="hint: 2h"):
         parse_time(text, NOW)
-
-
-@pytest.mark.parametrize(
-    "line", ["--bus x 1 2", "1 --bus x 2", "1 2 --bus x", "-bus=x 1 2", "1 2 -bus=x"]
-)
-def test_flags_stand_before_between_and_after_words(line: str) -> None:
-    assert ({"bus": "x"}, ["1", "2"]) == parse_anywhere(line.split(), (BUS, HELP))

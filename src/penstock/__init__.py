@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from penstock.bus import Envelope, EventBus
     from penstock.client import connect
     from penstock.config import Limits, ServerConfig
     from penstock.errors import PenstockError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # Public name → where it lives. Loaded when first asked for, so that a program
 # which only publishes does not pay for the server, nor the other way round.
 _LAZY = {
+    "Envelope": "penstock.bus",
+    "EventBus": "penstock.bus",
     "Limits": "penstock.config",
     "PenstockError": "penstock.errors",
     "Server": "penstock.net.server",
@@ -26,6 +29,8 @@ _LAZY = {
 }
 
 __all__ = [
+    "Envelope",
+    "EventBus",
     "Limits",
     "PenstockError",
     "Server",

@@ -186,6 +186,8 @@ def test_metrics_count_every_window(
 def test_state_is_folded_in_order_and_once(
     broker: Broker, stream: str, spark: Any, run: Any, tmp_path: Path
 ) -> None:
+    pytest.importorskip("pandas", reason="Spark's grouped functions need it")
+
     def fold() -> None:
         run("state", fold="tests.spark.folds:total", source={"maxMessagesPerTrigger": "30"})
 

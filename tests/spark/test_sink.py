@@ -52,6 +52,7 @@ def test_a_job_run_twice_under_one_prefix_stores_each_row_once(
 def test_a_task_that_fails_and_is_tried_again_stores_each_row_once(
     broker: Broker, stream: str, spark: Any, read: Read, tmp_path: Path
 ) -> None:
+    pytest.importorskip("pandas", reason="Spark's functions of batches need it")
     marker = str(tmp_path / "failed-once")
 
     def fail_once(batches: Any) -> Any:

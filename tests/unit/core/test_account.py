@@ -228,6 +228,27 @@ def test_a_queue_group_may_have_handlers_for_members() -> None:
     assert heard == [run_of(b"hi")]
 
 
+@pytest.mark.parametrize("place", ["before", "behind", "between", "around"])
+def test_acks_and_what_comes_with_them_keep_their_order(place: str) -> None:
+    world = World()
+    account = world.broker.default_account
+    batches: list[list[bytes]] = []
+    for pattern in (b"$JS.ACK.>", b"$JS.API.>"):
+        account.listen(pattern, lambda batch, _: batches.append([each[1] for each in batch]))
+    acks = [b"$JS.ACK.S.C.1.%d.%d.1.0" % (number, number) for number in range(1, 6)]
+    request = [b"$JS.API.CONSUMER.MSG.NEXT.S.C"]
+    expected = {
+        "before": [request, acks],
+        "behind": [acks, request],
+        "between": [acks[:3], request, acks[3:]],
+        "around": [request, acks, request],
+    }[place]
+
+    world.peer().says(b"".join(pub(subject, b"+ACK") for batch in expected for subject in batch))
+
+    assert batches == expected
+
+
 def test_the_server_hears_and_speaks_too() -> None:
     world = World()
     account = world.broker.default_account

@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 results.append(Result(work))
                 _measure(programs, results[-1], options)
     finally:
-        _print(TITLES, [result.cells() for result in results])
+        if results:
+            _print(TITLES, [result.cells() for result in results])
     if options.only in "large store":
         _print(STORE_TITLES, _large_store(programs, options))
     if options.json:

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.jetstream.test_stream import Witness
 from tests.unit.jetstream.world import World, error
 
+from penstock.jetstream.store import complete
 from penstock.jetstream.timers import Timers
 
 
@@ -173,6 +174,22 @@ def test_consumer_events_name_both(world: World) -> None:
 def test_stores_have_their_housekeeping_done(world: World) -> None:
     world.create("S", storage="file")
     assert None is world.engine.maintain()
+
+
+def test_stores_take_turns_with_their_housekeeping(world: World) -> None:
+    for name in ("S", "T"):
+        world.create(name, storage="file")
+        # A segment with something to erase is closed, sealed and written anew.
+        world.ask(name, "secret")
+        world.ask(name, "kept")
+        world.call(f"STREAM.MSG.DELETE.{name}", seq=1)
+    first, second = world.engine.maintain(), world.engine.maintain()
+
+    assert first is not None
+    assert second is not None
+    assert None is world.engine.maintain(), "each is at work"
+    complete(first)
+    complete(second)
 
 
 def test_timers_run_in_order_and_once() -> None:

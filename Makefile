@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types fuzz clean
+.PHONY: all setup demo test lint types fuzz nightly clean
 .PHONY: bench bench-core bench-jetstream bench-client bench-bus bench-spark
 
 all: lint types test
@@ -42,6 +42,12 @@ bench-core bench-jetstream bench-client bench-bus: setup
 bench-spark: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark]'
 	$(BIN)/python -m benchmarks.spark
+
+# The long forms of the fault suites: an hour or so.
+nightly: setup
+	KILL_ROUNDS=300 POWER_ROUNDS=5000 SOAK_SECONDS=600 $(BIN)/python -m pytest --timeout=3600 \
+		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
+		tests/faults/test_jetstream_soak.py
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

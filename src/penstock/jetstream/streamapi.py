@@ -10,7 +10,7 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
 from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
-from penstock.jetstream.store import Message
+from penstock.jetstream.store import Message, Store
 from penstock.jetstream.stream import Stream
 from penstock.jetstream.times import format_time
 
@@ -177,9 +177,19 @@ def delete_message(request: Request) -> Answer:
         raise JetStreamError(errorcodes.STREAM_SEALED)
     if stream.config.deny_delete:
         raise _delete_failed("message delete not permitted")
-    if not stream.remove([options.get("seq", 0)], erase=not options.get("no_erase", False)):
-        raise _delete_failed("no message found")
+    sequence = options.get("seq", 0)
+    if not stream.remove([sequence], erase=not options.get("no_erase", False)):
+        raise _not_there(stream.store, sequence)
     return Deferred(stream, {"success": True})
+
+
+def _not_there(store: Store, sequence: int) -> JetStreamError:
+    """Return what nats-server says of a message that cannot be deleted: it depends on where."""
+    if sequence > store.last_sequence:
+        return _delete_failed("stream store EOF")
+    if sequence >= store.first_sequence:
+        return JetStreamError(errorcodes.SEQUENCE_NOT_FOUND, seq=sequence)
+    return _delete_failed("no message found")
 
 
 def _delete_failed(text: str) -> JetStreamError:

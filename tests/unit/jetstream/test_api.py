@@ -156,3 +156,22 @@ def test_times_are_read_in_any_zone() -> None:
 def test_a_time_without_all_its_parts_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="parsing time"):
         parse_time(text)
+
+
+def test_deleting_what_is_not_there_is_refused_in_the_words_for_where_it_would_be(
+    world: World,
+) -> None:
+    world.create("S")
+    for payload in "abc":
+        world.ask("S", payload)
+    for sequence in (1, 2):
+        world.call("STREAM.MSG.DELETE.S", seq=sequence)
+    world.ask("S", "d")
+    world.call("STREAM.MSG.DELETE.S", seq=4)
+
+    errors = [world.call("STREAM.MSG.DELETE.S", seq=seq)["error"] for seq in (1, 4, 9)]
+
+    assert [(10057, "no message found"), (10043, "sequence 4 not found")] == [
+        (error["err_code"], error["description"]) for error in errors[:2]
+    ]
+    assert (10057, "stream store EOF") == (errors[2]["err_code"], errors[2]["description"])

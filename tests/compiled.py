@@ -1,4 +1,4 @@
-"""The compiled twin of `penstock.wire`, for the tests that hold the two together."""
+"""The compiled twins of the hot functions, for the tests that hold the two together."""
 
 from __future__ import annotations
 

@@ -140,6 +140,22 @@ static PyObject *join_data(Slice header, Slice payload) {
     return data;
 }
 
+/* Return a number; -1 for one that is negative or too large, and after an error. */
+static int64_t as_number(PyObject *object) {
+    int overflow;
+    int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow == 0 && number >= 0 ? number : -1;
+}
+
+/* Return a number; 0 for a negative one, and the largest there is for one too large. */
+static int64_t as_clamped(PyObject *object) {
+    int overflow;
+    int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (overflow > 0)
+        return INT64_MAX;
+    return number > 0 ? number : 0;
+}
+
 /* Return a stored message as a publish; `numbers` lacks its sequence and its time. */
 static PyObject *new_delivery(PyObject *message, Slice prefix, int64_t numbers[4]) {
     Slice header, payload;
@@ -148,13 +164,14 @@ static PyObject *new_delivery(PyObject *message, Slice prefix, int64_t numbers[4
         return NULL;
     }
     PyObject *subject = PyTuple_GetItem(message, 2);
-    numbers[0] = PyLong_AsLongLong(PyTuple_GetItem(message, 0));
-    numbers[2] = PyLong_AsLongLong(PyTuple_GetItem(message, 1));
+    numbers[0] = as_number(PyTuple_GetItem(message, 0));
+    numbers[2] = as_number(PyTuple_GetItem(message, 1));
     if (PyErr_Occurred() || !as_slice(PyTuple_GetItem(message, 3), &header) ||
         !as_slice(PyTuple_GetItem(message, 4), &payload))
         return NULL;
     if (numbers[0] < 0 || numbers[1] < 0 || numbers[2] < 0) {
-        PyErr_SetString(PyExc_ValueError, "sequences and times are not negative");
+        PyErr_SetString(PyExc_ValueError,
+                        "sequences and times are not negative, and fit 64 bits");
         return NULL;
     }
     Py_INCREF(subject);
@@ -171,15 +188,16 @@ static PyObject *first_deliveries(PyObject *module, PyObject *const arguments[],
         PyErr_SetString(PyExc_TypeError, "expected a list of messages, a prefix and two numbers");
         return NULL;
     }
-    int64_t consumer_sequence = PyLong_AsLongLong(arguments[2]);
-    int64_t pending = PyLong_AsLongLong(arguments[3]);
+    int64_t consumer_sequence = as_number(arguments[2]);
+    int64_t pending = as_clamped(arguments[3]);
     if (PyErr_Occurred() || !as_slice(arguments[1], &prefix))
         return NULL;
     PyObject *operations = PyList_New(0);
     for (Py_ssize_t i = 0; operations != NULL && i < PyList_Size(arguments[0]); i++) {
         pending = pending > 0 ? pending - 1 : 0;
-        int64_t numbers[4] = {0, consumer_sequence++, 0, pending};
+        int64_t numbers[4] = {0, consumer_sequence, 0, pending};
         PyObject *message = PyList_GetItem(arguments[0], i);
+        consumer_sequence = consumer_sequence < INT64_MAX ? consumer_sequence + 1 : -1;
         if (!append_new(operations, new_delivery(message, prefix, numbers)))
             Py_CLEAR(operations);
     }

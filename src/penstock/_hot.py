@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
+from penstock.records import decode_messages, encode_records
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
 __all__ = [
     "COMPILED",
     "collect_deliveries",
+    "decode_messages",
+    "encode_records",
     "first_deliveries",
     "have_prefix",
     "message_pieces",
@@ -31,6 +34,8 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
     try:
         from penstock._speedups import (
             collect_deliveries,
+            decode_messages,
+            encode_records,
             first_deliveries,
             have_prefix,
             message_pieces,

@@ -2,7 +2,7 @@
  * The compiled twin of three functions of wire.py: parse_commands, parse_messages
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py, and _consuming.h for consuming.py.
+ * deliveries.py, _consuming.h for consuming.py and _records.h for records.py.
  *
  * Nothing is kept between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -500,6 +500,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 
 #include "_deliveries.h"
 #include "_consuming.h"
+#include "_records.h"
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
 
@@ -511,6 +512,8 @@ static PyMethodDef methods[] = {
     {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
     {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
+    {"encode_records", FAST(encode_records), "Return the records of messages."},
+    {"decode_messages", FAST(decode_messages), "Return the messages of records."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -519,11 +522,12 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef speedups = {
     PyModuleDef_HEAD_INIT,
     .m_name = "penstock._speedups",
-    .m_doc = "The compiled twin of the hot functions of penstock.wire.",
+    .m_doc = "The compiled twins of the functions penstock._hot picks.",
     .m_methods = methods,
     .m_slots = slots,
 };
 
 PyMODINIT_FUNC PyInit__speedups(void) {
+    fill_checksum_tables();
     return PyModuleDef_Init(&speedups);
 }

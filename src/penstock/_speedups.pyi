@@ -1,5 +1,7 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from penstock.deliveries import Columns
+from penstock.records import Entry, Message
 from penstock.wire import Buffer, Op, Parsed
 
 def parse_commands(
@@ -15,3 +17,17 @@ def parse_messages(
     /,
 ) -> Parsed: ...
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]: ...
+def collect_deliveries(
+    buffer: Buffer, wanted: int, consumer_sequence: int, sequence_max: int, /
+) -> Columns: ...
+def have_prefix(publishes: list[Op], prefix: bytes, /) -> bool: ...
+def plain_acks(publishes: list[Op], prefix: bytes, start: int, /) -> tuple[list[int], int]: ...
+def first_deliveries(
+    messages: Sequence[Message], prefix: bytes, consumer_sequence: int, pending: int, /
+) -> list[Op]: ...
+def encode_records(
+    first_sequence: int, entries: Sequence[Entry], salt: int, /
+) -> tuple[bytes, list[int]]: ...
+def decode_messages(
+    buffer: bytes, offsets: Iterable[int], base: int, salt: int, /
+) -> list[Message | None]: ...

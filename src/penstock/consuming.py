@@ -63,9 +63,14 @@ def first_deliveries(
     than `pending` is still to come.
     """
     operations: list[Op] = []
+    pending = min(pending, NUMBER_MAX)
     for sequence, time_ns, subject, header, payload in messages:
-        if min(sequence, consumer_sequence, time_ns) < 0:
-            raise ValueError("sequences and times are not negative")
+        if not (
+            0 <= sequence <= NUMBER_MAX
+            and 0 <= consumer_sequence <= NUMBER_MAX
+            and 0 <= time_ns <= NUMBER_MAX
+        ):
+            raise ValueError("sequences and times are not negative, and fit 64 bits")
         pending = max(pending - 1, 0)
         numbers = b"1.%d.%d.%d.%d" % (sequence, consumer_sequence, time_ns, pending)
         data = header + payload + CRLF

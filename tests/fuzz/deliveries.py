@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from tests.fuzz.twins import exactly
@@ -61,10 +62,11 @@ def _delivery(rng: random.Random, number: int, *, strange: bool) -> bytes:
     return b"MSG %b 1 %b %d\r\n%b\r\n" % (subject, reply % sequences, len(data), data)
 
 
-def outcomes(collect: Any, data: bytes) -> list[Any]:
+def outcomes(twin: ModuleType, data: bytes) -> list[Any]:
     """Return everything a twin says about `data`."""
     buffer = exactly(data)
     wanted, firsts, lasts = (0, 1, 2, 4, 7), (1, 2), (2, 2**62)
     return [
-        tuple(collect(buffer, *arguments)) for arguments in itertools.product(wanted, firsts, lasts)
+        tuple(twin.collect_deliveries(buffer, *arguments))
+        for arguments in itertools.product(wanted, firsts, lasts)
     ]

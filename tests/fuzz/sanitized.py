@@ -1,5 +1,5 @@
 """
-Fuzz the compiled twin under the address and undefined-behaviour sanitizers.
+Fuzz the compiled twins under the address and undefined-behaviour sanitizers.
 
     python -m tests.fuzz.sanitized [--seconds 30] [--seed 0]
 
@@ -21,8 +21,10 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "penstock" / "_speedups.c"
@@ -116,30 +118,31 @@ def load(library: str) -> ModuleType:
 
 def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
     """Compare the twins on the corpus, then on mutations until the time is up."""
-    from tests.fuzz import deliveries
-    from tests.fuzz.twins import CORPUS, broken_publishes, mutations, outcomes, pieces
+    from tests.fuzz import consuming, deliveries, records, twins
 
-    from penstock import wire
-    from penstock.deliveries import collect_deliveries
+    import penstock.consuming
+    import penstock.deliveries
+    import penstock.records
+    import penstock.wire
 
     rng = random.Random(seed)
-    streams = deliveries.streams(seed)
-    corpus = [path.read_bytes() for path in CORPUS]
-    inputs = itertools.chain(corpus, mutations(seed))
+    corpus = [path.read_bytes() for path in twins.CORPUS]
+    kinds: list[tuple[ModuleType, Callable[[ModuleType, Any], object], Iterator[Any]]] = [
+        (penstock.wire, twins.outcomes, itertools.chain(corpus, twins.mutations(seed))),
+        (penstock.wire, twins.pieces, iter(lambda: twins.broken_publishes(rng), None)),
+        (penstock.deliveries, deliveries.outcomes, deliveries.streams(seed)),
+        (penstock.consuming, consuming.outcomes, consuming.examples(seed)),
+        (penstock.records, records.outcomes, records.examples(seed)),
+    ]
     end_s = time.monotonic() + seconds
-    for count, data in enumerate(inputs):
+    for count in itertools.count():
         if count >= len(corpus) and time.monotonic() > end_s:
             break
-        if outcomes(wire, data) != outcomes(compiled, data):
-            sys.exit(f"The twins differ (seed {seed}) on:\n{data!r}")
-        publishes = broken_publishes(rng)
-        if pieces(wire, publishes) != pieces(compiled, publishes):
-            sys.exit(f"The twins differ (seed {seed}) on:\n{publishes!r}")
-        stream = next(streams)
-        reference = deliveries.outcomes(collect_deliveries, stream)
-        if reference != deliveries.outcomes(compiled.collect_deliveries, stream):
-            sys.exit(f"The twins differ (seed {seed}) on:\n{stream!r}")
-    print(f"{count} inputs in {seconds:g} s, seed {seed}: no finding, no difference.")
+        for reference, outcomes, examples in kinds:
+            example = next(examples)
+            if outcomes(reference, example) != outcomes(compiled, example):
+                sys.exit(f"The twins differ (seed {seed}) on:\n{example!r}")
+    print(f"{count} inputs of each kind, seed {seed}: no finding, no difference.")
 
 
 if __name__ == "__main__":

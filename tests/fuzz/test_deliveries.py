@@ -11,7 +11,7 @@ import pytest
 from tests.compiled import compiled_twin
 from tests.fuzz.deliveries import outcomes, streams
 
-from penstock.deliveries import collect_deliveries
+from penstock import deliveries
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +21,14 @@ def compiled() -> ModuleType:
 
 def test_the_twins_agree_on_deliveries_and_broken_deliveries(compiled: ModuleType) -> None:
     for data in itertools.islice(streams(seed=4222), 3000):
-        assert outcomes(collect_deliveries, data) == outcomes(compiled.collect_deliveries, data)
+        assert outcomes(deliveries, data) == outcomes(compiled, data)
 
 
 def test_the_twins_agree_on_every_prefix(compiled: ModuleType) -> None:
     for data in itertools.islice(streams(seed=1), 20):
         for end in range(len(data)):
             part = data[:end]
-            assert outcomes(collect_deliveries, part) == outcomes(compiled.collect_deliveries, part)
+            assert outcomes(deliveries, part) == outcomes(compiled, part)
 
 
 def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
@@ -36,7 +36,7 @@ def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
 
     def use_everything() -> int:
         for data in inputs:
-            outcomes(compiled.collect_deliveries, data)
+            outcomes(compiled, data)
         gc.collect()
         return sys.getallocatedblocks()
 

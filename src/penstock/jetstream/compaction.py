@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import NamedTuple
 
+from penstock._hot import decode_messages
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Places, Topics
 from penstock.jetstream.disk import Disk, read_whole
@@ -26,7 +27,6 @@ from penstock.jetstream.segment import (
     HEADER_BYTES,
     Header,
     Removal,
-    decode_messages,
     encode_header,
     encode_removal,
 )
@@ -38,7 +38,11 @@ from penstock.jetstream.segmentfile import (
     read_part,
     segment_path,
 )
+from penstock.jetstream.store import Message
 from penstock.jetstream.trailer import decode_places, decode_summary, encode_trailer, summarize
+
+DECODE_COUNT = 256
+"""Messages decoded at once: as long as that takes, the server's own thread has to wait."""
 
 
 class Source(NamedTuple):
@@ -222,7 +226,10 @@ class Compactor:
             data = read_whole(self._disk, segment_path(self._directory, source.block.number)) or b""
             kept = list(compress(range(source.block.total), source.mask))
             places = [source.places.offsets[position] for position in kept]
-            messages = decode_messages(data, places, base=0, salt=self._salt)
+            messages: list[Message | None] = []
+            for first in range(0, len(places), DECODE_COUNT):
+                batch = places[first : first + DECODE_COUNT]
+                messages += decode_messages(data, batch, 0, self._salt)
             for position, offset, message in zip(kept, places, messages, strict=True):
                 if message is None:
                     out.damaged.append((source.block, position))

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock._hot import decode_messages, encode_records
 from penstock.errors import StoreError
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
@@ -37,14 +38,7 @@ from penstock.jetstream.columns import Places
 from penstock.jetstream.disk import Disk, File
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.recovery import load, mend
-from penstock.jetstream.segment import (
-    HEADER_BYTES,
-    Header,
-    decode_messages,
-    encode_header,
-    encode_records,
-    encode_removal,
-)
+from penstock.jetstream.segment import HEADER_BYTES, Header, encode_header, encode_removal
 from penstock.jetstream.segmentcache import SegmentCache
 from penstock.jetstream.segmentfile import segment_path
 from penstock.jetstream.store import Entry, Message, StoreLimits, Work, complete
@@ -226,7 +220,7 @@ class FileLog:
         for first, stop in _stretches(offsets, lengths):
             start, end = offsets[first], offsets[stop - 1] + lengths[stop - 1]
             data = self._bytes(block, start, end)
-            messages += decode_messages(data, offsets[first:stop], base=start, salt=self.salt)
+            messages += decode_messages(data, offsets[first:stop], start, self.salt)
         expected = block.sequences(positions)
         if [message and message[0] for message in messages] == expected:
             return messages
@@ -237,7 +231,7 @@ class FileLog:
         """Return one message; a get of a key is just that, and wants to be quick."""
         offset = places.offsets[position]
         data = self._bytes(block, offset, offset + places.lengths[position])
-        message = decode_messages(data, (offset,), base=offset, salt=self.salt)[0]
+        message = decode_messages(data, (offset,), offset, self.salt)[0]
         is_right = message is not None and message[0] == block.sequence(position)
         return message if is_right else None
 

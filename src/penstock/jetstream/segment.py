@@ -3,12 +3,10 @@ The bytes of a segment: its header and its records. Pure functions over bytes.
 
     segment = header, records, and once it is complete a trailer (`trailer.py`)
 
-Every record starts with the same 30 bytes: checksum, length, mark, kind, flags,
-subject length, sequence, time. A *message* follows with subject, headers (only
-then with their length in front) and payload, so that a record is as long as
-nats-server counts a message. A *removal* says which messages are gone: its
-sequence is the floor, below which nothing is left; its body is pairs of first
-and last sequence.
+A record is a *message* (`penstock/records.py`), just as long as nats-server counts
+one, or a *removal*, which starts with the same 30 bytes and says which messages
+are gone: its sequence is the floor, below which nothing is left; its body is
+pairs of first and last sequence.
 
 The checksum starts from the store's `salt`: a record that strayed in from the
 files of another stream does not check out. docs/internals/file-format.md has it
@@ -19,27 +17,27 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import NamedTuple
 from zlib import crc32
 
-from penstock.jetstream.store import Entry, Message
+from penstock.records import (
+    MESSAGE,
+    MESSAGE_WITH_HEADERS,
+    RECORD,
+    RECORD_BODY,
+    RECORD_BYTES_MIN,
+    RECORD_MARK,
+    REMOVAL,
+    U32,
+)
 
 FORMAT_VERSION = 1
 SEGMENT_MAGIC = b"PENSTOCK"
 HEADER_BYTES = 64
-RECORD_BYTES_MIN = 30
-RECORD_MARK = 0x4E50
-MESSAGE, MESSAGE_WITH_HEADERS, REMOVAL = 1, 2, 3
 ERASE = 1
-SUBJECT_BYTES_MAX = 0xFFFF
 
 _HEADER = struct.Struct("<8sHHIQQQQqI")
-_RECORD = struct.Struct("<IIHBBHQq")
-_BODY = struct.Struct("<IHBBHQq")
-_U32 = struct.Struct("<I")
 
 
 class Header(NamedTuple):
@@ -94,7 +92,7 @@ def encode_header(header: Header) -> bytes:
         header.base_time_ns,
         0,
     )[:-4]
-    return body + _U32.pack(crc32(body)) + bytes(HEADER_BYTES - _HEADER.size)
+    return body + U32.pack(crc32(body)) + bytes(HEADER_BYTES - _HEADER.size)
 
 
 def decode_header(data: bytes) -> Header | None:
@@ -111,92 +109,14 @@ def decode_header(data: bytes) -> Header | None:
     return Header(number, covers, salt, base, floor, time_ns)
 
 
-def encode_records(
-    first_sequence: int, entries: Sequence[Entry], salt: int
-) -> tuple[bytes, list[int]]:
-    """Return the records of messages as one run of bytes, and the length of each."""
-    pack = _BODY.pack
-    bodies = [
-        _body_with_headers(sequence, subject, headers, payload, time_ns)
-        if headers
-        else pack(
-            RECORD_BYTES_MIN + len(subject) + len(payload),
-            RECORD_MARK,
-            MESSAGE,
-            0,
-            len(subject),
-            sequence,
-            time_ns,
-        )
-        + subject
-        + payload
-        for sequence, (subject, headers, payload, time_ns) in enumerate(entries, first_sequence)
-    ]
-    # Interleaving two lists is a third faster here than appending pairs in a loop.
-    parts = [b""] * (2 * len(bodies))
-    parts[::2] = map(_U32.pack, map(crc32, bodies, repeat(salt)))
-    parts[1::2] = bodies
-    return b"".join(parts), [4 + length for length in map(len, bodies)]
-
-
-def _body_with_headers(
-    sequence: int, subject: bytes, headers: bytes, payload: bytes, time_ns: int
-) -> bytes:
-    length = RECORD_BYTES_MIN + len(subject) + 4 + len(headers) + len(payload)
-    head = _BODY.pack(length, RECORD_MARK, MESSAGE_WITH_HEADERS, 0, len(subject), sequence, time_ns)
-    return b"".join((head, subject, _U32.pack(len(headers)), headers, payload))
-
-
 def encode_removal(removal: Removal, salt: int) -> bytes:
     """Return the record of a removal."""
     pairs = array("Q", [edge for pair in removal.ranges for edge in pair])
     flags = ERASE if removal.erase else 0
     length = RECORD_BYTES_MIN + 8 * len(pairs)
-    head = _BODY.pack(length, RECORD_MARK, REMOVAL, flags, 0, removal.floor_sequence, 0)
+    head = RECORD_BODY.pack(length, RECORD_MARK, REMOVAL, flags, 0, removal.floor_sequence, 0)
     body = head + little_endian(pairs)
-    return _U32.pack(crc32(body, salt)) + body
-
-
-def decode_messages(
-    buffer: bytes, offsets: Iterable[int], *, base: int, salt: int
-) -> list[Message | None]:
-    """Return the messages at some offsets; None for each that does not check out."""
-    messages: list[Message | None] = []
-    append = messages.append
-    unpack = _RECORD.unpack_from
-    view = memoryview(buffer)
-    limit = len(buffer) - RECORD_BYTES_MIN
-    for offset in offsets:
-        offset -= base
-        if offset < 0 or offset > limit:
-            append(None)
-            continue
-        checksum, length, mark, kind, _, subject_length, sequence, time_ns = unpack(buffer, offset)
-        end = offset + length
-        if length < RECORD_BYTES_MIN or crc32(view[offset + 4 : end], salt) != checksum:
-            append(None)
-            continue
-        subject_at = offset + 30
-        body_at = subject_at + subject_length
-        if kind == MESSAGE and mark == RECORD_MARK and body_at <= end:
-            subject = buffer[subject_at:body_at]
-            append((sequence, time_ns, subject, b"", buffer[body_at:end]))
-        else:
-            append(_decode_with_headers(buffer, offset, end))
-    return messages
-
-
-def _decode_with_headers(buffer: bytes, offset: int, end: int) -> Message | None:
-    _, _, mark, kind, _, subject_length, sequence, time_ns = _RECORD.unpack_from(buffer, offset)
-    subject_at = offset + RECORD_BYTES_MIN
-    body_at = subject_at + subject_length + 4
-    if mark != RECORD_MARK or kind != MESSAGE_WITH_HEADERS or body_at > end:
-        return None
-    payload_at = body_at + int(_U32.unpack_from(buffer, body_at - 4)[0])
-    if payload_at > end:
-        return None
-    subject = buffer[subject_at : body_at - 4]
-    return sequence, time_ns, subject, buffer[body_at:payload_at], buffer[payload_at:end]
+    return U32.pack(crc32(body, salt)) + body
 
 
 def scan(buffer: bytes, salt: int, *, tolerant: bool = False, offset: int = HEADER_BYTES) -> Scan:
@@ -224,7 +144,7 @@ def _scan_run(
     buffer: bytes, offset: int, salt: int, found: Scan, last_sequence: int
 ) -> tuple[int, int]:
     """Take in records until one does not check out; return the last sequence and the place."""
-    unpack = _RECORD.unpack_from
+    unpack = RECORD.unpack_from
     view = memoryview(buffer)
     limit = len(buffer)
     sequences, offsets = found.sequences.append, found.offsets.append
@@ -270,7 +190,7 @@ def find_record(buffer: bytes, offset: int, salt: int, above_sequence: int = 0) 
         offset = at - 8
         if offset + RECORD_BYTES_MIN > len(buffer):
             return None
-        checksum, length, _, kind, _, _, sequence, _ = _RECORD.unpack_from(buffer, offset)
+        checksum, length, _, kind, _, _, sequence, _ = RECORD.unpack_from(buffer, offset)
         fits = RECORD_BYTES_MIN <= length <= len(buffer) - offset
         if fits and (kind == REMOVAL or sequence > above_sequence):
             if crc32(view[offset + 4 : offset + length], salt) == checksum:

@@ -19,11 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-Entry: TypeAlias = tuple[bytes, bytes, bytes, int]
-"""A message to append: subject, headers (the raw block, or empty), payload, time_ns."""
-
-Message: TypeAlias = tuple[int, int, bytes, bytes, bytes]
-"""A stored message: sequence, time_ns, subject, headers, payload."""
+from penstock.records import Entry as Entry
+from penstock.records import Message as Message
 
 Filters: TypeAlias = tuple[bytes, ...]
 """Subjects, possibly with wildcards, of which one must match. Empty matches everything."""

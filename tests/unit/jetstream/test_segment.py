@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock._hot import encode_records
 from penstock.jetstream.columns import columns_of
 from penstock.jetstream.segment import (
     HEADER_BYTES,
-    RECORD_BYTES_MIN,
     Header,
     Removal,
     decode_header,
-    decode_messages,
     encode_header,
-    encode_records,
     encode_removal,
     find_record,
     scan,
@@ -32,6 +30,7 @@ from penstock.jetstream.trailer import (
     encode_trailer,
     summarize,
 )
+from penstock.records import RECORD_BYTES_MIN
 
 SALT = 0xABCD
 HEADER = Header(number=3, covers=4, salt=SALT, base_sequence=9, floor_sequence=2, base_time_ns=8)
@@ -69,22 +68,6 @@ def test_a_damaged_header_does_not(place: int) -> None:
     assert decode_header(bytes(data)) is None
 
 
-def test_a_record_is_as_long_as_nats_server_counts_a_message() -> None:
-    _, lengths = encode_records(1, ENTRIES, SALT)
-    assert lengths == [30 + 3 + 3, 30 + 3 + 4 + 12, 30 + 3]
-
-
-@given(entry_lists)
-def test_messages_come_back_as_they_were(entries: list[Entry]) -> None:
-    data, lengths = encode_records(7, entries, SALT)
-    offsets = [sum(lengths[:index]) for index in range(len(lengths))]
-    assert sum(lengths) == len(data)
-    assert decode_messages(data, offsets, base=0, salt=SALT) == [
-        (sequence, time_ns, subject, headers, payload)
-        for sequence, (subject, headers, payload, time_ns) in enumerate(entries, 7)
-    ]
-
-
 @given(entry_lists)
 def test_a_scan_finds_what_was_written(entries: list[Entry]) -> None:
     data = segment(entries) + encode_removal(REMOVAL, SALT)
@@ -97,7 +80,6 @@ def test_a_scan_finds_what_was_written(entries: list[Entry]) -> None:
 
 def test_another_salt_finds_nothing() -> None:
     assert len(scan(segment(ENTRIES), SALT + 1).sequences) == 0
-    assert decode_messages(segment(ENTRIES), [HEADER_BYTES], base=0, salt=SALT + 1) == [None]
 
 
 @pytest.mark.parametrize("length", range(HEADER_BYTES, len(segment(ENTRIES))))
@@ -119,18 +101,6 @@ def test_a_flipped_bit_costs_one_message(place: int) -> None:
     del expected[damaged]
     assert list(tolerant.sequences) == expected
     assert len(tolerant.damaged) == 1
-
-
-def test_offsets_that_lead_nowhere_give_nothing() -> None:
-    data = segment(ENTRIES)
-    wrong = [0, HEADER_BYTES + 1, len(data) - 3, len(data) + 99]
-    assert decode_messages(data, wrong, base=0, salt=SALT) == [None] * 4
-    assert decode_messages(data, [0], base=50, salt=SALT) == [None]
-
-
-def test_a_removal_is_no_message() -> None:
-    data = encode_removal(REMOVAL, SALT)
-    assert decode_messages(data, [0], base=0, salt=SALT) == [None]
 
 
 def test_sequences_that_go_back_end_a_scan() -> None:

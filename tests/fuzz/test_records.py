@@ -1,0 +1,68 @@
+"""Whatever the records, the compiled twin reads and writes what the reference does."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.compiled import compiled_twin
+from tests.fuzz.records import Example, examples, outcomes
+
+from penstock import records
+
+
+@pytest.fixture(scope="module")
+def compiled() -> ModuleType:
+    return compiled_twin()
+
+
+def test_the_twins_agree_on_examples_mostly_well_formed(compiled: ModuleType) -> None:
+    for example in itertools.islice(examples(seed=4222), 3000):
+        assert outcomes(records, example) == outcomes(compiled, example)
+
+
+def test_the_twins_agree_on_every_prefix(compiled: ModuleType) -> None:
+    for example in itertools.islice(examples(seed=1), 50):
+        for end in range(len(example.buffer)):
+            part = example._replace(entries=[], buffer=example.buffer[:end])
+            assert outcomes(records, part) == outcomes(compiled, part)
+
+
+numbers = st.integers(-(2**64), 2**65)
+chunk = st.binary(max_size=80)
+
+
+@settings(deadline=None)
+@given(
+    st.builds(
+        Example,
+        first_sequence=numbers,
+        entries=st.lists(st.tuples(chunk, chunk, chunk, numbers), max_size=5),
+        salt=numbers,
+        buffer=st.binary(max_size=200),
+        offsets=st.lists(st.one_of(st.integers(0, 250), numbers), max_size=5),
+        base=st.one_of(st.integers(0, 50), numbers),
+    )
+)
+def test_the_twins_agree_on_any_values(compiled: ModuleType, example: Example) -> None:
+    assert outcomes(records, example) == outcomes(compiled, example)
+
+
+def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
+    inputs = list(itertools.islice(examples(seed=1), 300))
+
+    def use_everything() -> int:
+        for example in inputs:
+            outcomes(compiled, example)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    use_everything()
+    before = use_everything()
+
+    assert min(use_everything() for _ in range(5)) - before < 50

@@ -140,9 +140,9 @@ def _serve(path: str | None, given: list[Given]) -> int:
     import asyncio
 
     from penstock.cli.process import Process
-    from penstock.net.poller import new_event_loop
+    from penstock.net.poller import SPIN_S, new_event_loop
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=lambda: new_event_loop(SPIN_S)) as runner:
         return runner.run(Process(options, load_again).run())
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from penstock.client import JetStream
 
-MISSING = {"penstock": ("batched direct get",)}
-"""What a server does not have yet. Take it out of here when it comes: the tests are waiting."""
-
 
 async def fresh_stream(jetstream: JetStream, name: str = "S", **config: object) -> None:
     """Make a stream that stores `s.>`, after deleting what earlier tests left."""

@@ -9,7 +9,7 @@ import pytest
 from tests.aio import asynchronous, until
 from tests.conftest import Servers
 from tests.contract.proxy import ChaosProxy
-from tests.contract.streams import MISSING, filled_stream, fresh_stream, payloads
+from tests.contract.streams import filled_stream, fresh_stream, payloads
 from tests.servers import Program, RawClient, ServerProcess
 
 import penstock
@@ -26,8 +26,6 @@ def server(program: Program, servers: Servers) -> ServerProcess:
     with RawClient(server.port) as client:
         if not client.info.get("jetstream"):
             pytest.skip(f"{program.name} has no JetStream")
-    if "consumers" in MISSING.get(program.name, ()):
-        pytest.skip(f"{program.name} has no consumers yet")
     return server
 
 

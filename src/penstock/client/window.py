@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.client.api import error_of
 from penstock.client.messages import status_of
-from penstock.errors import ClientError, NoResponders, RequestTimeout
+from penstock.errors import ClientError, ConnectionClosed, NoResponders, RequestTimeout
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -171,6 +171,9 @@ class PublishWindow:
                 sink.set_result(ack)
             else:
                 sink.set_exception(error)
+                if isinstance(error, ConnectionClosed):
+                    # Whoever closes a client knows what it leaves; asyncio need not say so again.
+                    sink.exception()
 
     def _fail_all(self, error: Exception) -> None:
         unacked, self._unacked = self._unacked, {}

@@ -10,7 +10,7 @@ from tests.aio import asynchronous, until
 from tests.conftest import Servers
 from tests.contract.proxy import ChaosProxy
 from tests.contract.streams import filled_stream, fresh_stream, payloads
-from tests.servers import Program, RawClient, ServerProcess
+from tests.servers import Program, ServerProcess
 
 import penstock
 from penstock.client import Message
@@ -22,11 +22,7 @@ from penstock.errors import (
 
 @pytest.fixture
 def server(program: Program, servers: Servers) -> ServerProcess:
-    server = servers(program, "jetstream { store_dir: store }")
-    with RawClient(server.port) as client:
-        if not client.info.get("jetstream"):
-            pytest.skip(f"{program.name} has no JetStream")
-    return server
+    return servers(program, "jetstream { store_dir: store }")
 
 
 @asynchronous

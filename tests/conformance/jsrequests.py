@@ -16,6 +16,7 @@ To add requests, write them down, and let the real server fill in the answers:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ def play(transcript: Transcript, port: int) -> Transcript:
         client.connect()
         client.send(b"SUB _INBOX.t.* 1\r\n")
         client.settle()
+        _delete_streams(client)
         answers = [_ask(client, each) for each in transcript.exchanges]
     exchanges = [
         Exchange(each.subject, each.payload, each.headers, answer)
@@ -91,13 +93,24 @@ def play(transcript: Transcript, port: int) -> Transcript:
     return Transcript(transcript.path, transcript.head, exchanges)
 
 
+def _delete_streams(client: RawClient) -> None:
+    """Start from nothing, also where a test before this one failed half way."""
+    listed = json.loads(_request(client, Exchange("$JS.API.STREAM.NAMES", "")))
+    for name in listed["streams"] or ():
+        _request(client, Exchange(f"$JS.API.STREAM.DELETE.{name}", ""))
+
+
 def _ask(client: RawClient, exchange: Exchange) -> str:
+    return normalized(_request(client, exchange))
+
+
+def _request(client: RawClient, exchange: Exchange) -> bytes:
     client.send(exchange.encode("_INBOX.t.1"))
     while True:
         fields = client.line().split()
         if fields[0] in (b"MSG", b"HMSG"):
             break
-    return normalized(client.read(int(fields[-1]) + 2)[:-2])
+    return client.read(int(fields[-1]) + 2)[:-2]
 
 
 def normalized(data: bytes) -> str:

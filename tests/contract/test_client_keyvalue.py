@@ -11,6 +11,7 @@ import pytest
 from nats.js.api import StorageType
 from nats.js.errors import KeyDeletedError, KeyNotFoundError
 from tests.aio import asynchronous
+from tests.conformance.natspy import listed
 from tests.conftest import Servers
 from tests.servers import Program
 
@@ -191,8 +192,8 @@ async def test_what_we_write_nats_py_reads(program: Program, servers: Servers) -
         theirs = await client.jetstream().key_value("shared")
         assert b"2" == (await theirs.get("a")).value
         assert b"1" == (await theirs.get("a", revision=1)).value
-        assert ["a"] == await theirs.keys()
-        assert [b"1", b"2"] == [entry.value for entry in await theirs.history("a")]
+        assert ["a"] == await listed(theirs.keys)
+        assert [b"1", b"2"] == [entry.value for entry in await listed(lambda: theirs.history("a"))]
         for key in ("gone", "purged"):
             with pytest.raises((KeyDeletedError, KeyNotFoundError)):
                 await theirs.get(key)

@@ -15,13 +15,14 @@ message that takes its time is waited for; that no other comes is only known up 
 the next PING. Answers and advisories are put behind deliveries.
 
 To add some, write down what is sent, and let the real server fill in the rest:
-`python -m tests.conformance.jsdeliveries`.
+`python -m tests.conformance.jsdeliveries [name]`.
 """
 
 from __future__ import annotations
 
 import re
 import select
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -181,13 +182,15 @@ def _rank(message: str) -> int:
     return 2 if ".ADVISORY." in message else 1 if is_answer else 0
 
 
-def record() -> None:
-    """Hold every conversation with the real server, and write down what it says."""
+def record(*names: str) -> None:
+    """Hold conversations, all or those named, with the real server, and write down what it says."""
     for conversation in load_all():
+        if names and conversation.path.stem not in names:
+            continue
         with ServerProcess(NATS_SERVER, CONFIG) as server:
             played = play(conversation, server.port, records=True)
         conversation.path.write_text("\n".join(played.lines()) + "\n")
 
 
 if __name__ == "__main__":
-    record()
+    record(*sys.argv[1:])

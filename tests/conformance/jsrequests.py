@@ -11,13 +11,14 @@ to server, such as times and ids, is shown by a name for it in capitals. Each fi
 ends by deleting its streams, so that files do not see each other's.
 
 To add requests, write them down, and let the real server fill in the answers:
-`python -m tests.conformance.jsrequests`.
+`python -m tests.conformance.jsrequests [name]`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,13 +152,15 @@ def _expand(text: str) -> str:
     return re.sub(r"\{(.)\*(\d+)\}", lambda found: found[1] * int(found[2]), text)
 
 
-def record() -> None:
-    """Ask the real server again, and write its answers down."""
+def record(*names: str) -> None:
+    """Ask the real server again, everything or what is named, and write its answers down."""
     with ServerProcess(NATS_SERVER, CONFIG) as server:
         for transcript in load_all():
+            if names and transcript.path.stem not in names:
+                continue
             played = play(transcript, server.port)
             transcript.path.write_text("\n".join(played.lines()) + "\n")
 
 
 if __name__ == "__main__":
-    record()
+    record(*sys.argv[1:])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from penstock import subjects
+from penstock.jetstream import lookup
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.store import Filters, Message, Store
 from penstock.jetstream.times import parse_time
@@ -227,7 +227,7 @@ def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, Select
 
 def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: int) -> Selection:
     """Return the last messages of their subjects that lie between two sequences."""
-    sequences = {last for pattern in filters for _, last, _ in _subjects(pattern, store)}
+    sequences = {last for pattern in filters for _, last, _ in lookup.matching(store, pattern)}
     between = sorted(each for each in sequences if after < each < resume_sequence)
     return Selection(between, resume_sequence)
 
@@ -235,11 +235,4 @@ def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: 
 def _last_sequence(filters: Filters, store: Store) -> int:
     if not filters:
         return store.last_sequence
-    return max((last for each in filters for _, last, _ in _subjects(each, store)), default=0)
-
-
-def _subjects(pattern: bytes, store: Store) -> list[tuple[bytes, int, int]]:
-    if not subjects.is_literal(pattern):
-        return store.subjects(pattern)
-    last, count = store.last(pattern)
-    return [(pattern, last, count)] if count else []
+    return max((last for each in filters for _, last, _ in lookup.matching(store, each)), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import subjects as patterns
@@ -24,7 +25,18 @@ FIELDS = {
 }
 """What a get may say; `batch` and what follows from it only a direct one."""
 
+TIMES = ("start_time", "up_to_time")
+
 READ_BYTES = 1
+BATCH_READ_BYTES = 1024 * 1024
+WINDOW = 1024
+"""How many messages are looked at first when a subject's last one before a sequence is sought."""
+
+
+def with_times(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a get says with its times as numbers; raise ValueError if they are none."""
+    times = {name: parse_time(options[name]) for name in TIMES if options.get(name)}
+    return options | times
 
 
 def is_one_question(options: dict[str, Any]) -> bool:
@@ -38,15 +50,21 @@ def is_one_question(options: dict[str, Any]) -> bool:
 
 
 def find(store: Store, options: dict[str, Any]) -> Message | None:
-    """Return the message that a get asks for; raise ValueError for a time that is none."""
+    """Return the message that a get asks for."""
     if options.get("last_by_subj"):
         return store.get(last_sequence(store, options["last_by_subj"].encode()))
-    sequence = options.get("seq", 0)
-    if options.get("start_time"):
-        sequence = store.sequence_at(parse_time(options["start_time"]))
     if options.get("next_by_subj"):
-        return following(store, sequence, (options["next_by_subj"].encode(),))
-    return store.get(sequence)
+        filters = (options["next_by_subj"].encode(),)
+        return next(following(store, start(store, options), filters), None)
+    return store.get(start(store, options))
+
+
+def start(store: Store, options: dict[str, Any]) -> int:
+    """Return the sequence from which on a get looks."""
+    if options.get("start_time"):
+        return store.sequence_at(options["start_time"])
+    sequence: int = options.get("seq", 0)
+    return sequence
 
 
 def last_sequence(store: Store, subject: bytes) -> int:
@@ -56,13 +74,61 @@ def last_sequence(store: Store, subject: bytes) -> int:
     return max((last for _, last, _ in store.subjects(subject)), default=0)
 
 
-def following(store: Store, sequence: int, filters: Filters) -> Message | None:
-    """Return the first message from a sequence on that matches."""
+def following(
+    store: Store, sequence: int, filters: Filters, *, count_max: int = 1
+) -> Iterator[Message]:
+    """Yield the messages from a sequence on that match; `count_max` are read at a time."""
+    bytes_max = READ_BYTES if count_max == 1 else BATCH_READ_BYTES
     sequence = max(sequence, store.first_sequence)
     while sequence <= store.last_sequence:
         messages, sequence = store.read(
-            sequence, count_max=1, bytes_max=READ_BYTES, filters=filters
+            sequence, count_max=count_max, bytes_max=bytes_max, filters=filters
         )
-        if messages:
-            return messages[0]
-    return None
+        yield from messages
+
+
+def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -> list[int]:
+    """
+    Return the last sequence of each subject that matches, up to one, in order.
+
+    There may be many more than anybody wants: after `count_max` it is not looked further.
+    """
+    last = {
+        subject: sequence
+        for pattern in filters
+        for subject, sequence, _ in matching(store, pattern)
+    }
+    found = [sequence for sequence in last.values() if sequence <= up_to]
+    later = {subject for subject, sequence in last.items() if sequence > up_to}
+    if up_to < store.last_sequence and later and len(found) <= count_max:
+        found += _last_before(store, later, up_to, count_max - len(found))
+    return sorted(found)
+
+
+def matching(store: Store, pattern: bytes) -> list[tuple[bytes, int, int]]:
+    """Return (subject, last sequence, messages) of the subjects that match."""
+    if not patterns.is_literal(pattern):
+        return store.subjects(pattern)
+    last, count = store.last(pattern)
+    return [(pattern, last, count)] if count else []
+
+
+def _last_before(store: Store, subjects: set[bytes], up_to: int, count_max: int) -> list[int]:
+    """Look backwards, further each time, for the last message of each of these subjects."""
+    found: dict[bytes, int] = {}
+    end, window = up_to, WINDOW
+    while subjects and end >= store.first_sequence and len(found) <= count_max:
+        sequence, filters = max(end - window + 1, store.first_sequence), tuple(subjects)
+        first = sequence
+        while sequence <= end:
+            messages, sequence = store.read(
+                sequence,
+                count_max=WINDOW,
+                bytes_max=BATCH_READ_BYTES,
+                filters=filters,
+                last_sequence=end,
+            )
+            found.update((message[2], message[0]) for message in messages)
+        subjects = subjects - found.keys()
+        end, window = first - 1, 2 * window
+    return list(found.values())

@@ -205,7 +205,7 @@ def get_message(request: Request) -> Answer:
         raise JetStreamError(errorcodes.BAD_REQUEST)
     stream = request.stream()
     try:
-        message = lookup.find(stream.store, options)
+        message = lookup.find(stream.store, lookup.with_times(options))
     except ValueError as error:
         raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
     if message is None:

@@ -106,13 +106,6 @@ def test_a_direct_get_returns_the_message_and_where_it_was(world: World) -> None
     assert b"x" == payload
 
 
-@pytest.mark.parametrize("option", ["batch", "max_bytes", "up_to_seq"])
-def test_a_direct_get_of_several_is_refused_by_name(world: World, option: str) -> None:
-    world.create("S", allow_direct=True)
-    header, _ = world.ask("$JS.API.DIRECT.GET.S", f'{{"seq":1,"{option}":2}}')
-    assert f"NATS/1.0 408 Bad Request - {option} is not supported yet\r\n\r\n".encode() == header
-
-
 def test_a_direct_get_by_a_time_that_is_none_is_malformed(world: World) -> None:
     world.create("S", allow_direct=True)
     header, _ = world.ask("$JS.API.DIRECT.GET.S", '{"start_time":"x"}')

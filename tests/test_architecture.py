@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
-GROUND = {"errors", "version", "times", "subjects", "headers", "nkeys"}
+GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "nkeys"}
 WIRE = {"_hot", "wire"} | GROUND
 SETTINGS = {"config", "conf", "flags", "directives", "readers", "options"}
 
@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "records": set(),
     "wire": {"subjects", "headers", "errors"},
     "nkeys": {"errors"},
+    "transforms": {"subjects"},
     "headers": {"errors"},
     "subjects": {"errors"},
     "times": set(),

@@ -20,7 +20,7 @@ FUNCTION_LINES_MAX = 70
 
 GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "nkeys"}
 WIRE = {"_hot", "wire"} | GROUND
-SETTINGS = {"config", "conf", "flags", "directives", "readers", "options"}
+SETTINGS = {"config", "accounts", "conf", "flags", "directives", "readers", "options"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
@@ -30,15 +30,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "deliveries", "config", "flags"} | WIRE,
     "bus": {"client", "net", "config"} | WIRE,
     "client": {"config"} | WIRE,
-    "net": {"jetstream", "core", "config"} | WIRE,
-    "jetstream": {"core", "config", "records"} | WIRE,
-    "core": {"config"} | WIRE,
+    "net": {"jetstream", "core", "config", "accounts"} | WIRE,
+    "jetstream": {"core", "config", "accounts", "records"} | WIRE,
+    "core": {"config", "accounts"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "flags", "errors"},
-    "readers": {"conf", "config", "subjects", "errors"},
+    "readers": {"conf", "accounts", "subjects", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"errors"},
+    "config": {"accounts", "errors"},
+    "accounts": {"nkeys", "errors"},
     "_hot": {"_speedups", "consuming", "deliveries", "records", "wire"},
     "consuming": {"wire"},
     "deliveries": {"wire"},

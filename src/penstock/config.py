@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
+from penstock.accounts import Permissions, User
 from penstock.errors import ConfigError
 
 
@@ -134,44 +135,6 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubjectRules:
-    """Subjects allowed and denied. `allow=None` allows everything; deny wins."""
-
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResponseRules:
-    """
-    What a responder may publish to reply subjects it was sent (`allow_responses`).
-
-    A negative value is no limit, as in nats-server.
-    """
-
-    messages_max: int = 1
-    expires_s: float = 120.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Permissions:
-    """What a user may publish and subscribe to. Subscribe rules may say `subject queue`."""
-
-    publish: SubjectRules = SubjectRules()
-    subscribe: SubjectRules = SubjectRules()
-    allow_responses: ResponseRules | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class User:
-    """One entry of `authorization.users`. The password is plain or a bcrypt hash."""
-
-    name: str
-    password: str = field(repr=False)
-    permissions: Permissions | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Authorization:
     """Who may connect. Empty: everybody."""
 
@@ -184,7 +147,8 @@ class Authorization:
     )
     users: tuple[User, ...] = setting(
         (),
-        "Users: each has `user`, `password` (plain or bcrypt) and perhaps `permissions`.",
+        "Users: each has `user` and `password` (plain or bcrypt), or an `nkey`, and perhaps "
+        "`permissions` and `allowed_connection_types`.",
         directive="authorization.users",
     )
     default_permissions: Permissions | None = setting(  # noqa: RUF009
@@ -202,9 +166,9 @@ class Authorization:
             raise ConfigError("`authorization` has both a `token` and users: choose one")
         names = set()
         for user in self.users:
-            if user.name in names:
-                raise ConfigError(f'`authorization` has more than one user "{user.name}"')
-            names.add(user.name)
+            if user.id in names:
+                raise ConfigError(f'`authorization` has more than one user "{user.id}"')
+            names.add(user.id)
         if self.no_auth_user is not None and self.no_auth_user not in names:
             raise ConfigError(f'`no_auth_user` "{self.no_auth_user}" is not one of the users')
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock import conf
+from penstock.accounts import User
 from penstock.conf import Block, Node
 from penstock.config import (
     Authorization,
@@ -27,7 +28,6 @@ from penstock.config import (
     Limits,
     ProcessConfig,
     ServerConfig,
-    User,
 )
 from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, UNSUPPORTED, field_directives
 from penstock.errors import ConfigError
@@ -215,7 +215,8 @@ class _Builder:
         node = self.directives[f"authorization.{names[0]}"]
         if "user" not in names:
             self._check(lambda: fail(node, "`password` needs a `user`"))
-        elif "authorization.users" in self.directives:
+            return {}
+        if "authorization.users" in self.directives:
             self._check(lambda: fail(node, "there is both a single user and a list of `users`"))
         user, password = (
             self._read(f"authorization.{name}") if name in names else ""

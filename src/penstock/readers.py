@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
+from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.conf import Block, Node
-from penstock.config import Permissions, ResponseRules, SubjectRules, User
 from penstock.errors import ConfigError
 from penstock.subjects import is_valid
 
@@ -27,17 +27,18 @@ USER_KEYS = {
     "username": "user",
     "pass": "password",
     "password": "password",
+    "nkey": "nkey",
     "permission": "permissions",
     "permissions": "permissions",
     "authorization": "permissions",
+    "allowed_connection_types": "connection_types",
+    "connection_types": "connection_types",
+    "clients": "connection_types",
 }
 USER_KEYS_UNSUPPORTED = {
-    "nkey": "give the user a bcrypt `password`",
-    "allowed_connection_types": "all clients connect over plain TCP; remove it",
-    "connection_types": "all clients connect over plain TCP; remove it",
-    "clients": "all clients connect over plain TCP; remove it",
     "proxy_required": "all clients connect over plain TCP; remove it",
 }
+USER_TEXTS = ("user", "password", "nkey")
 PERMISSION_KEYS = {
     "pub": "publish",
     "publish": "publish",
@@ -170,17 +171,23 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
 
 def _read_user(node: Node) -> User:
     entries = _entries(node, "users", USER_KEYS, USER_KEYS_UNSUPPORTED)
-    if "user" not in entries:
-        fail(node, "each of `users` needs a `user`")
-    return User(
-        name=read_text(entries["user"], "user"),
-        password=read_text(entries["password"], "password") if "password" in entries else "",
-        permissions=(
-            read_permissions(entries["permissions"], "permissions")
-            if "permissions" in entries
-            else None
-        ),
-    )
+    texts = {key: read_text(entries[key], key) for key in USER_TEXTS if key in entries}
+    permissions, types = None, frozenset[str]()
+    if "permissions" in entries:
+        permissions = read_permissions(entries["permissions"], "permissions")
+    if "connection_types" in entries:
+        given = read_texts(entries["connection_types"], "allowed_connection_types")
+        types = frozenset(name.upper() for name in given)
+    try:
+        return User(
+            name=texts.get("user", ""),
+            password=texts.get("password", ""),
+            nkey=texts.get("nkey", ""),
+            permissions=permissions,
+            connection_types=types,
+        )
+    except ConfigError as error:
+        fail(node, str(error))
 
 
 def _read_rules(node: Node, name: str, *, queues: bool) -> SubjectRules:

@@ -2,14 +2,8 @@
 
 import pytest
 
-from penstock.config import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-    User,
-)
+from penstock.accounts import User
+from penstock.config import Authorization, JetStreamConfig, Limits, ProcessConfig, ServerConfig
 from penstock.errors import ConfigError
 
 

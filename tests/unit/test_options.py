@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    Permissions,
-    ResponseRules,
-    ServerConfig,
-    SubjectRules,
-    User,
-)
+from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
 from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, FLAGS, REFUSED_FLAGS, UNSUPPORTED
 from penstock.errors import ConfigError
 from penstock.flags import parse_flags
@@ -241,14 +233,23 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
             "authorization { users: a }",
             '1:17: `authorization.users` expects a list of users, not "a"',
         ),
-        ("authorization { users: [{pass: a}] }", "1:25: each of `users` needs a `user`"),
+        (
+            "authorization { users: [{pass: a}] }",
+            "1:25: each of `users` needs a `user` or an `nkey`",
+        ),
         (
             "authorization { user: a, users: [] }",
             "1:17: there is both a single user and a list of `users`",
         ),
         (
             "authorization { users: [{nkey: a}] }",
-            "1:26: `nkey` is not supported: give the user a bcrypt `password`",
+            '1:25: `nkey` "a" is not the public key of a user; '
+            "hint: it starts with `U` and has 56 characters",
+        ),
+        (
+            "authorization { users: [{user: a, allowed_connection_types: [LEAF]}] }",
+            '1:25: `allowed_connection_types` has "LEAF"; it knows STANDARD, WEBSOCKET, LEAFNODE, '
+            "LEAFNODE_WS, MQTT, MQTT_WS, IN_PROCESS",
         ),
         (
             "authorization { permissions { publish: 'a b' } }",

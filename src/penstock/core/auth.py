@@ -11,25 +11,37 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from penstock.config import Authorization, Permissions
+from penstock import nkeys
+from penstock.accounts import Permissions, User
+from penstock.config import Authorization
 from penstock.errors import ConfigError
 
 VERIFIED_MAX = 1024
-CREDENTIALS = ("user", "pass", "auth_token", "nkey", "jwt")
+CREDENTIALS = ("user", "pass", "auth_token")
 """The fields of a CONNECT by which a peer claims to be somebody."""
 BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2x$", "$2y$")
 
 
+@dataclass(frozen=True, slots=True)
 class Identity:
     """The user behind a connection, as far as it has one."""
 
-    __slots__ = ("permissions", "user")
+    user: str = ""
+    permissions: Permissions | None = None
 
-    def __init__(self, user: str = "", permissions: Permissions | None = None) -> None:
-        self.user = user
-        self.permissions = permissions
+
+class Caller(NamedTuple):
+    """What is known of a connection beside what it says of itself."""
+
+    nonce: str = ""
+    """What it was asked to sign."""
+    connection_type: str = "STANDARD"
+
+
+UNKNOWN = Caller()
 
 
 class Check:
@@ -58,11 +70,18 @@ class Authenticator:
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
-        self._users = {user.name: user for user in authorization.users}
+        self._users = {user.id: user for user in authorization.users}
         self._verified: set[bytes] = set()
         passwords = [user.password for user in authorization.users]
         if any(map(is_bcrypt, [*passwords, authorization.token or ""])):
             _require_bcrypt()
+        if self.needs_nonce:
+            nkeys.require_cryptography("a user with an `nkey`")
+
+    @property
+    def needs_nonce(self) -> bool:
+        """Whether somebody may have to sign something to prove who they are."""
+        return any(user.nkey for user in self._authorization.users)
 
     @property
     def required(self) -> bool:
@@ -77,7 +96,9 @@ class Authenticator:
             return Identity()
         return None if rules.no_auth_user is None else self._identity(rules.no_auth_user)
 
-    def identify(self, options: Mapping[str, Any]) -> Identity | Check | None:
+    def identify(
+        self, options: Mapping[str, Any], caller: Caller = UNKNOWN
+    ) -> Identity | Check | None:
         """Return who it is, a check to run first, or None to refuse."""
         rules = self._authorization
         name = options.get("user", "")
@@ -85,13 +106,17 @@ class Authenticator:
             return Identity(name)
         if rules.token is not None:
             return self._compare(Identity(), rules.token, options.get("auth_token", ""))
-        if not any(options.get(field) for field in CREDENTIALS):
+        # Where no user has an nkey, one that is given says nothing.
+        nkey = options.get("nkey", "") if self.needs_nonce else ""
+        if not nkey and not any(options.get(field) for field in CREDENTIALS):
             return self.stranger
-        if name not in self._users:
+        user = self._users.get(nkey or name)
+        if user is None or not _may_connect_by(caller.connection_type, user):
             return None
-        return self._compare(
-            self._identity(name), self._users[name].password, options.get("pass", "")
-        )
+        if user.nkey:
+            is_proven = user.nkey == rules.no_auth_user or _is_signed(user.nkey, options, caller)
+            return self._identity(user.id) if nkey and is_proven else None
+        return self._compare(self._identity(user.id), user.password, options.get("pass", ""))
 
     def remember(self, check: Check) -> None:
         """Note a check that succeeded, so that the next connection need not wait for it."""
@@ -110,6 +135,17 @@ class Authenticator:
         if _digest(expected, given) in self._verified:
             return identity
         return Check(identity, expected, given)
+
+
+def _may_connect_by(connection_type: str, user: User) -> bool:
+    return not user.connection_types or connection_type in user.connection_types
+
+
+def _is_signed(public: str, options: Mapping[str, Any], caller: Caller) -> bool:
+    """Tell whether the owner of a key has signed the nonce that this connection was sent."""
+    return bool(caller.nonce) and nkeys.verify(
+        public, caller.nonce.encode(), options.get("sig", "")
+    )
 
 
 def is_bcrypt(password: str) -> bool:

@@ -7,6 +7,7 @@ that happens here can be made to happen again.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import platform
@@ -25,6 +26,10 @@ from penstock.version import NATS_VERSION
 log = logging.getLogger("penstock")
 
 
+NONCE_BYTES = 12
+"""What a connection is asked to sign, before base64."""
+
+
 class Broker:
     """Accounts and sessions."""
 
@@ -35,12 +40,14 @@ class Broker:
         server_id: str,
         clock_ns: Callable[[], int],
         random: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self.config = config
         self.server_id = server_id
         self.server_name = config.server_name or server_id
         self.clock_ns = clock_ns
         self.start_ns = clock_ns()
+        self._random_bytes = random_bytes
         self.authenticator = Authenticator(config.authorization)
         self.default_account = Account(
             GLOBAL, route_cache_size=config.limits.route_cache_size, random=random
@@ -79,7 +86,7 @@ class Broker:
         """Begin a session and greet it."""
         self.total_connections += 1
         session = Session(self, self.total_connections, ip=ip, port=port)
-        session.write(self.info_line(session))
+        session.write(self.info_line(session, **self._challenge(session)))
         if len(self.sessions) >= self.config.limits.connections_max > 0:
             session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
         self.sessions[session.client_id] = session
@@ -103,6 +110,13 @@ class Broker:
         """Return the INFO for one session; nats-server too writes a space before the CRLF."""
         info = self.info | {"client_id": session.client_id, "client_ip": session.ip} | extra
         return b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n"
+
+    def _challenge(self, session: Session) -> dict[str, str]:
+        """Give a session something of its own to sign, where somebody may have to."""
+        if not self.authenticator.needs_nonce:
+            return {}
+        session.nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
+        return {"nonce": session.nonce}
 
     def totals(self) -> tuple[int, int, int, int]:
         """Return messages and bytes in, messages and bytes out, since the start."""

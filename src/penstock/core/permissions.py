@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock import config, subjects
+from penstock import accounts, subjects
 
 DECISIONS_MAX = 4096
 RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")
@@ -21,7 +21,7 @@ RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")
 class Permissions:
     """The rules of one user, with a bounded memory of decisions on published subjects."""
 
-    def __init__(self, rules: config.Permissions, clock_ns: Callable[[], int]) -> None:
+    def __init__(self, rules: accounts.Permissions, clock_ns: Callable[[], int]) -> None:
         self._publish_allow = _patterns(rules.publish.allow)
         self._publish_deny = _patterns(rules.publish.deny) or []
         self._subscribe_allow = _patterns(rules.subscribe.allow)
@@ -82,7 +82,7 @@ class Permissions:
         allow = self._publish_allow
         return allow is None or any(subjects.matches(pattern, subject) for pattern, _ in allow)
 
-    def _note_reply(self, rules: config.ResponseRules, reply: bytes) -> None:
+    def _note_reply(self, rules: accounts.ResponseRules, reply: bytes) -> None:
         if len(self._replies) >= DECISIONS_MAX:
             self._drop_stale_replies()
         expires_ns = self._clock_ns() + int(rules.expires_s * 1e9)

@@ -57,7 +57,7 @@ def _identify_again(broker: Broker, session: Session) -> bool:
     if session.identity is None and session.check is None and broker.authenticator.required:
         # It has not introduced itself yet, and will be asked by the new rules.
         return False
-    verdict = broker.authenticator.identify(session.connect_options)
+    verdict = session.identify()
     if isinstance(verdict, Check):
         session.check = verdict
         return True

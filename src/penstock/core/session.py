@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _hot, subjects
 from penstock.core import trace
 from penstock.core.account import Account, single_messages
-from penstock.core.auth import Check, Identity
+from penstock.core.auth import Caller, Check, Identity
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
 from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
@@ -34,6 +34,8 @@ OPTION_TYPES: dict[str, type] = {
 }
 """The fields of a CONNECT that mean something, and what they have to be."""
 PROTOCOLS = (0, 1)
+CONNECTION_TYPES = {"nats": "STANDARD", "websocket": "WEBSOCKET"}
+"""What the ways to connect are called where a user is told to use them."""
 ONLY_PONG = [(PONG,)]
 
 CLOSE_REASONS = {
@@ -71,6 +73,7 @@ class Session:
         "last_activity_ns",
         "needs_care",
         "no_responders",
+        "nonce",
         "out_bytes",
         "out_messages",
         "outbox",
@@ -96,6 +99,8 @@ class Session:
         self.ip = ip
         self.port = port
         self.kind = "nats"
+        self.nonce = ""
+        """What the peer was asked to sign, if anything."""
         self.transport: Any = None
         """Whoever writes the outbox; the server finds a session's connection through it."""
         self.account: Account = broker.default_account
@@ -331,11 +336,16 @@ class Session:
         self.is_connected = True
         self.connect_options |= options
         self._set_flags()
-        verdict = self.broker.authenticator.identify(self.connect_options)
+        verdict = self.identify()
         if isinstance(verdict, Check):
             self.check = verdict
         else:
             self._identified(verdict)
+
+    def identify(self) -> Identity | Check | None:
+        """Return who the peer is by the rules now in force."""
+        caller = Caller(nonce=self.nonce, connection_type=CONNECTION_TYPES[self.kind])
+        return self.broker.authenticator.identify(self.connect_options, caller)
 
     def _identified(self, identity: Identity | None) -> None:
         options = self.connect_options

@@ -11,7 +11,7 @@ import json
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock import config, times
+from penstock import accounts, times
 from penstock.core.account import message_count
 from penstock.core.record import user_of
 from penstock.core.session import Session
@@ -79,7 +79,7 @@ def user_info(session: Session) -> dict[str, Any]:
     return info
 
 
-def _permissions(rules: config.Permissions) -> dict[str, Any]:
+def _permissions(rules: accounts.Permissions) -> dict[str, Any]:
     document: dict[str, Any] = {
         "publish": _subject_rules(rules.publish),
         "subscribe": _subject_rules(rules.subscribe),
@@ -90,7 +90,7 @@ def _permissions(rules: config.Permissions) -> dict[str, Any]:
     return document
 
 
-def _subject_rules(rules: config.SubjectRules) -> dict[str, list[str]]:
+def _subject_rules(rules: accounts.SubjectRules) -> dict[str, list[str]]:
     """Return the rules; a list that is empty is left out, as in nats-server."""
     lists = {"allow": list(rules.allow or ()), "deny": list(rules.deny)}
     return {name: subjects for name, subjects in lists.items() if subjects}

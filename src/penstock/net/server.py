@@ -72,7 +72,11 @@ class Server:
         loop = asyncio.get_running_loop()
         server_id = nkeys.encode(nkeys.SERVER_PREFIX, os.urandom(32))
         self.broker = Broker(
-            self.config, server_id=server_id, clock_ns=time.time_ns, random=random.random
+            self.config,
+            server_id=server_id,
+            clock_ns=time.time_ns,
+            random=random.random,
+            random_bytes=os.urandom,
         )
         self.config_load_ns = self.broker.start_ns
         self._log_start()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.config import Authorization, Limits, ServerConfig, User
-from penstock.config import Permissions as PermissionRules
+from penstock.accounts import Permissions as PermissionRules
+from penstock.accounts import User
+from penstock.config import Authorization, Limits, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 
@@ -33,6 +34,7 @@ class World:
             server_id="NID",
             clock_ns=lambda: self.now_ns,
             random=lambda: self.dice,
+            random_bytes=bytes,
         )
 
     def stranger(self) -> Peer:

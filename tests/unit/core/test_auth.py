@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
 import bcrypt
 import pytest
+from tests.contract.credentials import USER, Key
 
-from penstock.config import Authorization, Permissions, SubjectRules, User
+from penstock.accounts import Permissions, SubjectRules, User
+from penstock.client import auth as client_auth
+from penstock.config import Authorization
 from penstock.core import auth
-from penstock.core.auth import Authenticator, Check, Identity
+from penstock.core.auth import Authenticator, Caller, Check, Identity
 from penstock.errors import ConfigError
 
 SECRET_HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
@@ -87,7 +91,8 @@ def test_strangers_are_nobody_where_users_are_named() -> None:
         ({"user": "", "pass": ""}, ("ann", SOME)),
         ({"pass": "x"}, None),
         ({"auth_token": "x"}, None),
-        ({"nkey": "x"}, None),
+        ({"nkey": "x"}, ("ann", SOME)),
+        ({"jwt": "x"}, ("ann", SOME)),
         ({"user": "nobody"}, None),
         ({"user": "empty"}, ("empty", OTHER)),
     ],
@@ -150,3 +155,62 @@ def test_a_bcrypt_password_without_the_package_is_an_error_with_a_remedy(
 
     with pytest.raises(ConfigError, match=r"pip install 'penstock\[security\]'"):
         Authenticator(USERS)
+
+
+KEY = Key(USER)
+SIGNED = {"nkey": KEY.public, "sig": client_auth.sign(KEY.seed, "nonce")}
+WITH_KEY = Authorization(
+    users=(
+        User(nkey=KEY.public, permissions=SOME),
+        User(name="web", password="x", connection_types=frozenset({"WEBSOCKET"})),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "nonce", "expected"),
+    [
+        (SIGNED, "nonce", (KEY.public, SOME)),
+        (SIGNED, "another", None),
+        (SIGNED, "", None),
+        ({"nkey": KEY.public}, "nonce", None),
+        ({"sig": SIGNED["sig"]}, "nonce", None),
+        ({"user": KEY.public, "sig": SIGNED["sig"]}, "nonce", None),
+        (SIGNED | {"nkey": Key(USER).public}, "nonce", None),
+        (SIGNED | {"sig": client_auth.sign(Key(USER).seed, "nonce")}, "nonce", None),
+    ],
+)
+def test_an_nkey_lets_in_who_signs_the_nonce_with_it(
+    options: dict[str, str], nonce: str, expected: object
+) -> None:
+    assert expected == who(Authenticator(WITH_KEY).identify(options, Caller(nonce=nonce)))
+
+
+def test_an_nkey_says_nothing_where_no_user_has_one() -> None:
+    guests = dataclasses.replace(USERS, no_auth_user="ann")
+
+    assert who(verdict(guests, **SIGNED)) == ("ann", SOME)
+    assert not Authenticator(guests).needs_nonce
+
+
+def test_the_user_of_strangers_may_have_an_nkey() -> None:
+    guests = dataclasses.replace(WITH_KEY, no_auth_user=KEY.public)
+
+    assert who(verdict(guests)) == (KEY.public, SOME)
+    assert who(verdict(guests, nkey=KEY.public)) == (KEY.public, SOME)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("WEBSOCKET", ("web", None)), ("STANDARD", None)])
+def test_a_user_may_be_bound_to_a_way_to_connect(kind: str, expected: object) -> None:
+    options = {"user": "web", "pass": "x"}
+
+    assert expected == who(Authenticator(WITH_KEY).identify(options, Caller(connection_type=kind)))
+
+
+def test_an_nkey_without_cryptography_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+
+    with pytest.raises(ConfigError, match=r"`nkey` needs .* 'penstock\[security\]'"):
+        Authenticator(WITH_KEY)

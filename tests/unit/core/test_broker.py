@@ -7,7 +7,8 @@ import json
 import pytest
 from tests.unit.core.peers import World
 
-from penstock.config import Limits, Permissions
+from penstock.accounts import Permissions
+from penstock.config import Limits
 
 
 def test_info_greets_a_session_with_the_server_and_itself() -> None:

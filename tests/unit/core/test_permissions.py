@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config import Permissions as Rules
-from penstock.config import ResponseRules, SubjectRules
+from penstock.accounts import Permissions as Rules
+from penstock.accounts import ResponseRules, SubjectRules
 from penstock.core.permissions import DECISIONS_MAX, Permissions
 
 SECOND_NS = 1_000_000_000

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.unit.core.peers import CONNECT, SECOND_NS, Peer, World
 from tests.unit.core.test_auth import SECRET_HASH
 
-from penstock.config import Authorization, Limits, Permissions, ResponseRules, SubjectRules, User
+from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config import Authorization, Limits
 from penstock.core.session import CLOSE_REASONS, quoted
 
 CONVERSATION = (

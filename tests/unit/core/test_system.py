@@ -5,15 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.config import (
-    Authorization,
-    JetStreamConfig,
-    Permissions,
-    ResponseRules,
-    ServerConfig,
-    SubjectRules,
-    User,
-)
+from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config import Authorization, JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 
@@ -23,7 +16,9 @@ ASK = b"PUB $SYS.REQ.USER.INFO _INBOX.x 0\r\n\r\n"
 
 def broker(**settings: Any) -> Broker:
     config = ServerConfig(**settings)
-    return Broker(config, server_id="NID", clock_ns=lambda: 0, random=lambda: 0.0)
+    return Broker(
+        config, server_id="NID", clock_ns=lambda: 0, random=lambda: 0.0, random_bytes=bytes
+    )
 
 
 def client(broker: Broker, options: bytes = b"") -> Session:

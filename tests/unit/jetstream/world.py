@@ -68,7 +68,11 @@ class World:
     def _start(self) -> None:
         chance = random.Random(1)
         self.broker = Broker(
-            ServerConfig(), server_id="ID", clock_ns=lambda: self.now_ns, random=chance.random
+            ServerConfig(),
+            server_id="ID",
+            clock_ns=lambda: self.now_ns,
+            random=chance.random,
+            random_bytes=bytes,
         )
         self.engine = Engine(
             self.broker.default_account,

@@ -11,7 +11,8 @@ import bcrypt
 import pytest
 from tests.unit.net.streams import QUIET, connected, run, until
 
-from penstock.config import Authorization, User
+from penstock.accounts import User
+from penstock.config import Authorization
 from penstock.core.auth import Check
 from penstock.net import reactor as reactor_module
 from penstock.net.server import Server

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.net.streams import DEADLINE_S, QUIET, connected, run, until
 
-from penstock.config import Authorization, Limits, ServerConfig, User
+from penstock.accounts import User
+from penstock.config import Authorization, Limits, ServerConfig
 from penstock.errors import ConfigError
 from penstock.net.server import Server
 

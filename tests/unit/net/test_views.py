@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.config import Authorization, Limits, ServerConfig, User
+from penstock.accounts import User
+from penstock.config import Authorization, Limits, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.record import SUBSCRIPTIONS_MAX
 from penstock.core.session import Session
@@ -33,6 +34,7 @@ class World:
             server_id="NID",
             clock_ns=lambda: self.now_ns,
             random=lambda: 0.0,
+            random_bytes=bytes,
         )
 
     def client(self, sent: bytes = b"", **options: Any) -> Session:

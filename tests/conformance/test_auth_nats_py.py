@@ -34,9 +34,7 @@ def assert_let_in(server: ServerProcess, **options: Any) -> None:
 def assert_kept_out(server: ServerProcess, **options: Any) -> None:
     """See that whoever says this of itself is refused."""
     with RawClient(server.port) as client:
-        client.send(b"CONNECT %b
-PING
-" % json.dumps({"verbose": False} | options).encode())
+        client.send(b"CONNECT %b\r\nPING\r\n" % json.dumps({"verbose": False} | options).encode())
         assert client.rest() == [b"-ERR 'Authorization Violation'"]
 
 

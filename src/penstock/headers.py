@@ -41,6 +41,39 @@ def status(block: bytes) -> tuple[int, str]:
     return int(code), description.strip().decode(errors="replace")
 
 
+def add(block: bytes, key: bytes, value: bytes) -> bytes:
+    """Return the block with one more line at its end; an empty block becomes one."""
+    return b"%b%b: %b\r\n\r\n" % (lines(block), key, value)
+
+
+def remove(block: bytes, key: bytes) -> bytes:
+    """Return the block without the first line of a key; empty if nothing is left of it."""
+    start = block.find(b"\r\n" + key + b":")
+    if start < 0:
+        return block
+    left = block[:start] + block[_line_end(block, start + 2) :]
+    return b"" if left == EMPTY else left
+
+
+def put(block: bytes, key: bytes, value: bytes) -> bytes:
+    """Return the block with a key's first value replaced, or added if there is none."""
+    start = block.find(b"\r\n" + key + b":")
+    if start < 0:
+        return add(block, key, value)
+    end = _line_end(block, start + 2)
+    return b"%b\r\n%b: %b%b" % (block[:start], key, value, block[end:])
+
+
+def lines(block: bytes) -> bytes:
+    """Return the block up to where one more line may follow."""
+    return (block.rstrip(b"\r\n") or VERSION) + b"\r\n"
+
+
+def _line_end(block: bytes, start: int) -> int:
+    end = block.find(b"\r\n", start)
+    return end if end >= 0 else len(block)
+
+
 def get(block: bytes, key: bytes) -> bytes | None:
     """Return the first value of `key` without decoding the rest: what a hot path asks for."""
     start = block.find(b"\r\n" + key + b":")

@@ -101,8 +101,31 @@ def test_a_block_that_ends_early_still_has_its_value() -> None:
     assert [("A", "b")] == headers.decode(b"NATS/1.0\r\nA: b")
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (headers.add(b"", b"A", b"1"), b"NATS/1.0\r\nA: 1\r\n\r\n"),
+        (headers.add(b"NATS/1.0\r\nA: b", b"A", b"1"), b"NATS/1.0\r\nA: b\r\nA: 1\r\n\r\n"),
+        (
+            headers.put(b"NATS/1.0\r\nA:b\r\nC: d\r\n\r\n", b"A", b"1"),
+            b"NATS/1.0\r\nA: 1\r\nC: d\r\n\r\n",
+        ),
+        (headers.put(b"NATS/1.0\r\nA: b\r\n\r\n", b"C", b"1"), b"NATS/1.0\r\nA: b\r\nC: 1\r\n\r\n"),
+        (headers.put(b"NATS/1.0\r\nA: b", b"A", b"1"), b"NATS/1.0\r\nA: 1"),
+        (headers.remove(b"NATS/1.0\r\nA: b\r\nC: d\r\n\r\n", b"A"), b"NATS/1.0\r\nC: d\r\n\r\n"),
+        (headers.remove(b"NATS/1.0\r\nA: b\r\n\r\n", b"A"), b""),
+        (headers.remove(b"NATS/1.0\r\nA: b\r\n\r\n", b"C"), b"NATS/1.0\r\nA: b\r\n\r\n"),
+    ],
+)
+def test_a_block_is_changed_line_by_line(change: bytes, expected: bytes) -> None:
+    assert expected == change
+
+
 @given(st.binary())
 def test_no_bytes_make_reading_fail(block: bytes) -> None:
     headers.decode(block)
     headers.status(block)
     headers.get(block, b"A")
+    headers.add(block, b"A", b"b")
+    headers.put(block, b"A", b"b")
+    headers.remove(block, b"A")

@@ -74,7 +74,7 @@ class Engine:
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
         self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
-        self._random = random
+        self.random = random
         self._retry: Timer | None = None
         self._turn = 0
         """Which stream is asked first whether it wants housekeeping."""
@@ -99,7 +99,7 @@ class Engine:
 
     def new_id(self, length: int = 22) -> str:
         """Return a random name: 22 characters for an event, 8 for an ephemeral consumer."""
-        return "".join(NAME_CHARACTERS[int(self._random() * 62)] for _ in range(length))
+        return "".join(NAME_CHARACTERS[int(self.random() * 62)] for _ in range(length))
 
     # Commits.
 
@@ -169,9 +169,14 @@ class Engine:
             raise JetStreamError(errorcodes.STREAM_NOT_FOUND)
         return stream
 
+    def find_config(self, name: str) -> StreamConfig | None:
+        """Return the configuration of a stream, if it is there."""
+        stream = self.streams.get(name)
+        return None if stream is None else stream.config
+
     def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Make a stream, or return the one that is there and is the same."""
-        config = rules.checked_create(config, pedantic=pedantic)
+        config = rules.checked_create(config, self.find_config, pedantic=pedantic)
         existing = self.streams.get(config.name)
         if existing is not None:
             if existing.config != config:
@@ -193,7 +198,7 @@ class Engine:
         self, stream: Stream, config: StreamConfig, *, pedantic: bool = False
     ) -> None:
         """Change a stream's configuration."""
-        config = rules.checked_update(stream.config, config, pedantic=pedantic)
+        config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
         self._check_overlap(config)
         self._check_reservation(config, stream)
         if config.storage == "file":

@@ -26,7 +26,6 @@ NOT_ENABLED = ApiError(503, 10076, "JetStream not enabled")
 NO_LIMITS = ApiError(400, 10120, "no JetStream default or applicable tiered limit present")
 REPLICAS_COUNT_CANNOT_BE_NEGATIVE = ApiError(400, 10133, "replicas count cannot be negative")
 PEDANTIC = ApiError(400, 10157, "pedantic mode: {err}")
-ATOMIC_PUBLISH_DISABLED = ApiError(400, 10174, "atomic publish is disabled")
 REQUIRED_API_LEVEL = ApiError(412, 10185, "JetStream minimum api level required")
 
 # Streams and publishing.
@@ -77,14 +76,107 @@ MESSAGE_TTL_INVALID = ApiError(400, 10165, "invalid per-message TTL")
 MESSAGE_TTL_DISABLED = ApiError(400, 10166, "per-message TTL is disabled")
 STREAM_TOO_MANY_REQUESTS = ApiError(429, 10167, "too many requests")
 MESSAGE_COUNTER_DISABLED = ApiError(400, 10168, "message counters is disabled")
+MESSAGE_INCREMENT_MISSING = ApiError(400, 10169, "message counter increment is missing")
+MESSAGE_INCREMENT_PAYLOAD = ApiError(400, 10170, "message counter has payload")
+MESSAGE_INCREMENT_INVALID = ApiError(400, 10171, "message counter increment is invalid")
+MESSAGE_COUNTER_BROKEN = ApiError(400, 10172, "message counter is broken")
 STREAM_MIN_LAST_SEQUENCE = ApiError(412, 10180, "min last sequence")
 MESSAGE_SCHEDULES_DISABLED = ApiError(400, 10188, "message schedules is disabled")
+MESSAGE_SCHEDULES_PATTERN_INVALID = ApiError(400, 10189, "message schedules pattern is invalid")
+MESSAGE_SCHEDULES_TARGET_INVALID = ApiError(400, 10190, "message schedules target is invalid")
+MESSAGE_SCHEDULES_TTL_INVALID = ApiError(400, 10191, "message schedules invalid per-message TTL")
+MESSAGE_SCHEDULES_ROLLUP_INVALID = ApiError(400, 10192, "message schedules invalid rollup")
 STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID = ApiError(
     400, 10193, "missing sequence for expected last sequence per subject"
 )
+MESSAGE_SCHEDULES_SOURCE_INVALID = ApiError(400, 10203, "message schedules source is invalid")
 MESSAGE_SCHEDULES_SCHEDULER_INVALID = ApiError(400, 10212, "message schedules invalid scheduler")
+MESSAGE_SCHEDULES_TIME_ZONE_INVALID = ApiError(400, 10223, "message schedules time zone is invalid")
 MESSAGE_SOURCE_HEADER_NOT_ALLOWED = ApiError(
     400, 10227, "message stream source header is not allowed"
+)
+
+# Batches.
+ATOMIC_PUBLISH_DISABLED = ApiError(400, 10174, "atomic publish is disabled")
+ATOMIC_PUBLISH_MISSING_SEQUENCE = ApiError(400, 10175, "atomic publish sequence is missing")
+ATOMIC_PUBLISH_INCOMPLETE_BATCH = ApiError(400, 10176, "atomic publish batch is incomplete")
+ATOMIC_PUBLISH_UNSUPPORTED_HEADER = ApiError(
+    400, 10177, "atomic publish unsupported header used: {header}"
+)
+ATOMIC_PUBLISH_INVALID_BATCH_ID = ApiError(400, 10179, "atomic publish batch ID is invalid")
+ATOMIC_PUBLISH_TOO_LARGE_BATCH = ApiError(400, 10199, "atomic publish batch is too large: {size}")
+ATOMIC_PUBLISH_INVALID_BATCH_COMMIT = ApiError(400, 10200, "atomic publish batch commit is invalid")
+ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE = ApiError(
+    400, 10201, "atomic publish batch contains duplicate message id"
+)
+BATCH_PUBLISH_DISABLED = ApiError(400, 10205, "batch publish is disabled")
+BATCH_PUBLISH_INVALID_PATTERN = ApiError(400, 10206, "batch publish pattern is invalid")
+BATCH_PUBLISH_INVALID_BATCH_ID = ApiError(400, 10207, "batch publish ID is invalid")
+BATCH_PUBLISH_UNKNOWN_BATCH_ID = ApiError(400, 10208, "batch publish ID unknown")
+ATOMIC_PUBLISH_TOO_MANY_INFLIGHT = ApiError(429, 10210, "atomic publish too many inflight")
+BATCH_PUBLISH_TOO_MANY_INFLIGHT = ApiError(429, 10211, "batch publish too many inflight")
+
+# Mirrors, sources and transforms.
+STREAM_EXTERNAL_API_OVERLAP = ApiError(
+    400, 10021, "stream external api prefix {prefix} must not overlap with {subject}"
+)
+STREAM_EXTERNAL_DELIVERY_PREFIX_OVERLAPS = ApiError(
+    400, 10022, "stream external delivery prefix {prefix} overlaps with stream subject {subject}"
+)
+STREAM_INVALID_EXTERNAL_DELIVERY_SUBJECT = ApiError(
+    400, 10024, "stream external delivery prefix {prefix} must not contain wildcards"
+)
+MIRROR_CONSUMER_SETUP_FAILED = ApiError(500, 10029, "{err}")
+MIRROR_MAX_MESSAGE_SIZE_TOO_BIG = ApiError(
+    400, 10030, "stream mirror must have max message size >= source"
+)
+MIRROR_WITH_SOURCES = ApiError(400, 10031, "stream mirrors can not also contain other sources")
+MIRROR_WITH_START_SEQUENCE_AND_TIME = ApiError(
+    400, 10032, "stream mirrors can not have both start seq and start time configured"
+)
+MIRROR_WITH_SUBJECTS = ApiError(400, 10034, "stream mirrors can not contain subjects")
+SOURCE_CONSUMER_SETUP_FAILED = ApiError(500, 10045, "{err}")
+SOURCE_MAX_MESSAGE_SIZE_TOO_BIG = ApiError(
+    400, 10046, "stream source must have max message size >= target"
+)
+STREAM_MIRROR_NOT_UPDATABLE = ApiError(400, 10055, "stream mirror configuration can not be updated")
+SOURCE_DUPLICATE_DETECTED = ApiError(400, 10140, "duplicate source configuration detected")
+SOURCE_INVALID_STREAM_NAME = ApiError(400, 10141, "sourced stream name is invalid")
+MIRROR_INVALID_STREAM_NAME = ApiError(400, 10142, "mirrored stream name is invalid")
+MIRROR_WITH_FIRST_SEQUENCE = ApiError(
+    400, 10143, "stream mirrors can not have first sequence configured"
+)
+SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED = ApiError(
+    400,
+    10144,
+    "source with multiple subject transforms cannot also have a single subject filter",
+)
+SOURCE_INVALID_SUBJECT_FILTER = ApiError(400, 10145, "source transform source: {err}")
+SOURCE_INVALID_TRANSFORM_DESTINATION = ApiError(400, 10146, "source transform: {err}")
+SOURCE_OVERLAPPING_SUBJECT_FILTERS = ApiError(400, 10147, "source filters can not overlap")
+MIRROR_MULTIPLE_FILTERS_NOT_ALLOWED = ApiError(
+    400,
+    10150,
+    "mirror with multiple subject transforms cannot also have a single subject filter",
+)
+MIRROR_INVALID_SUBJECT_FILTER = ApiError(400, 10151, "mirror transform source: {err}")
+MIRROR_OVERLAPPING_SUBJECT_FILTERS = ApiError(400, 10152, "mirror subject filters can not overlap")
+MIRROR_INVALID_TRANSFORM_DESTINATION = ApiError(400, 10154, "mirror transform: {err}")
+STREAM_TRANSFORM_INVALID_SOURCE = ApiError(400, 10155, "stream transform source: {err}")
+STREAM_TRANSFORM_INVALID_DESTINATION = ApiError(400, 10156, "stream transform: {err}")
+MIRROR_WITH_COUNTERS = ApiError(400, 10173, "stream mirrors can not also calculate counters")
+MIRROR_WITH_MESSAGE_SCHEDULES = ApiError(
+    400, 10186, "stream mirrors can not also schedule messages"
+)
+SOURCE_WITH_MESSAGE_SCHEDULES = ApiError(400, 10187, "stream source can not also schedule messages")
+MIRROR_WITH_ATOMIC_PUBLISH = ApiError(
+    400, 10198, "stream mirrors can not also use atomic publishing"
+)
+MIRROR_WITH_BATCH_PUBLISH = ApiError(400, 10209, "stream mirrors can not also use batch publishing")
+MIRROR_DURABLE_CONSUMER_INVALID = ApiError(400, 10213, "stream mirror consumer config is invalid")
+SOURCE_DURABLE_CONSUMER_INVALID = ApiError(400, 10215, "stream source consumer config is invalid")
+SOURCE_DURABLE_CONSUMER_DUPLICATE_DETECTED = ApiError(
+    400, 10216, "duplicate stream source consumer detected"
 )
 
 # Consumers.

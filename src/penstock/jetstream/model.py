@@ -31,6 +31,7 @@ STORAGES = ("file", "memory")
 
 CONSUMER_LIMITS = {"inactive_threshold": "time.Duration", "max_ack_pending": "int"}
 SUBJECT_TRANSFORM = {"src": "string", "dest": "string"}
+STREAM_CONSUMER = {"name": "string", "deliver_subject": "string"}
 STREAM_SOURCE = {
     "name": "string",
     "opt_start_seq": "uint64",
@@ -38,8 +39,19 @@ STREAM_SOURCE = {
     "filter_subject": "string",
     "subject_transforms": [SUBJECT_TRANSFORM],
     "external": {"api": "string", "deliver": "string"},
-    "consumer": {"name": "string", "deliver_subject": "string"},
+    "consumer": STREAM_CONSUMER,
 }
+
+
+ALWAYS_TOLD = ("name", "src", "dest", "api", "deliver")
+"""Fields of such objects that an answer has even if they are empty."""
+
+
+def is_valid_name(name: str) -> bool:
+    """Tell whether a stream or a consumer may be called so."""
+    return bool(name) and not any(
+        character in ".*>\\/" or character.isspace() for character in name
+    )
 
 
 def is_api_level_known(header: bytes) -> bool:
@@ -86,7 +98,6 @@ class StreamConfig:
         None,
         {"cluster": "string", "tags": "[]string", "preferred": "string"},
         omit_empty=True,
-        supported=False,
     )
     mirror: Mapping[str, Any] | None = option(None, STREAM_SOURCE, omit_empty=True, supported=False)
     sources: tuple[Mapping[str, Any], ...] = option(
@@ -96,11 +107,9 @@ class StreamConfig:
         "none", strictjson.OneOf(("none", "s2"), "unknown compression algorithm")
     )
     first_seq: int = option(0, "uint64", omit_empty=True)
-    subject_transform: Mapping[str, Any] | None = option(
-        None, SUBJECT_TRANSFORM, omit_empty=True, supported=False
-    )
+    subject_transform: Mapping[str, Any] | None = option(None, SUBJECT_TRANSFORM, omit_empty=True)
     republish: Mapping[str, Any] | None = option(
-        None, SUBJECT_TRANSFORM | {"headers_only": "bool"}, omit_empty=True, supported=False
+        None, SUBJECT_TRANSFORM | {"headers_only": "bool"}, omit_empty=True
     )
     allow_direct: bool = option(False, "bool")
     mirror_direct: bool = option(False, "bool")
@@ -111,11 +120,11 @@ class StreamConfig:
     allow_rollup_hdrs: bool = option(False, "bool")
     consumer_limits: Mapping[str, int] = option(None, CONSUMER_LIMITS, factory=dict)
     allow_msg_ttl: bool = option(False, "bool")
-    subject_delete_marker_ttl: int = option(0, "time.Duration", omit_empty=True, supported=False)
+    subject_delete_marker_ttl: int = option(0, "time.Duration", omit_empty=True)
     allow_msg_counter: bool = option(False, "bool", omit_empty=True, supported=False)
     allow_atomic: bool = option(False, "bool", omit_empty=True, supported=False)
     allow_msg_schedules: bool = option(False, "bool", omit_empty=True, supported=False)
-    persist_mode: str = option("", ("", "default", "async"), omit_empty=True, supported=False)
+    persist_mode: str = option("", ("", "default", "async"), omit_empty=True)
     allow_batched: bool = option(False, "bool", omit_empty=True, supported=False)
     metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
 
@@ -135,9 +144,7 @@ class StreamConfig:
         for item in fields(self):
             value, kind = getattr(self, item.name), item.metadata["kind"]
             if value or not item.metadata["omit_empty"]:
-                if isinstance(kind, dict) and value is not None:
-                    value = {name: value[name] for name in kind if value.get(name)}
-                document[item.name] = list(value) if isinstance(value, tuple) else value
+                document[item.name] = _to_json(value, kind)
         return document
 
     def to_answer(self) -> dict[str, Any]:
@@ -151,8 +158,16 @@ class StreamConfig:
         """Return the configuration with the API level it needs, and without what is only told."""
         told = (SERVER_LEVEL, SERVER_VERSION)
         metadata = {key: value for key, value in self.metadata.items() if key not in told}
-        level = "1" if self.allow_msg_ttl else "0"
-        return replace(self, metadata=metadata | {REQUIRED_LEVEL: level})
+        return replace(self, metadata=metadata | {REQUIRED_LEVEL: str(self._required_level())})
+
+    def _required_level(self) -> int:
+        """Return the API level a client has to know to use a stream like this."""
+        if self.allow_batched:
+            return 4
+        newer = (self.allow_msg_counter, self.allow_atomic, self.allow_msg_schedules)
+        if any(newer) or self.persist_mode == "async":
+            return 2
+        return 1 if self.allow_msg_ttl or self.subject_delete_marker_ttl > 0 else 0
 
     def unsupported_options(self) -> list[str]:
         """Return the names of the options in use that only have their place so far."""
@@ -162,6 +177,20 @@ class StreamConfig:
             if not item.metadata["supported"]
             and getattr(self, item.name) not in (item.default, "default")
         ]
+
+
+def _to_json(value: Any, kind: Any) -> Any:
+    """Return a value as JSON has it: objects in the order of their fields, without empty ones."""
+    if isinstance(kind, dict) and value is not None:
+        told = kind.keys() & ALWAYS_TOLD if kind is not STREAM_CONSUMER else ()
+        return {
+            name: _to_json(value.get(name, ""), kind[name])
+            for name in kind
+            if value.get(name) or name in told
+        }
+    if isinstance(value, list | tuple):
+        return [_to_json(item, kind[0] if isinstance(kind, list) else None) for item in value]
+    return value
 
 
 STREAM_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(StreamConfig)}
@@ -175,6 +204,7 @@ def store_limits(config: StreamConfig) -> StoreLimits:
     return StoreLimits(
         messages_max=max(config.max_msgs, 0) if discards_old else 0,
         bytes_max=max(config.max_bytes, 0) if discards_old else 0,
-        age_ns_max=config.max_age,
+        # Where messages may say how long they live, age is looked at one by one: `expiry`.
+        age_ns_max=0 if config.allow_msg_ttl else config.max_age,
         messages_per_subject_max=max(config.max_msgs_per_subject, 0),
     )

@@ -9,6 +9,7 @@ headers, and options that may refuse a message, make it be looked at by itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import headers
@@ -16,7 +17,10 @@ from penstock.core.account import payloads
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.dedupe import DuplicateWindow
-from penstock.jetstream.expiry import time_to_live_ns
+from penstock.jetstream.expiry import NEVER, time_to_live_ns
+from penstock.jetstream.republish import Republish
+from penstock.times import SECOND_NS
+from penstock.transforms import Transform
 from penstock.wire import PUB, Op
 
 if TYPE_CHECKING:
@@ -50,6 +54,8 @@ class Intake:
         """Work out once what the stream's options mean for each message."""
         config = self.stream.config
         engine = self.stream.engine
+        self._transform = _transform(config, engine.random)
+        self._republish = _republish(config, engine.random)
         self._is_careful = (
             config.sealed
             or _may_be_full(config)
@@ -68,10 +74,9 @@ class Intake:
 
     def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
         """Store what was published, in order."""
-        stream = self.stream
-        # A clock that is set back must not make the stream unsorted.
-        now_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
-        stream.last_time_ns = now_ns
+        now_ns = self._time_ns()
+        if self._transform is not None:
+            batch = self._transformed(batch, self._transform)
         if not self._is_careful:
             entries = [
                 (subject, b"", data[:-2], now_ns)
@@ -85,6 +90,21 @@ class Intake:
             return
         for publish in batch:
             self._take(publish, now_ns)
+
+    def take_internal(self, subject: bytes, header: bytes, payload: bytes = b"") -> None:
+        """Store a message of the server's own; raise JetStreamError if that can not be."""
+        now_ns = self._time_ns()
+        if not self._take_one(subject, b"", header, payload, now_ns, is_internal=True):
+            raise store_failed(self.stream.store.failure or "not stored")
+
+    def _time_ns(self) -> int:
+        # A clock that is set back must not make the stream unsorted.
+        stream = self.stream
+        stream.last_time_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
+        return stream.last_time_ns
+
+    def _transformed(self, batch: list[Op], transform: Transform) -> list[Op]:
+        return [(each[0], transform.apply(each[1]) or each[1], *each[2:]) for each in batch]
 
     def _take_together(self, batch: list[Op], now_ns: int) -> None:
         """Store messages in order, together as far as nothing is to be checked but their id."""
@@ -143,6 +163,7 @@ class Intake:
     def _append(self, entries: list[Entry], replies: list[bytes]) -> int:
         """Store messages that need no further check; return the first sequence."""
         stream = self.stream
+        plan = self._republish and self._republish.plan(stream.store, entries)
         try:
             first_sequence = stream.store.append(entries)
         except StoreError as error:
@@ -150,6 +171,8 @@ class Intake:
             for reply in replies:
                 stream.answer(reply, refusal)
             return 0
+        if plan and self._republish is not None:
+            stream.announce(self._republish.copies(plan, entries, first_sequence))
         if not stream.config.no_ack:
             stream.owe_acks(first_sequence, replies)
         self._last_message_id = b""
@@ -167,33 +190,47 @@ class Intake:
                 self.stream.answer(reply, self.refusal(error))
 
     def _take_one(
-        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int
-    ) -> None:
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ns: int,
+        *,
+        is_internal: bool = False,
+    ) -> int:
+        """Store one message; return its sequence, 0 if it was not stored."""
         rollup = message_id = ttl_ns = None
-        if self.stream.config.sealed:
+        stream = self.stream
+        if stream.config.sealed:
             raise JetStreamError(errorcodes.STREAM_SEALED)
         if b"\r\nNats-" in header:
-            self._check_headers(subject, header)
+            if not is_internal:
+                self._check_headers(subject, header)
             message_id = headers.get(header, b"Nats-Msg-Id")
             if message_id and self._is_duplicate(message_id, reply, now_ns):
-                return
+                return 0
             self._check_last_message_id(header)
             rollup = self._rollup(header)
-            ttl_ns = self._time_to_live(header)
         self._check_size(subject, header, payload)
+        if b"\r\nNats-TTL:" in header:
+            ttl_ns, header = self._time_to_live(header)
+        previous, count = stream.store.last(subject) if rollup == b"sub" else (0, 2)
         sequence = self._append([(subject, header, payload, now_ns)], [reply])
         if not sequence:
-            return
+            return 0
         if not self._is_wanted(subject):
-            self.stream.store.remove([sequence])
+            stream.store.remove([sequence])
         if message_id:
             self._last_message_id = message_id
             self._window(now_ns).remember(message_id, sequence, now_ns)
         if ttl_ns is not None:
-            self.stream.expiry.add(now_ns + ttl_ns, sequence)
-        if rollup is not None:
-            pattern = subject if rollup == b"sub" else b">"
-            self.stream.purge(pattern, before=sequence)
+            stream.expiry.add(now_ns + ttl_ns, sequence)
+        if rollup is not None and count > 1:
+            stream.purge(subject if rollup == b"sub" else b">", before=sequence)
+        elif count == 1:
+            stream.roll_up(subject, previous)
+        return sequence
 
     def _is_wanted(self, subject: bytes) -> bool:
         """Tell whether retention keeps the message: by interest only if somebody has any."""
@@ -211,7 +248,7 @@ class Intake:
         expected = headers.get(header, b"Nats-Expected-Stream")
         if expected and expected != stream.name.encode():
             raise JetStreamError(errorcodes.STREAM_NOT_MATCH)
-        if not stream.config.allow_msg_ttl and headers.get(header, b"Nats-TTL"):
+        if not stream.config.allow_msg_ttl and _says_time_to_live(header):
             raise JetStreamError(errorcodes.MESSAGE_TTL_DISABLED)
         self._check_last_subject_sequence(subject, header)
         sequence = _number(headers.get(header, b"Nats-Expected-Last-Sequence"))
@@ -250,16 +287,20 @@ class Intake:
             raise JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err=text)
         return rollup
 
-    def _time_to_live(self, header: bytes) -> int | None:
-        """Return how long the message is to live, if it says so."""
-        max_age = self.stream.config.max_age
+    def _time_to_live(self, header: bytes) -> tuple[int | None, bytes]:
+        """Return how long the message is to live, if it says so, and what it is to say then."""
+        config = self.stream.config
         ttl_ns = time_to_live_ns(header)
-        if ttl_ns is not None and 0 < max_age < ttl_ns:
-            # It would have to outlive its neighbours, which nothing here can do yet.
-            raise JetStreamError(errorcodes.MESSAGE_TTL_INVALID)
-        if ttl_ns is not None:
-            self.stream.expiry.prepare()
-        return ttl_ns
+        if ttl_ns is None or ttl_ns == NEVER or not config.allow_msg_ttl:
+            return None, header
+        self.stream.expiry.prepare()
+        marker_ttl_ns = config.subject_delete_marker_ttl // SECOND_NS * SECOND_NS
+        if ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
+            # Otherwise one could go while the marker of the one before is still there.
+            ttl_ns = marker_ttl_ns
+            header = headers.remove(header, b"Nats-TTL")
+            header = headers.add(header, b"Nats-TTL", b"%d" % (ttl_ns // SECOND_NS))
+        return ttl_ns, header
 
     def _is_duplicate(self, message_id: bytes, reply: bytes, now_ns: int) -> bool:
         """Answer a message that is there already with the sequence it has."""
@@ -316,6 +357,26 @@ def _lone_id(publish: Op) -> bytes | None:
     if demands > 1 or header_bytes > HEADER_BYTES_MAX or len(data) != size + 2:
         return None
     return headers.get(header, b"Nats-Msg-Id") if demands else b""
+
+
+def _transform(config: StreamConfig, random: Callable[[], float]) -> Transform | None:
+    options = config.subject_transform
+    if not options or not options.get("dest"):
+        return None
+    return Transform(options.get("src", "").encode(), options["dest"].encode(), random)
+
+
+def _republish(config: StreamConfig, random: Callable[[], float]) -> Republish | None:
+    if not config.republish or not config.republish.get("dest"):
+        return None
+    return Republish(config, random)
+
+
+def _says_time_to_live(header: bytes) -> bool:
+    try:
+        return time_to_live_ns(header) is not None
+    except JetStreamError:
+        return False
 
 
 def _may_be_full(config: StreamConfig) -> bool:

@@ -12,55 +12,57 @@ from dataclasses import replace
 from typing import Any
 
 from penstock import subjects as patterns
+from penstock import transforms
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
-from penstock.jetstream.model import StreamConfig
+from penstock.jetstream import errorcodes, originrules
+from penstock.jetstream.model import StreamConfig, is_valid_name
+from penstock.jetstream.originrules import Find
 
 NAME_CHARACTERS_MAX = 255
 DESCRIPTION_BYTES_MAX = 4 * 1024
 METADATA_BYTES_MAX = 128 * 1024
 REPLICAS_MAX = 5
 MAX_AGE_NS_MIN = DUPLICATE_WINDOW_NS_MIN = 100_000_000
+MARKER_TTL_NS_MIN = 1_000_000_000
 DUPLICATE_WINDOW_NS = 120_000_000_000
 
 API_SPACES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
 
 
-def is_valid_name(name: str) -> bool:
-    """Tell whether a stream or a consumer may be called so."""
-    return bool(name) and not any(
-        character in ".*>\\/" or character.isspace() for character in name
-    )
-
-
-def checked(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
+def checked(config: StreamConfig, find: Find, *, pedantic: bool = False) -> StreamConfig:
     """Return the configuration with its defaults filled in, or raise what is wrong with it."""
     _check_names(config)
     config = _with_defaults(config, pedantic)
     _check_supported(config)
-    for is_wrong, text in CONFLICTS:
-        if is_wrong(config):
-            raise invalid(text)
-    return _with_subjects(config)
+    _refuse(config, CONFLICTS)
+    config = _with_rollups(config, pedantic)
+    _refuse(config, PERSISTENCE_CONFLICTS)
+    config = originrules.checked(config, find, pedantic=pedantic)
+    config = _with_subjects(config)
+    _check_transform(config)
+    config = _with_republish(config, pedantic)
+    return _with_placement(config)
 
 
-def checked_create(config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
+def checked_create(config: StreamConfig, find: Find, *, pedantic: bool = False) -> StreamConfig:
     """Check the configuration of a new stream."""
     if config.sealed:
         raise invalid("stream configuration for create can not be sealed")
     if config.mirror_direct and config.mirror is None:
         raise invalid("stream has no mirror but does have mirror direct")
-    config = checked(config.with_static_metadata(), pedantic=pedantic)
+    config = checked(config.with_static_metadata(), find, pedantic=pedantic)
     _check_replicas(config)
     return config
 
 
 def checked_update(
-    old: StreamConfig, config: StreamConfig, *, pedantic: bool = False
+    old: StreamConfig, config: StreamConfig, find: Find, *, pedantic: bool = False
 ) -> StreamConfig:
     """Check that a stream may become what `config` says; return what it then is."""
-    config = checked(config.with_static_metadata(), pedantic=pedantic)
+    config = checked(config.with_static_metadata(), find, pedantic=pedantic)
     _check_replicas(config)
+    if config.mirror is not None and config.mirror != old.mirror:
+        raise JetStreamError(errorcodes.STREAM_MIRROR_NOT_UPDATABLE)
     for is_wrong, text in FORBIDDEN_CHANGES:
         if is_wrong(old, config):
             raise invalid(text)
@@ -119,16 +121,85 @@ def _with_defaults(config: StreamConfig, pedantic: bool) -> StreamConfig:
         config,
         **limits,
         num_replicas=config.num_replicas or 1,
-        duplicate_window=config.duplicate_window or _default_window(config.max_age, pedantic),
+        duplicate_window=config.duplicate_window or _default_window(config, pedantic),
+        persist_mode="" if config.persist_mode == "default" else config.persist_mode,
     )
 
 
-def _default_window(max_age: int, pedantic: bool) -> int:
-    if 0 < max_age < DUPLICATE_WINDOW_NS:
+def _default_window(config: StreamConfig, pedantic: bool) -> int:
+    if config.mirror is not None or config.sources:
+        return 0
+    if 0 < config.max_age < DUPLICATE_WINDOW_NS:
         if pedantic:
             raise _pedantic("duplicate window cannot be bigger than max age")
-        return max_age
+        return config.max_age
     return DUPLICATE_WINDOW_NS
+
+
+def _refuse(config: StreamConfig, conflicts: Conflicts) -> None:
+    for is_wrong, text in conflicts:
+        if is_wrong(config):
+            raise invalid(text)
+
+
+def _with_rollups(config: StreamConfig, pedantic: bool) -> StreamConfig:
+    """Markers and schedules replace older messages, so they need rollups."""
+    if config.subject_delete_marker_ttl > 0:
+        if pedantic and not config.allow_msg_ttl:
+            raise invalid("subject delete marker cannot be set if message TTLs are disabled")
+        if pedantic and not config.allow_rollup_hdrs:
+            raise invalid("subject delete marker cannot be set if roll-ups are disabled")
+        config = replace(config, allow_msg_ttl=True, allow_rollup_hdrs=True, deny_purge=False)
+    if config.allow_msg_schedules:
+        if config.discard == "new":
+            raise invalid("message scheduling cannot use discard new")
+        if pedantic and not config.allow_rollup_hdrs:
+            raise invalid("message scheduling cannot be set if roll-ups are disabled")
+        config = replace(config, allow_rollup_hdrs=True, deny_purge=False)
+    return config
+
+
+def _check_transform(config: StreamConfig) -> None:
+    if config.subject_transform is None:
+        return
+    source = config.subject_transform.get("src", "")
+    if source and not patterns.is_valid(source.encode()):
+        text = f"invalid subject {source}"
+        raise JetStreamError(errorcodes.STREAM_TRANSFORM_INVALID_SOURCE, err=text)
+    try:
+        transforms.check(source, config.subject_transform.get("dest", ""))
+    except transforms.InvalidTransform as error:
+        raise JetStreamError(errorcodes.STREAM_TRANSFORM_INVALID_DESTINATION, err=error) from None
+
+
+def _with_republish(config: StreamConfig, pedantic: bool) -> StreamConfig:
+    if config.republish is None:
+        return config
+    source, target = config.republish.get("src", ""), config.republish.get("dest", "")
+    if not source and pedantic:
+        raise _pedantic("republish source can not be empty")
+    source = source or ">"
+    transform = config.subject_transform
+    if source == target == ">" and transform and (transform.get("src"),) == config.subjects:
+        # Everything, under the subject it gets here, does not come back to this stream.
+        if pedantic:
+            raise _pedantic("implicit republish based on subject transform")
+        source = target = transform.get("dest", "")
+    if any(patterns.overlap(target.encode(), each.encode()) for each in config.subjects):
+        raise invalid("stream configuration for republish destination forms a cycle")
+    try:
+        if target:
+            transforms.Transform(source.encode(), target.encode(), lambda: 0.0)
+    except transforms.InvalidTransform:
+        text = f"with transform from '{source}' to '{target}' not valid"
+        raise invalid(f"stream configuration for republish {text}") from None
+    return replace(config, republish=dict(config.republish) | {"src": source, "dest": target})
+
+
+def _with_placement(config: StreamConfig) -> StreamConfig:
+    if config.placement and config.placement.get("preferred"):
+        raise invalid("preferred server not permitted in placement")
+    return config if config.placement else replace(config, placement=None)
 
 
 def _pedantic(text: str) -> JetStreamError:
@@ -150,7 +221,8 @@ def _check_replicas(config: StreamConfig) -> None:
 
 def _with_subjects(config: StreamConfig) -> StreamConfig:
     if not config.subjects:
-        return replace(config, subjects=(config.name,))
+        has_origin = config.mirror is not None or config.sources
+        return config if has_origin else replace(config, subjects=(config.name,))
     for index, subject in enumerate(config.subjects):
         _check_subject(config, subject)
         for other in config.subjects[index + 1 :]:
@@ -176,7 +248,9 @@ def _check_subject(config: StreamConfig, text: str) -> None:
         raise invalid("subjects that overlap with system api require no-ack to be true")
 
 
-CONFLICTS: tuple[tuple[Callable[[StreamConfig], bool], str], ...] = (
+Conflicts = tuple[tuple[Callable[[StreamConfig], bool], str], ...]
+
+CONFLICTS: Conflicts = (
     (lambda new: new.max_age < 0, "max age can not be negative"),
     (lambda new: 0 < new.max_age < MAX_AGE_NS_MIN, "max age needs to be >= 100ms"),
     (lambda new: new.duplicate_window < 0, "duplicates window can not be negative"),
@@ -193,12 +267,51 @@ CONFLICTS: tuple[tuple[Callable[[StreamConfig], bool], str], ...] = (
         "roll-ups require the purge permission",
     ),
     (
+        lambda new: new.allow_msg_counter and new.discard == "new",
+        "counter stream cannot use discard new",
+    ),
+    (
+        lambda new: new.allow_msg_counter and new.allow_msg_ttl,
+        "counter stream cannot use message TTLs",
+    ),
+    (
+        lambda new: new.allow_msg_counter and new.allow_msg_schedules,
+        "counter stream cannot use message schedules",
+    ),
+    (
+        lambda new: new.allow_msg_counter and new.retention != "limits",
+        "counter stream can only use limits retention",
+    ),
+    (
         lambda new: new.discard_new_per_subject and new.discard != "new",
         "discard new per subject requires discard new policy to be set",
     ),
     (
         lambda new: new.discard_new_per_subject and new.max_msgs_per_subject <= 0,
         "discard new per subject requires max msgs per subject > 0",
+    ),
+    (
+        lambda new: 0 < new.subject_delete_marker_ttl < MARKER_TTL_NS_MIN,
+        "subject delete marker TTL must be at least 1 second",
+    ),
+    (
+        lambda new: new.subject_delete_marker_ttl < 0,
+        "subject delete marker TTL must not be negative",
+    ),
+)
+
+PERSISTENCE_CONFLICTS: Conflicts = (
+    (
+        lambda new: new.persist_mode == "async" and new.storage != "file",
+        "async persist mode is only supported on file storage",
+    ),
+    (
+        lambda new: new.persist_mode == "async" and new.num_replicas > 1,
+        "async persist mode is not supported on replicated streams",
+    ),
+    (
+        lambda new: new.persist_mode == "async" and new.allow_atomic,
+        "async persist mode is not supported with atomic batch publish",
     ),
 )
 
@@ -232,5 +345,17 @@ FORBIDDEN_CHANGES: tuple[tuple[Callable[[StreamConfig, StreamConfig], bool], str
     (
         lambda old, new: old.allow_msg_ttl and not new.allow_msg_ttl,
         "message TTL status can not be disabled",
+    ),
+    (
+        lambda old, new: old.allow_msg_counter != new.allow_msg_counter,
+        "stream configuration update can not change message counter setting",
+    ),
+    (
+        lambda old, new: old.allow_msg_schedules and not new.allow_msg_schedules,
+        "message schedules can not be disabled",
+    ),
+    (
+        lambda old, new: old.persist_mode != new.persist_mode,
+        "stream configuration update can not change persist mode",
     ),
 )

@@ -48,6 +48,8 @@ Owed = tuple[int, list[Any]]
 """
 An answer that waits: PubAcks as (first sequence, reply subjects), others as (0, publishes).
 """
+ANNOUNCED = -1
+"""In place of the sequence: publishes that are no answers."""
 
 
 class Consumer(Protocol):
@@ -148,6 +150,7 @@ class Stream:
         self.config = config
         self._apply_config()
         self.store.enforce(self.engine.clock_ns())
+        self.expiry.age_out(self.engine.clock_ns())
         self.open()
         self.engine.touch(self)
 
@@ -159,6 +162,7 @@ class Stream:
     def _apply_config(self) -> None:
         self.store.limits = store_limits(self.config)
         self.intake.configure()
+        self.expiry.configure()
 
     # Acks.
 
@@ -169,6 +173,10 @@ class Stream:
     def owe(self, publishes: list[Op]) -> None:
         """Publish these once everything before them is safe."""
         self._owed.append((0, publishes))
+
+    def announce(self, publishes: list[Op]) -> None:
+        """As `owe`, but nobody waits: if the disk fails, they leave once it is well again."""
+        self._owed.append((ANNOUNCED, publishes))
 
     def answer(self, reply: bytes, document: bytes) -> None:
         """Answer at once, without waiting for anything."""
@@ -210,16 +218,16 @@ class Stream:
         self.engine.touch(self)
         for index, (first_sequence, items) in enumerate(owed):
             # An ack needs its message; other answers need everything before them.
-            safe = max(self.visible_sequence + 1 - first_sequence, 0) if first_sequence else 0
+            safe = max(self.visible_sequence + 1 - first_sequence, 0) if first_sequence > 0 else 0
             if safe < len(items):
-                rest = (first_sequence and first_sequence + safe, items[safe:])
+                rest = (first_sequence + safe, items[safe:])
                 self._owed = [rest, *owed[index + 1 :], *self._owed]
                 return owed[:index] + ([(first_sequence, items[:safe])] if safe else [])
         return owed
 
     def _send(self, owed: list[Owed]) -> None:
         for first_sequence, items in owed:
-            if first_sequence:
+            if first_sequence > 0:
                 self.intake.send_acks(first_sequence, items)
             else:
                 self.engine.account.publish(items, None)
@@ -232,7 +240,10 @@ class Stream:
                 "Stream '%s > %s' can not store: %s", self.engine.account.name, self.name, failure
             )
         error = self.intake.refusal(JetStreamError(errorcodes.STREAM_STORE_FAILED, err=failure))
+        self._owed = [each for each in owed if each[0] == ANNOUNCED] + self._owed
         for sequence, items in owed:
+            if sequence == ANNOUNCED:
+                continue
             replies = items if sequence else [publish[1] for publish in items]
             for reply in replies:
                 self.answer(reply, error)
@@ -254,6 +265,12 @@ class Stream:
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
         return purged
+
+    def roll_up(self, subject: bytes, previous: int) -> None:
+        """Remove the one message a subject had before its newest: the usual rollup, done fast."""
+        self.remove([previous])
+        for consumer in tuple(self.consumers.values()):
+            consumer.on_purged()
 
     def on_acked(self, consumer: Consumer, sequences: Iterable[int]) -> None:
         """Drop what retention kept for this consumer only: it has settled these messages."""
@@ -290,14 +307,21 @@ class Stream:
         """Wake up when the oldest message will be too old, unless that is arranged for."""
         if self._age_timer is not None and self._age_timer.is_armed:
             return
-        state = self.store.state() if self.config.max_age else None
-        if state is not None and state.messages:
-            deadline_ns = state.first_time_ns + self.config.max_age
+        oldest_ns = self._oldest_time_ns() if self.config.max_age else 0
+        if oldest_ns:
+            deadline_ns = oldest_ns + self.config.max_age
             deadline_ns = max(deadline_ns, self.engine.clock_ns() + AGE_CHECK_NS_MIN)
             self._age_timer = self.engine.timers.at(deadline_ns, self._on_age)
 
+    def _oldest_time_ns(self) -> int:
+        if self.config.allow_msg_ttl:
+            return self.expiry.oldest_time_ns()
+        return self.store.state().first_time_ns
+
     def _on_age(self, now_ns: int) -> None:
-        if self.store.enforce(now_ns):
+        if self.config.allow_msg_ttl:
+            self.expiry.age_out(now_ns)
+        elif self.store.enforce(now_ns):
             self.engine.touch(self)
         self._arm_age_timer()
 

@@ -71,7 +71,7 @@ def update(request: Request) -> Answer:
     """`STREAM.UPDATE.<stream>`, with the whole configuration."""
     values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
     config, pedantic = StreamConfig.from_json(values), values.get("pedantic", False)
-    rules.checked(config, pedantic=pedantic)
+    rules.checked(config, request.engine.find_config, pedantic=pedantic)
     if config.name != request.names[0]:
         raise JetStreamError(errorcodes.STREAM_MISMATCH)
     stream = request.stream()

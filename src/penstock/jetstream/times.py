@@ -48,8 +48,21 @@ def parse_time(text: str) -> int:
     return seconds * SECOND_NS + int((fraction or "").ljust(9, "0"))
 
 
+def format_duration(seconds: int) -> str:
+    """Return a whole number of seconds as Go writes a duration: `1h0m5s`."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes}m{seconds}s"
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
 def parse_duration(text: str) -> int:
     """Return the nanoseconds of a Go duration such as `1h30m`; raise ValueError."""
+    if text[:1] in ("+", "-"):
+        return (-1 if text[0] == "-" else 1) * parse_duration(text[1:])
+    if text == "0":
+        return 0
     if not re.fullmatch(f"(?:{DURATION.pattern})+", text):
         raise ValueError(f'invalid duration "{text}"')
     return sum(int(float(number) * UNITS_NS[unit]) for number, unit in DURATION.findall(text))

@@ -353,56 +353,6 @@ def test_a_clock_that_is_set_back_does_not_unsort_the_stream(world: World) -> No
     assert 2 == len(times)
 
 
-def test_a_message_lives_as_long_as_it_says(world: World) -> None:
-    world.create("S", allow_msg_ttl=True)
-    for ttl in ("3", "1s", "never", "2s"):
-        world.ask("S", ttl, Nats_TTL=ttl)
-
-    left = []
-    for _ in range(3):
-        world.advance(1.1)
-        left.append([payload for *_, payload in world.messages("S")])
-
-    assert [[b"3", b"never", b"2s"], [b"3", b"never"], [b"never"]] == left
-
-
-@pytest.mark.parametrize("ttl", ["0", "999ms", "-1s", "soon", "1x", "1.5"])
-def test_a_time_to_live_that_is_nonsense_is_refused(world: World, ttl: str) -> None:
-    world.create("S", allow_msg_ttl=True)
-    assert (10165, "invalid per-message TTL") == error(world.ask("S", "x", Nats_TTL=ttl))
-
-
-def test_a_message_may_not_outlive_its_stream_yet(world: World) -> None:
-    world.create("S", allow_msg_ttl=True, max_age=SECOND_NS)
-    assert 10165 == error(world.ask("S", "x", Nats_TTL="1h"))[0]
-    assert 1 == world.ask("S", "x", Nats_TTL="1s")["seq"]
-
-
-def test_a_time_to_live_goes_on_after_a_restart(world: World) -> None:
-    world.create("S", allow_msg_ttl=True, storage="file")
-    world.send(b"PUB S 1\r\nx\r\n" * 2500)
-    world.ask("S", "y", Nats_TTL="1h30m")
-    world.ask("S", "z", Nats_TTL="5s")
-
-    world.restart()
-    for _ in range(3):
-        world.advance(2)
-
-    assert 2501 == world.state("S")["messages"]
-    world.advance(5400)
-    assert 2500 == world.state("S")["messages"]
-
-
-def test_a_disk_that_fails_refuses_a_message_whose_end_it_could_not_remember(
-    world: World,
-) -> None:
-    world.create("S", allow_msg_ttl=True, storage="file")
-    world.ask("S", "x")
-    world.disk.is_broken = True
-
-    assert 10077 == error(world.ask("S", "y", Nats_TTL="5s"))[0]
-
-
 def with_id(subject: str, message_id: str, payload: str) -> bytes:
     """Return the bytes of a publish with a message id and a reply of its own."""
     header = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n"

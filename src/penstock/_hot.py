@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
+from penstock.fanout import Outlet, Receiver, fan_out
 from penstock.records import decode_messages, encode_records
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
 __all__ = [
     "COMPILED",
+    "Outlet",
+    "Receiver",
     "collect_deliveries",
     "decode_messages",
     "encode_records",
+    "fan_out",
     "first_deliveries",
     "have_prefix",
     "message_pieces",
@@ -33,9 +37,12 @@ COMPILED = False
 if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
     try:
         from penstock._speedups import (
+            Outlet,
+            Receiver,
             collect_deliveries,
             decode_messages,
             encode_records,
+            fan_out,
             first_deliveries,
             have_prefix,
             message_pieces,

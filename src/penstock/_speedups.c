@@ -2,9 +2,10 @@
  * The compiled twin of three functions of wire.py: parse_commands, parse_messages
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py, _consuming.h for consuming.py and _records.h for records.py.
+ * deliveries.py, _consuming.h for consuming.py, _records.h for records.py and _fanout.h
+ * for fanout.py.
  *
- * Nothing is kept between calls. A parse is one Scan on the stack, which walks the
+ * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
  * bytes. Only the limited API is used, so one build serves every Python from 3.11.
  */
@@ -498,11 +499,12 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
     return pieces;
 }
 
+#define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
+
 #include "_deliveries.h"
 #include "_consuming.h"
 #include "_records.h"
-
-#define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
+#include "_fanout.h"
 
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
@@ -514,17 +516,21 @@ static PyMethodDef methods[] = {
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},
+    {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
 
 static struct PyModuleDef speedups = {
     PyModuleDef_HEAD_INIT,
     .m_name = "penstock._speedups",
     .m_doc = "The compiled twins of the functions penstock._hot picks.",
+    .m_size = sizeof(Types),
     .m_methods = methods,
     .m_slots = slots,
+    .m_traverse = traverse_types,
+    .m_clear = clear_types,
 };
 
 PyMODINIT_FUNC PyInit__speedups(void) {

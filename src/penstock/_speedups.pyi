@@ -1,6 +1,9 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.deliveries import Columns
+from penstock.fanout import Outlet as Outlet
+from penstock.fanout import Receiver as Receiver
+from penstock.fanout import fan_out as fan_out
 from penstock.records import Entry, Message
 from penstock.wire import Buffer, Op, Parsed
 

@@ -118,10 +118,11 @@ def load(library: str) -> ModuleType:
 
 def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
     """Compare the twins on the corpus, then on mutations until the time is up."""
-    from tests.fuzz import consuming, deliveries, records, twins
+    from tests.fuzz import consuming, deliveries, fanout, records, twins
 
     import penstock.consuming
     import penstock.deliveries
+    import penstock.fanout
     import penstock.records
     import penstock.wire
 
@@ -133,6 +134,7 @@ def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
         (penstock.deliveries, deliveries.outcomes, deliveries.streams(seed)),
         (penstock.consuming, consuming.outcomes, consuming.examples(seed)),
         (penstock.records, records.outcomes, records.examples(seed)),
+        (penstock.fanout, fanout.outcomes, fanout.examples(seed)),
     ]
     end_s = time.monotonic() + seconds
     for count in itertools.count():

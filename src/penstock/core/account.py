@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _hot
 from penstock.core.route import ACK_PREFIX, Handler, Route, RouteTable, Subscription
+from penstock.fanout import LARGE_BYTES
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
 GLOBAL = "$G"
-
-LARGE_BYTES = 2048
-"""From this size on, one more buffer in a system call is cheaper than a copy of the payload."""
 
 
 class Account:
@@ -129,35 +127,13 @@ class Account:
         if len(batch) == 1 or route.queues:
             for publish in batch:
                 if len(publish[5]) == publish[4] + 2:
-                    self._deliver_one(route, publish)
+                    _hot.fan_out(route.shared, route.single, route.queues, publish, self._random)
                 else:
                     self._deliver_many(route, [publish], publisher)
         else:
             self._deliver_many(route, batch, publisher)
         if not route.is_plain:
             self._deliver_carefully(route, batch, publisher)
-
-    def _deliver_one(self, route: Route, publish: Op) -> None:
-        """Deliver a message that came alone: no pieces, and a large payload is not copied."""
-        _, subject, reply, header_bytes, size, data = publish
-        before, after = delivery_line(subject, reply, header_bytes, size)
-        is_large = size >= LARGE_BYTES
-        if not is_large:
-            after += data
-        receivers = [(before + sid + after, group) for sid, group in route.shared]
-        receivers += [(before + each.sid + after, (each,)) for each in route.single]
-        for members in route.queues:
-            chosen = members[int(self._random() * len(members))]
-            receivers.append((before + chosen.sid + after, (chosen,)))
-        for encoded, subscriptions in receivers:
-            encoded_bytes = len(encoded) + len(data) if is_large else len(encoded)
-            for subscription in subscriptions:
-                subscription.delivered += 1
-                session = subscription.session
-                assert session is not None, "handlers are not among these"
-                if is_large:
-                    session.outbox.append(encoded)
-                session.enqueue(data if is_large else encoded, encoded_bytes, 1, size)
 
     def _deliver_many(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.shared or route.single:
@@ -194,12 +170,12 @@ class Account:
             encoded = sid.join(pieces)
             for subscription in subscriptions:
                 subscription.delivered += count
-                subscription.session.enqueue(encoded, len(encoded), count, payload_bytes)  # type: ignore[union-attr]
+                subscription.session.enqueue(encoded, len(encoded), count, payload_bytes)
         for subscription in route.single:
             subscription.delivered += count
             sid = subscription.sid
             size = encoded_bytes + count * len(sid)
-            subscription.session.enqueue((sid, pieces), size, count, payload_bytes)  # type: ignore[union-attr]
+            subscription.session.enqueue((sid, pieces), size, count, payload_bytes)
 
     def _deliver_large(self, route: Route, publish: Op) -> None:
         """Hand every receiver the same payloads, each behind a control line of its own."""
@@ -209,11 +185,11 @@ class Account:
             buffers, size = large_buffers(sid, publish)
             for subscription in subscriptions:
                 subscription.delivered += count
-                subscription.session.enqueue_all(buffers, size, count, payload_bytes)  # type: ignore[union-attr]
+                subscription.session.enqueue_all(buffers, size, count, payload_bytes)
         for subscription in route.single:
             subscription.delivered += count
             buffers, size = large_buffers(subscription.sid, publish)
-            subscription.session.enqueue_all(buffers, size, count, payload_bytes)  # type: ignore[union-attr]
+            subscription.session.enqueue_all(buffers, size, count, payload_bytes)
 
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
         """Give a run to one subscription as far as its rules allow; return how many it took."""

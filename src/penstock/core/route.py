@@ -25,10 +25,10 @@ Handler = Callable[[list[Op], Optional["Session"]], None]
 ACK_PREFIX = b"$JS.ACK."
 
 
-class Subscription:
+class Subscription(_hot.Receiver):
     """One SUB of one session, or a handler inside the server."""
 
-    __slots__ = ("delivered", "handler", "messages_max", "queue", "session", "sid", "subject")
+    __slots__ = ("handler", "messages_max", "queue", "subject")
 
     def __init__(
         self,
@@ -39,13 +39,11 @@ class Subscription:
         queue: bytes = b"",
         handler: Handler | None = None,
     ) -> None:
+        super().__init__(session, sid)
         self.subject = subject
-        self.session = session
-        self.sid = sid
         self.queue = queue
         self.handler = handler
         self.messages_max = 0
-        self.delivered = 0
 
     @property
     def needs_care(self) -> bool:

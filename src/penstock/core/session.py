@@ -3,8 +3,6 @@ One connection's state machine: bytes in, operations done, bytes out.
 
 A session knows nothing of sockets. `receive` takes what the peer sent; what the
 peer is owed waits in `outbox` until somebody with a socket takes it from there.
-An entry of the outbox is encoded bytes, or `(sid, pieces)`: encoded only when it
-is written, so that a message on its way to a thousand subscribers is held once.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ CLOSE_REASONS = {
 }
 
 
-class Session:
+class Session(_hot.Outlet):
     """The protocol state of one connection."""
 
     __slots__ = (
@@ -57,7 +55,6 @@ class Session:
         "check",
         "client_id",
         "closing",
-        "congested_bytes",
         "connect_options",
         "echo",
         "headers",
@@ -67,17 +64,11 @@ class Session:
         "in_messages",
         "ip",
         "is_connected",
-        "is_dirty",
-        "is_stuck",
         "kind",
         "last_activity_ns",
         "needs_care",
         "no_responders",
         "nonce",
-        "out_bytes",
-        "out_messages",
-        "outbox",
-        "outbox_bytes",
         "parser",
         "pedantic",
         "permissions",
@@ -94,6 +85,7 @@ class Session:
 
     def __init__(self, broker: Broker, client_id: int, *, ip: str, port: int) -> None:
         limits = broker.config.limits
+        super().__init__(limits.congested_bytes, broker.dirty, broker.congested)
         self.broker = broker
         self.client_id = client_id
         self.ip = ip
@@ -123,12 +115,7 @@ class Session:
         if broker.authenticator.stranger is not None:
             self.permit(broker.authenticator.stranger)
 
-        self.outbox: list[Any] = []
-        self.outbox_bytes = 0
-        self.congested_bytes = limits.congested_bytes
-        self.is_dirty = self.is_stuck = False
-
-        self.in_messages = self.in_bytes = self.out_messages = self.out_bytes = 0
+        self.in_messages = self.in_bytes = 0
         self.start_ns = self.last_activity_ns = broker.clock_ns()
         self.heard_ns = 0
         """When the peer last sent something of its own accord."""
@@ -159,21 +146,6 @@ class Session:
         self.outbox += entries[:-1]
         self.enqueue(entries[-1], size, messages, payload_bytes)
 
-    def enqueue(self, entry: Any, size: int, messages: int = 0, payload_bytes: int = 0) -> None:
-        """Owe the peer `size` more bytes."""
-        self.outbox.append(entry)
-        self.outbox_bytes += size
-        self.out_messages += messages
-        self.out_bytes += payload_bytes
-        if not self.is_dirty:
-            self._mark_dirty()
-        if self.outbox_bytes > self.congested_bytes and not self.is_stuck:
-            self.broker.congested.append(self)
-
-    def _mark_dirty(self) -> None:
-        self.is_dirty = True
-        self.broker.dirty.append(self)
-
     def write(self, data: bytes) -> None:
         """Owe the peer a protocol line."""
         self.enqueue(data, len(data))
@@ -187,8 +159,7 @@ class Session:
         if text:
             self.report(text)
         self.closing = reason
-        if not self.is_dirty:
-            self._mark_dirty()
+        self.mark_dirty()
 
     def ping(self) -> None:
         """Ask a silent peer whether it is still there; too many unanswered pings end it."""

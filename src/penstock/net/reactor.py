@@ -102,7 +102,8 @@ class Reactor:
             self.before_flush()
         broker = self.broker
         while broker.dirty:
-            dirty, broker.dirty = broker.dirty, []
+            dirty = broker.dirty.copy()
+            broker.dirty.clear()
             for session in dirty:
                 session.is_dirty = False
                 if session.transport is not None:
@@ -112,8 +113,9 @@ class Reactor:
 
     def slow_down(self, publisher: Connection) -> None:
         """Hold a publisher back while those it publishes to have too much waiting."""
-        congested, self.broker.congested = self.broker.congested, []
-        for session in dict.fromkeys(congested):
+        congested = dict.fromkeys(self.broker.congested)
+        self.broker.congested.clear()
+        for session in congested:
             connection = session.transport
             if connection is None:
                 continue

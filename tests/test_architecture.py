@@ -20,26 +20,29 @@ FUNCTION_LINES_MAX = 70
 
 GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "nkeys"}
 WIRE = {"_hot", "wire"} | GROUND
-SETTINGS = {"config", "accounts", "conf", "flags", "directives", "readers", "options"}
+CONFIG = {"config", "accounts", "transport", "setting"}
+SETTINGS = CONFIG | {"conf", "flags", "directives", "readers", "options"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
     "cli": {"bench", "spark", "bus", "client", "net", "jetstream", "_hot"} | SETTINGS | GROUND,
-    "bench": {"bus", "client", "net", "config", "flags"} | WIRE,
-    "spark": {"client", "deliveries", "config", "flags"} | WIRE,
-    "bus": {"client", "net", "config"} | WIRE,
-    "client": {"config"} | WIRE,
-    "net": {"jetstream", "core", "config", "accounts"} | WIRE,
+    "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
+    "spark": {"client", "deliveries", "config", "setting", "flags"} | WIRE,
+    "bus": {"client", "net", "config", "setting"} | WIRE,
+    "client": {"config", "setting"} | WIRE,
+    "net": {"jetstream", "core"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
     "core": {"config", "accounts", "fanout"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
-    "directives": {"config", "flags", "errors"},
-    "readers": {"conf", "accounts", "subjects", "errors"},
+    "directives": {"config", "transport", "flags", "errors"},
+    "readers": {"conf", "accounts", "transport", "subjects", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"accounts", "errors"},
+    "config": {"accounts", "transport", "setting", "errors"},
     "accounts": {"nkeys", "errors"},
+    "transport": {"setting", "errors"},
+    "setting": {"errors"},
     "_hot": {"_speedups", "consuming", "deliveries", "fanout", "records", "wire"},
     "consuming": {"wire"},
     "deliveries": {"wire"},

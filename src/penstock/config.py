@@ -11,46 +11,13 @@ written: a `float` is a duration in seconds, an `int` may be a size such as `64M
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import MISSING, dataclass
+from typing import Literal
 
 from penstock.accounts import Permissions, User
 from penstock.errors import ConfigError
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    directive: str | None = None,
-    aliases: tuple[str, ...] = (),
-    flags: tuple[str, ...] = (),
-    positive: bool = False,
-    secret: bool = False,
-    default_factory: Any = MISSING,
-) -> Any:
-    """Declare a field that the file reader, the command line and the docs derive from."""
-    metadata = {
-        "doc": doc,
-        "directive": directive,
-        "aliases": aliases,
-        "flags": flags,
-        "positive": positive,
-    }
-    return field(
-        default=default, default_factory=default_factory, repr=not secret, metadata=metadata
-    )
-
-
-def _check_bounds(config: Limits | ProcessConfig) -> None:
-    """Refuse numbers that are negative, or zero where that means nothing."""
-    for item in fields(config):
-        value = getattr(config, item.name)
-        name = item.metadata["directive"] or item.name
-        if isinstance(value, int | float) and value < 0:
-            raise ConfigError(f"`{name}` must not be negative: {value}")
-        if item.metadata["positive"] and value == 0:
-            raise ConfigError(f"`{name}` must be more than 0")
+from penstock.setting import check_bounds, setting
+from penstock.transport import TlsConfig, WebSocketConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +98,7 @@ class Limits:
     )
 
     def __post_init__(self) -> None:
-        _check_bounds(self)
+        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +211,15 @@ class ServerConfig:
         aliases=("monitor_port",),
         flags=("m", "http_port"),
     )
+    https_port: int | None = setting(
+        None,
+        "Port of the monitoring endpoints over TLS, with the certificate of `tls`.",
+        directive="https_port",
+        flags=("ms", "https_port"),
+    )
+    allow_non_tls: bool = setting(
+        False, "Take clients without TLS beside those with it.", directive="allow_non_tls"
+    )
     client_advertise: str | None = setting(
         None,
         "Address clients are told to reach this server at.",
@@ -263,11 +239,18 @@ class ServerConfig:
     authorization: Authorization = Authorization()
     limits: Limits = Limits()
     jetstream: JetStreamConfig | None = None
+    tls: TlsConfig | None = None
+    websocket: WebSocketConfig | None = None
 
     def __post_init__(self) -> None:
-        for name, port in (("port", self.port), ("http_port", self.http_port)):
+        for name in ("port", "http_port", "https_port"):
+            port = getattr(self, name)
             if port is not None and not -1 <= port <= 65535:
                 raise ConfigError(f"`{name}` must be between -1 and 65535: {port}")
+        if self.https_port is not None and self.tls is None:
+            raise ConfigError("`https_port` needs a `tls` block with a certificate")
+        if self.http_port is not None and self.https_port is not None:
+            raise ConfigError("`http_port` and `https_port` are both set: choose one")
         if self.server_name is not None and " " in self.server_name:
             raise ConfigError(f'`server_name` must not contain spaces: "{self.server_name}"')
 
@@ -328,4 +311,4 @@ class ProcessConfig:
     )
 
     def __post_init__(self) -> None:
-        _check_bounds(self)
+        check_bounds(self)

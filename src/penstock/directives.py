@@ -21,18 +21,30 @@ from penstock.config import (
     ServerConfig,
 )
 from penstock.flags import Flag
+from penstock.transport import TlsConfig, WebSocketConfig
 
-SECTIONS: dict[type, str] = {
-    ServerConfig: "Server",
-    Authorization: "Authorization",
-    JetStreamConfig: "JetStream",
-    Limits: "Limits",
-    ProcessConfig: "Log and files",
+WEBSOCKET = "websocket."
+
+SECTIONS: dict[tuple[type, str], str] = {
+    (ServerConfig, ""): "Server",
+    (Authorization, ""): "Authorization",
+    (TlsConfig, ""): "TLS",
+    (WebSocketConfig, ""): "WebSocket",
+    (TlsConfig, WEBSOCKET): "WebSocket",
+    (JetStreamConfig, ""): "JetStream",
+    (Limits, ""): "Limits",
+    (ProcessConfig, ""): "Log and files",
 }
-"""The dataclasses whose fields are directives, under the headings of help and reference."""
+"""
+The dataclasses whose fields are directives, under the headings of help and reference.
 
-BLOCKS = ("authorization", "jetstream")
+With each stands the prefix of the block it is read from, if it is inside another.
+"""
+
+BLOCKS = ("authorization", "jetstream", "tls", "websocket", "websocket.tls")
 """Directives that are blocks. Those inside are written `block.directive` here."""
+
+BLOCK_ALIASES = {"ws": "websocket"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +76,26 @@ EXTRA = (
         section="Server",
     ),
     Directive(
+        name="https",
+        kind="address",
+        doc="`http_host` and `https_port` in one, `host:port`.",
+        section="Server",
+    ),
+    Directive(
+        name="websocket.listen",
+        kind="address",
+        doc="`websocket.host` and `websocket.port` in one, `host:port`.",
+        section="WebSocket",
+    ),
+    Directive(
+        name="tls.enabled",
+        kind="bool",
+        doc="Offer TLS. A `tls` block, or any flag of TLS, switches it on.",
+        section="TLS",
+        default=False,
+        flags=("tls",),
+    ),
+    Directive(
         name="authorization.user",
         kind="str | None",
         doc="The only user, when there are no `users`.",
@@ -91,19 +123,30 @@ EXTRA = (
 )
 
 CLUSTER = "Penstock serves one machine; run a nats-server cluster where one is not enough"
-TLS = "let a proxy in front of Penstock terminate TLS"
+CERTIFICATES = (
+    "name the certificate's files with `cert_file` and `key_file`, and authorities with `ca_file`"
+)
 ACCOUNTS = "list the users under `authorization.users`, with permissions to keep them apart"
 TUNING = "it tunes an inner part of nats-server that Penstock does not have; remove it"
-CONNECTIONS = "clients connect over plain TCP; remove it"
+CONNECTIONS = "clients connect over TCP, TLS or WebSocket, and say who they are there; remove it"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
 ENCRYPTION = "keep `store_dir` on an encrypted disk"
+
+TLS_LEFT_OUT = (
+    *("tls.certs", "tls.certificates", "tls.cert_store", "tls.cert_match", "tls.cert_match_by"),
+    *("tls.cert_match_skip_invalid", "tls.ca_certs_match", "tls.ocsp_peer", "tls.insecure"),
+    *("tls.allow_insecure_cipher_suites", "tls.verify_cert_and_check_known_urls"),
+)
 
 _REASONS: dict[str, tuple[str, ...]] = {
     CLUSTER: (
         *("cluster", "gateway", "leaf", "leafnodes", "default_js_domain"),
         *("connect_error_reports", "reconnect_error_reports"),
     ),
-    TLS: ("tls", "ocsp", "ocsp_cache", "allow_non_tls", "https", "https_port"),
+    CERTIFICATES: (
+        *("ocsp", "ocsp_cache"),
+        *(prefix + name for prefix in ("", WEBSOCKET) for name in TLS_LEFT_OUT),
+    ),
     ACCOUNTS: (
         *("accounts", "mappings", "maps", "system_account", "system"),
         *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
@@ -113,8 +156,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         *("authorization.auth_callout", "authorization.auth_hook"),
     ),
     CONNECTIONS: (
-        *("websocket", "ws", "mqtt", "proxies", "proxy_protocol"),
-        "authorization.proxy_required",
+        *("mqtt", "proxies", "proxy_protocol", "authorization.proxy_required"),
+        *("websocket.authorization", "websocket.authentication"),
     ),
     SYSLOG: ("syslog", "remote_syslog"),
     ENCRYPTION: (
@@ -142,33 +185,35 @@ UNSUPPORTED: dict[str, str] = {name: why for why, names in _REASONS.items() for 
 REFUSED_FLAGS: dict[str, str] = {
     **dict.fromkeys(("cluster", "cluster_listen", "cluster_name", "routes"), CLUSTER),
     **dict.fromkeys(("cluster_advertise", "connect_retries"), CLUSTER),
-    **dict.fromkeys(("tls", "tlscert", "tlskey", "tlsverify", "tlscacert"), TLS),
-    **dict.fromkeys(("ms", "https_port", "help_tls"), TLS),
+    "help_tls": "see the page on configuration, section TLS",
     **dict.fromkeys(("s", "syslog", "r", "remote_syslog"), SYSLOG),
     **dict.fromkeys(("profile", "max_traced_msg_len"), TUNING),
 }
 """Flags of nats-server that Penstock leaves out, and what to do instead."""
 
 
-def field_directives(config: type) -> Iterator[Directive]:
+def field_directives(config: type, prefix: str = "") -> Iterator[Directive]:
     """Yield a directive for each field of `config` that can be set from outside."""
     for item in fields(config):
         if name := item.metadata.get("directive"):
             yield Directive(
-                name=name,
+                name=prefix + name,
                 kind=str(item.type),
                 doc=item.metadata["doc"],
-                section=SECTIONS[config],
+                section=SECTIONS[config, prefix],
                 default=None if item.default is MISSING else item.default,
-                aliases=item.metadata["aliases"],
-                flags=item.metadata["flags"],
+                aliases=tuple(prefix + alias for alias in item.metadata["aliases"]),
+                flags=() if prefix else item.metadata["flags"],
                 field_name=item.name,
             )
 
 
 DIRECTIVES: dict[str, Directive] = {
     directive.name: directive
-    for directive in (*(d for config in SECTIONS for d in field_directives(config)), *EXTRA)
+    for directive in (
+        *(d for config, prefix in SECTIONS for d in field_directives(config, prefix)),
+        *EXTRA,
+    )
 }
 
 ALIASES: dict[str, str] = {

@@ -29,18 +29,33 @@ from penstock.config import (
     ProcessConfig,
     ServerConfig,
 )
-from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, UNSUPPORTED, field_directives
+from penstock.directives import (
+    ALIASES,
+    BLOCK_ALIASES,
+    BLOCKS,
+    DIRECTIVES,
+    UNSUPPORTED,
+    WEBSOCKET,
+    field_directives,
+)
 from penstock.errors import ConfigError
 from penstock.flags import Given, nearest
 from penstock.readers import READERS, fail, read_address
+from penstock.transport import TlsConfig, WebSocketConfig
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
-ADDRESSES = {"listen": ("host", "port"), "http": ("http_host", "http_port")}
+ADDRESSES = {
+    "listen": ("host", "port"),
+    "http": ("http_host", "http_port"),
+    "https": ("http_host", "https_port"),
+    "websocket.listen": ("websocket.host", "websocket.port"),
+}
 JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 
 MEANINGS: dict[tuple[str, Any], Any] = {
     ("port", 0): 4222,
     ("http_port", 0): None,
+    ("https_port", 0): None,
     ("max_connections", -1): 0,
     ("max_subscriptions", -1): 0,
     ("jetstream.max_mem", -1): None,
@@ -79,7 +94,7 @@ def _flatten(block: Block, prefix: str, errors: list[str]) -> Iterator[tuple[str
     """Yield the directives of a block under their usual names."""
     for key, node in block.items():
         written = prefix + key.lower()
-        name = ALIASES.get(written, written)
+        name = ALIASES.get(written) or BLOCK_ALIASES.get(written, written)
         try:
             if name in BLOCKS:
                 yield from _flatten_block(name, node, errors)
@@ -97,7 +112,9 @@ def _flatten_block(name: str, node: Node, errors: list[str]) -> Iterator[tuple[s
     """Yield the directives inside a block. That of JetStream is a switch as well."""
     if name == "jetstream":
         yield "jetstream.enabled", _jetstream_switch(node)
-    elif not isinstance(node.value, dict):
+    elif name == "tls":
+        yield "tls.enabled", Node(True, node.at, "true")
+    if name != "jetstream" and not isinstance(node.value, dict):
         fail(node, f"`{name}` expects a block")
     if isinstance(node.value, dict):
         yield from _flatten(node.value, f"{name}.", errors)
@@ -185,6 +202,8 @@ class _Builder:
             authorization=self._make(Authorization, **self._single_user()),
             limits=self._make(Limits),
             jetstream=self._jetstream(),
+            tls=self._tls(),
+            websocket=self._websocket(),
         )
         process = self._make(ProcessConfig)
         if server is None or process is None or self.errors:
@@ -192,11 +211,11 @@ class _Builder:
         self._check(lambda: _check_limits(server.limits))
         return Options(server=server, process=process)
 
-    def _make(self, config: type[Made], **extra: Any) -> Made | None:
+    def _make(self, config: type[Made], prefix: str = "", **extra: Any) -> Made | None:
         """Return an instance of `config` from its directives; `None` if there are errors."""
         values = {
             directive.field_name: self._read(directive.name)
-            for directive in field_directives(config)
+            for directive in field_directives(config, prefix)
             if directive.name in self.directives
         }
         return None if self.errors else self._check(lambda: config(**{**values, **extra}))
@@ -231,6 +250,20 @@ class _Builder:
         default = {} if "jetstream.store_dir" in self.directives else self._default_store()
         return self._make(JetStreamConfig, **default)
 
+    def _websocket(self) -> WebSocketConfig | None:
+        """Return the listener for WebSocket, if it has a port."""
+        if "websocket.port" not in self.directives or not self._read("websocket.port"):
+            return None
+        return self._make(WebSocketConfig, tls=self._tls(WEBSOCKET))
+
+    def _tls(self, prefix: str = "") -> TlsConfig | None:
+        """Return the TLS of a listener, if anything about it is said and it is not off."""
+        if "tls.enabled" in self.directives and not prefix and not self._read("tls.enabled"):
+            return None
+        if not any(name.startswith(f"{prefix}tls.") for name in self.directives):
+            return None
+        return self._make(TlsConfig, prefix)
+
     def _default_store(self) -> dict[str, str]:
         data = self.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         return {"store_dir": str(Path(data) / "penstock" / "jetstream")}
@@ -245,6 +278,7 @@ class _Builder:
 
     def _placed(self, message: str) -> str:
         for name in re.findall(r"`([a-z_.]+)`", message):
+            name = "tls.enabled" if name == "tls" else name
             if name in self.directives and not message.startswith("Parse error"):
                 return f"Parse error in {self.directives[name].at}: {message}"
         return message

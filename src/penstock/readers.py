@@ -16,6 +16,7 @@ from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.conf import Block, Node
 from penstock.errors import ConfigError
 from penstock.subjects import is_valid
+from penstock.transport import FALLBACK_DELAY_S, HandshakeFirst, TlsVersion
 
 QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
 DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
@@ -36,7 +37,7 @@ USER_KEYS = {
     "clients": "connection_types",
 }
 USER_KEYS_UNSUPPORTED = {
-    "proxy_required": "all clients connect over plain TCP; remove it",
+    "proxy_required": "clients connect without a proxy that vouches for them; remove it",
 }
 USER_TEXTS = ("user", "password", "nkey")
 PERMISSION_KEYS = {
@@ -103,6 +104,29 @@ def read_sync(node: Node, name: str) -> float | Literal["always"]:
     return "always" if node.text.lower() == "always" else read_duration(node, name)
 
 
+def read_handshake_first(node: Node, name: str) -> HandshakeFirst:
+    """Return how long to wait for a TLS client to begin: a switch, `auto` or a duration."""
+    words: dict[str, HandshakeFirst] = {
+        **dict.fromkeys(("true", "on", "yes"), 0.0),
+        **dict.fromkeys(("false", "off", "no"), None),
+        **dict.fromkeys(("auto", "auto_fallback"), FALLBACK_DELAY_S),
+    }
+    if node.text.lower() in words:
+        return words[node.text.lower()]
+    if DURATION.fullmatch(node.text):
+        return read_duration(node, name)
+    fail(node, f"`{name}` expects a boolean, `auto` or a duration, not {_shown(node)}")
+
+
+def read_tls_version(node: Node, name: str) -> TlsVersion:
+    """Return a version of TLS that is still safe."""
+    if node.text == "1.2":
+        return "1.2"
+    if node.text == "1.3":
+        return "1.3"
+    fail(node, f'`{name}` is "1.2" or "1.3", not {_shown(node)}')
+
+
 def read_texts(node: Node, name: str) -> tuple[str, ...]:
     """Return a list of strings, which may be a single one."""
     nodes = node.value if isinstance(node.value, list) else [node]
@@ -159,7 +183,10 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "int": read_number,
     "int | None": read_number,
     "float": read_duration,
+    "float | None": read_duration,
     "float | Literal['always']": read_sync,
+    "HandshakeFirst": read_handshake_first,
+    "TlsVersion": read_tls_version,
     "tuple[str, ...]": read_texts,
     "Mapping[str, str]": read_text_map,
     "tuple[User, ...]": read_users,

@@ -14,6 +14,7 @@ from penstock.errors import ConfigError
 from penstock.flags import parse_flags
 from penstock.options import load
 from penstock.readers import READERS
+from penstock.transport import TlsConfig, WebSocketConfig
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
 
@@ -265,6 +266,32 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
             "1:31: unknown field `published` in `authorization.default_permissions`; it knows "
             "pub, publish, sub, subscribe, allow_responses, publish_allow_responses",
         ),
+        ("tls { }", "1:1: `tls` needs both a `tls.cert_file` and a `tls.key_file`"),
+        (
+            "tls { cert_file: c, key_file: k, min_version: 1.1 }",
+            '1:34: `tls.min_version` is "1.2" or "1.3", not "1.1"',
+        ),
+        (
+            "tls { cert_file: c, key_file: k, handshake_first: soon }",
+            '1:34: `tls.handshake_first` expects a boolean, `auto` or a duration, not "soon"',
+        ),
+        (
+            "tls { cert_file: c, key_file: k, pinned_certs: [x] }",
+            '1:34: `tls.pinned_certs` has "x", which is no SHA-256 in hex',
+        ),
+        ("https_port: 8443", "1:1: `https_port` needs a `tls` block with a certificate"),
+        (
+            "websocket { port: 80 }",
+            "1:13: `websocket.port` needs a `tls` block, or `no_tls: true` to go without",
+        ),
+        (
+            "websocket { port: 80, no_tls: true, origin: x }",
+            '1:37: `websocket.allowed_origins` has "x", which is not like "https://example.com"',
+        ),
+        (
+            "websocket { port: 80, no_tls: true, headers { Upgrade: x } }",
+            '1:37: `websocket.headers` must not set "Upgrade"',
+        ),
         (
             "cluster { port: 6222 }",
             "1:1: `cluster` is not supported: Penstock serves one machine; "
@@ -280,6 +307,60 @@ def test_an_error_names_the_directive_and_its_place(text, error, errors):
     assert [f"Parse error in x.conf:{error}"] == errors(text)
 
 
+TLS = "cert_file: c, key_file: k"
+
+
+@pytest.mark.parametrize(
+    ("text", "tls"),
+    [
+        (f"tls {{ {TLS} }}", {}),
+        (f"tls {{ {TLS}, verify: true, ca_file: a }}", {"verify": True, "ca_file": "a"}),
+        (f"tls {{ {TLS}, handshake_first: true }}", {"handshake_first": 0.0}),
+        (f"tls {{ {TLS}, first: off }}", {"handshake_first": None}),
+        (f"tls {{ {TLS}, immediate: auto }}", {"handshake_first": 0.05}),
+        (f'tls {{ {TLS}, handshake_first: "300ms" }}', {"handshake_first": 0.3}),
+        (f"tls {{ {TLS}, timeout: 5, min_version: 1.3 }}", {"timeout_s": 5, "min_version": "1.3"}),
+        (f"tls {{ {TLS}, curve_preferences: [X25519] }}", {"curve_preferences": ("X25519",)}),
+    ],
+)
+def test_directives_set_tls(text, tls, options):
+    expected = TlsConfig(**{"cert_file": "c", "key_file": "k"} | tls)
+
+    assert expected == options(text).server.tls
+
+
+@pytest.mark.parametrize(
+    ("text", "websocket"),
+    [
+        ("websocket { port: 80, no_tls: true }", {"port": 80, "no_tls": True}),
+        ("ws { listen: 'h:80', no_tls: yes }", {"host": "h", "port": 80, "no_tls": True}),
+        (
+            f"websocket {{ port: 443, tls {{ {TLS} }}, origins: 'https://x.org' }}",
+            {
+                "port": 443,
+                "tls": TlsConfig(cert_file="c", key_file="k"),
+                "allowed_origins": ("https://x.org",),
+            },
+        ),
+    ],
+)
+def test_directives_set_websocket(text, websocket, options):
+    server = options(text).server
+
+    assert (WebSocketConfig(**websocket), None) == (server.websocket, server.tls)
+
+
+def test_a_websocket_block_without_a_port_is_off(options):
+    assert options("websocket { compression: true }").server.websocket is None
+
+
+def test_flags_of_tls_win_over_the_block_and_can_switch_it_off(options):
+    text = f"tls {{ {TLS} }}"
+
+    assert options(text, "--tlscert", "x").server.tls.cert_file == "x"
+    assert options(text, "--tls=false").server.tls is None
+
+
 def test_a_token_and_users_exclude_each_other(errors):
     text = "authorization { token: t, users: [{user: a, pass: b}] }"
 
@@ -287,7 +368,7 @@ def test_a_token_and_users_exclude_each_other(errors):
 
 
 def test_all_errors_are_told_at_once(errors):
-    assert 3 == len(errors("prot: 1\nmax_payload: x\ntls { }"))
+    assert 3 == len(errors("prot: 1\nmax_payload: x\ngateway { }"))
 
 
 def test_the_environment_wins_over_the_file_and_flags_win_over_both(options):

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from penstock.config import setting
 from penstock.errors import ConfigError
+from penstock.setting import setting
 
 GIB = 1024**3
 DAY_S = 86_400.0

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from penstock.client.api import encode
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status, unfilled
-from penstock.config import setting
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout
+from penstock.setting import setting
 from penstock.wire import Op
 
 if TYPE_CHECKING:

@@ -50,6 +50,7 @@ class SessionRecord:
         "stop_ns",
         "subscription_count",
         "subscriptions",
+        "tls",
         "user",
         "version",
     )
@@ -59,6 +60,7 @@ class SessionRecord:
         self.kind = session.kind
         self.ip = session.ip
         self.port = session.port
+        self.tls = session.tls
         self.account_name = session.account.name
         self.user = user_of(session)
         options = session.connect_options

@@ -17,6 +17,7 @@ from penstock.core.account import Account, single_messages
 from penstock.core.auth import Caller, Check, Identity
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
+from penstock.core.tls import TlsState
 from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Session(_hot.Outlet):
         "round_trip_ns",
         "start_ns",
         "subscriptions",
+        "tls",
         "transport",
         "verbose",
     )
@@ -93,6 +95,8 @@ class Session(_hot.Outlet):
         self.kind = "nats"
         self.nonce = ""
         """What the peer was asked to sign, if anything."""
+        self.tls: TlsState | None = None
+        """What the TLS handshake agreed on, and the client's certificate, if there is TLS."""
         self.transport: Any = None
         """Whoever writes the outbox; the server finds a session's connection through it."""
         self.account: Account = broker.default_account

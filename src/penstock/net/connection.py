@@ -1,5 +1,5 @@
 """
-Move bytes between a plain TCP socket and a session. No protocol rules here.
+Move bytes between a socket and a session. No protocol rules here.
 
 The socket is ours: reading goes into one buffer that all connections share, and
 writing goes straight to `send`, with no transport between that would copy. What
@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import socket
 import sys
 import termios
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core import trace
 from penstock.core.session import Session
@@ -35,6 +35,25 @@ WRITE_BUFFERS = 1024
 """How many buffers one system call takes (IOV_MAX)."""
 
 
+class Channel(Protocol):
+    """What a connection asks of its socket: a plain one, or one that encrypts or frames."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def recv_into(self, buffer: bytearray, /) -> int:
+        """Read into the buffer; 0 is the end."""
+
+    def send(self, data: Any, /) -> int:
+        """Write what the kernel takes."""
+
+    def sendmsg(self, buffers: Sequence[Any], /) -> int:
+        """Write what the kernel takes of several buffers."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class Connection:
     """One client's socket."""
 
@@ -45,22 +64,28 @@ class Connection:
         "_seen_bytes",
         "_stuck_timer",
         "_waiting_for",
+        "farewell",
         "fd",
         "is_blocked",
         "is_closed",
         "reactor",
+        "receive",
         "sent_bytes",
         "session",
         "sock",
         "waiters",
     )
 
-    def __init__(self, reactor: Reactor, sock: socket.socket, session: Session) -> None:
+    def __init__(self, reactor: Reactor, sock: Channel, session: Session) -> None:
         self.reactor = reactor
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
         session.transport = self
+        self.receive: Callable[[memoryview], None] = session.receive
+        """Takes what the socket gave: the session, or who unpacks it for the session."""
+        self.farewell: Callable[[str], None] | None = None
+        """Says goodbye before the socket is closed, where there are words for it."""
         self.is_blocked = self.is_closed = False
         self.sent_bytes = 0
         self.waiters: list[Connection] = []
@@ -92,7 +117,7 @@ class Connection:
             return
         session = self.session
         try:
-            session.receive(reactor.read_view[:size])
+            self.receive(reactor.read_view[:size])
         except Exception:
             # A mistake of ours costs this one connection, never the server.
             log.exception("! %s internal error", session)
@@ -265,6 +290,8 @@ class Connection:
         self._stuck_timer = None
         self._release_waiters()
         self.reactor.forget(self)
+        if self.farewell is not None:
+            self.farewell(reason)
         self.sock.close()
         self.reactor.broker.close(self.session, reason)
         # Without this cycle its buffers go at once, not when the garbage collector comes by.

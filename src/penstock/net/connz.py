@@ -157,6 +157,17 @@ def _extras(
     yield "name", record.name
     yield "lang", record.language
     yield "version", record.version
+    if record.tls is not None:
+        yield "tls_version", record.tls.version
+        yield "tls_cipher_suite", record.tls.cipher_suite
+        yield "tls_first", record.tls.is_first
+        if options.with_auth and (certificate := record.tls.certificate):
+            shown = {
+                "subject": certificate.distinguished_name,
+                "spki_sha256": certificate.public_key_sha256,
+                "cert_sha256": certificate.sha256,
+            }
+            yield "tls_peer_certs", [shown]
     if options.with_auth:
         yield "authorized_user", record.user
         yield "account", "" if record.account_name == GLOBAL else record.account_name

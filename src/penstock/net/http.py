@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,9 +70,11 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, listener: socket.socket) -> None:
-        """Serve the connections of a listening socket."""
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_BYTES_MAX)
+    async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Serve the connections of a listening socket, over TLS if there is a context for it."""
+        self._server = await asyncio.start_server(
+            self._accept, sock=listener, limit=HEAD_BYTES_MAX, ssl=context
+        )
 
     async def close(self) -> None:
         """Stop to listen and drop every connection; twice is once."""

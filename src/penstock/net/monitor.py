@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
@@ -76,9 +77,9 @@ class Monitor:
             "/metrics": ("Figures for Prometheus", self._metrics),
         }
 
-    async def start(self, listener: socket.socket) -> None:
-        """Answer requests on a listening socket."""
-        await self._http.start(listener)
+    async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Answer requests on a listening socket, over TLS if there is a context for it."""
+        await self._http.start(listener, context)
 
     async def close(self) -> None:
         """Answer no more."""

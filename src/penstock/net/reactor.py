@@ -11,12 +11,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock.config import Limits
 from penstock.core.auth import Check
 from penstock.core.broker import Broker
 from penstock.core.session import Session
-from penstock.net.connection import Connection
+from penstock.net.connection import Channel, Connection
 from penstock.net.poller import READ, WRITE, poller_for
 
 log = logging.getLogger("penstock")
@@ -25,8 +26,29 @@ ACCEPTS_MAX = 256
 ACCEPT_PAUSE_S = 1.0
 
 
+class Served(Protocol):
+    """A socket the reactor serves: a connection, or what comes before it can be one."""
+
+    fd: int
+    is_blocked: bool
+    is_closed: bool
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether the peer may send more at the moment."""
+
+    def on_readable(self) -> None:
+        """Take what has come."""
+
+    def on_writable(self) -> None:
+        """Go on where the kernel had no room."""
+
+    def close(self, reason: str) -> None:
+        """Close it; twice is once."""
+
+
 class Reactor:
-    """All plain connections of one server, on one event loop."""
+    """All connections of one server, on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         self.loop = loop
@@ -37,7 +59,7 @@ class Reactor:
         self.before_flush: Callable[[], None] | None = None
         """Called before anything is written: what it publishes goes out at once."""
         self._poller = poller_for(loop, self.tick)
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, Served] = {}
         self._masks: dict[int, int] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
 
@@ -59,16 +81,19 @@ class Reactor:
             sock.close()
         self._listeners.clear()
 
-    def add(self, sock: socket.socket, session: Session) -> Connection:
-        """Take over a connected socket."""
-        sock.setblocking(False)
+    def add(self, sock: Channel, session: Session) -> Connection:
+        """Take over a connected socket that does not block."""
         connection = Connection(self, sock, session)
+        self.serve(connection)
+        return connection
+
+    def serve(self, connection: Served) -> None:
+        """Start to watch a socket."""
         self._connections[connection.fd] = connection
         self._masks[connection.fd] = READ
         self._poller.register(connection.fd, READ)
-        return connection
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: Served) -> None:
         """Watch a connection for what it now waits for, unless it was closed meanwhile."""
         if connection.is_closed:
             return
@@ -77,8 +102,8 @@ class Reactor:
             self._masks[connection.fd] = mask
             self._poller.modify(connection.fd, mask)
 
-    def forget(self, connection: Connection) -> None:
-        """Stop to watch a connection."""
+    def forget(self, connection: Served) -> None:
+        """Stop to watch a socket."""
         self._poller.unregister(connection.fd)
         del self._connections[connection.fd]
         del self._masks[connection.fd]
@@ -166,12 +191,12 @@ class Reactor:
     @property
     def connections(self) -> list[Connection]:
         """Every open connection."""
-        return list(self._connections.values())
+        return [each for each in self._connections.values() if isinstance(each, Connection)]
 
     def close(self) -> None:
         """Close every connection and leave the event loop as it was."""
         self.flush()
-        for connection in self.connections:
+        for connection in tuple(self._connections.values()):
             connection.close("Server Shutdown")
         self.stop_listening()
         self._poller.close()

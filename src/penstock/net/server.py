@@ -22,9 +22,12 @@ from penstock.core import reload
 from penstock.core.broker import Broker
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.connection import Connection
+from penstock.net.door import TLS_FIELDS, Door, tls_info
+from penstock.net.handshake import Tls
 from penstock.net.journal import Journal
 from penstock.net.monitor import Monitor
 from penstock.net.reactor import Reactor
+from penstock.net.tls import server_context
 from penstock.version import NATS_VERSION, VERSION
 
 log = logging.getLogger("penstock")
@@ -53,6 +56,8 @@ class Server:
         self.http_port: int | None = None
         self.is_ready = False
         """Whether clients can connect: from `start` until `stop` or `lame_duck`."""
+        self.door: Door
+        """Where new clients come in."""
         self.journal: Journal | None = None
         """JetStream, if it is switched on."""
         self._monitor: Monitor | None = None
@@ -80,6 +85,7 @@ class Server:
         )
         self.config_load_ns = self.broker.start_ns
         self._log_start()
+        self.door = Door(self.broker, Tls.of(self.config.tls) if self.config.tls else None)
         listener = _listening_socket(self.config.host, self.config.port)
         try:
             self._open_journal()
@@ -91,10 +97,10 @@ class Server:
             raise
         self.port = listener.getsockname()[1]
         self._advertise()
-        self.reactor = Reactor(loop, self.broker)
+        self.reactor = self.door.reactor = Reactor(loop, self.broker)
         if self.journal is not None:
             self.journal.attach(self.reactor)
-        self.reactor.listen(listener, self._accept)
+        self.reactor.listen(listener, self.door.accept)
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
         self._stopped = asyncio.Event()
         self.is_ready = True
@@ -123,9 +129,11 @@ class Server:
         """Take over users, permissions and limits; say what needs a restart."""
         for name in reload.restart_settings(self.config, config):
             log.warning("`%s` has changed: restart the server to apply it", name)
+        tls = Tls.of(config.tls) if config.tls else None
         for session in reload.apply(self.broker, config):
             self.reactor.run_check(session.transport)
         self.config = config
+        self.door.tls = tls
         self.config_load_ns = self.broker.clock_ns()
         self._advertise()
         self.reactor.flush()
@@ -164,7 +172,9 @@ class Server:
         """Put into INFO where clients reach this server."""
         info, config = self.broker.info, self.config
         info["port"] = self.port
-        info.pop("connect_urls", None)
+        for name in (*TLS_FIELDS, "connect_urls"):
+            info.pop(name, None)
+        info.update(tls_info(config))
         if config.client_advertise and not config.no_advertise:
             has_port = config.client_advertise.rpartition(":")[2].isdigit()
             suffix = "" if has_port else f":{self.port}"
@@ -179,35 +189,21 @@ class Server:
         if self.config.jetstream.domain:
             self.broker.info["domain"] = self.config.jetstream.domain
 
-    def _accept(self, sock: socket.socket) -> None:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ip, port = sock.getpeername()[:2]
-        except OSError:
-            # Gone before we got to it.
-            sock.close()
-            return
-        session = self.broker.open(ip, port)
-        connection = self.reactor.add(sock, session)
-        limits = self.config.limits
-        connection.start_pings(limits.ping_interval_s)
-        if self.broker.authenticator.required:
-            self.reactor.loop.call_later(limits.auth_timeout_s, self._check_identified, connection)
-
-    def _check_identified(self, connection: Connection) -> None:
-        if connection.session.identity is None and not connection.is_closed:
-            connection.session.fail("Authentication Timeout", "Authentication Timeout")
-            self.reactor.flush()
-
     async def _start_monitor(self) -> None:
-        if self.config.http_port is None:
+        config = self.config
+        port = config.http_port if config.http_port is not None else config.https_port
+        if port is None:
             return
-        host = self.config.http_host or self.config.host
-        listener = _listening_socket(host, self.config.http_port)
+        host = config.http_host or config.host
+        listener = _listening_socket(host, port)
         self.http_port = listener.getsockname()[1]
         self._monitor = Monitor(self)
-        await self._monitor.start(listener)
-        log.info("Starting http monitor on %s", _address(host, self.http_port))
+        context = (
+            server_context(config.tls) if config.https_port is not None and config.tls else None
+        )
+        await self._monitor.start(listener, context)
+        scheme = "https" if context else "http"
+        log.info("Starting %s monitor on %s", scheme, _address(host, self.http_port))
 
     def _log_start(self) -> None:
         log.info("Starting penstock")

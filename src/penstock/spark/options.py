@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from penstock.client.options import ClientOptions
 from penstock.client.servers import parse_url, split_urls
-from penstock.config import setting
 from penstock.errors import ConfigError
 from penstock.flags import nearest
+from penstock.setting import setting
 from penstock.spark.position import Position, parse_position
 from penstock.spark.schema import COLUMNS
 from penstock.subjects import is_valid

@@ -225,7 +225,7 @@ def test_an_invalid_file_is_not(tmp_path, capsys):
         (["-p"], 2, "flag needs an argument: -p"),
         (["what"], 2, "unrecognized command: `what`"),
         (["--routes", "nats://x"], 2, "flag -routes is not supported: Penstock serves one machine"),
-        (["-ms", "8222"], 2, "flag -ms is not supported: let a proxy"),
+        (["-ms", "8222"], 1, "`https_port` needs a `tls` block"),
         (["--signal", "foo=1"], 1, "unknown signal `foo`"),
     ],
 )

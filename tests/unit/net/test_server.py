@@ -224,7 +224,7 @@ def test_a_connection_that_is_gone_before_it_is_served_is_dropped() -> None:
     async def scenario(server: Server) -> None:
         gone = socket.socket()
 
-        server._accept(gone)
+        server.door.accept(gone)
 
         assert gone.fileno() == -1
         assert server.broker.sessions == {}

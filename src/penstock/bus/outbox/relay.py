@@ -24,7 +24,7 @@ from penstock.bus.bus import EventBus
 from penstock.bus.config import DAY_S, Checked
 from penstock.bus.keyed import Failure, in_order_by_key
 from penstock.bus.outbox.store import Postponement, Row, Store
-from penstock.config import setting
+from penstock.setting import setting
 
 logger = logging.getLogger("penstock.bus")
 

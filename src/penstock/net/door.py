@@ -1,0 +1,115 @@
+"""
+Where clients come in: from an accepted socket to a session and its connection.
+
+What stands between the two (a TLS handshake, before INFO or after it) is decided here,
+anew for each client, so that a reload counts from the next client on.
+"""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.config import ServerConfig
+from penstock.core.broker import Broker
+from penstock.core.session import Session
+from penstock.core.tls import TlsState
+from penstock.net.connection import Channel, Connection
+from penstock.net.handshake import Handshake, Tls
+from penstock.net.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from penstock.net.reactor import Reactor
+
+Address = tuple[str, int]
+
+TLS_FIELDS = ("tls_required", "tls_available", "tls_verify")
+"""The fields of INFO about TLS."""
+
+
+class Door:
+    """Lets clients in."""
+
+    reactor: Reactor
+
+    def __init__(self, broker: Broker, tls: Tls | None) -> None:
+        self._broker = broker
+        self.tls = tls
+        """How new clients are secured, if they are."""
+
+    def accept(self, sock: socket.socket) -> None:
+        """Let a client in, over TLS if that is asked for."""
+        address = prepare(sock)
+        if address is None:
+            return
+        if self.tls is None:
+            self.serve(sock, self._broker.open(*address))
+        else:
+            self._secure(sock, address, self.tls)
+
+    def serve(self, sock: Channel, session: Session) -> Connection:
+        """Make a connection of a session and its socket."""
+        connection = self.reactor.add(sock, session)
+        limits = self._broker.config.limits
+        connection.start_pings(limits.ping_interval_s)
+        if self._broker.authenticator.required:
+            self.reactor.loop.call_later(limits.auth_timeout_s, self._check_identified, connection)
+        return connection
+
+    def _secure(self, sock: socket.socket, address: Address, tls: Tls) -> None:
+        first = tls.config.handshake_first
+        handshake = Handshake(
+            self.reactor,
+            sock,
+            tls,
+            peer=f"{address[0]}:{address[1]}",
+            secured=partial(self._secured, address),
+        )
+        if first is None:
+            self._greet(handshake, address)
+        elif first == 0:
+            handshake.wait()
+        else:
+            handshake.wait_or(partial(self._greet, handshake, address), first)
+
+    def _greet(self, handshake: Handshake, address: Address) -> None:
+        plain = self._go_on if self._broker.config.allow_non_tls else None
+        handshake.greet(self._broker.open(*address), plain)
+
+    def _secured(
+        self, address: Address, sock: TlsSocket, state: TlsState, session: Session | None
+    ) -> None:
+        if session is None:
+            session = self._broker.open(*address)
+        session.tls = state
+        self.serve(sock, session).flush()
+
+    def _go_on(self, sock: socket.socket, session: Session) -> None:
+        """Go on in clear text with a client that does not want TLS."""
+        self.serve(sock, session).flush()
+
+    def _check_identified(self, connection: Connection) -> None:
+        if connection.session.identity is None and not connection.is_closed:
+            connection.session.fail("Authentication Timeout", "Authentication Timeout")
+            self.reactor.flush()
+
+
+def prepare(sock: socket.socket) -> Address | None:
+    """Set up an accepted socket; return who it is, or None if it has gone meanwhile."""
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        ip, port = sock.getpeername()[:2]
+    except OSError:
+        sock.close()
+        return None
+    return ip, port
+
+
+def tls_info(config: ServerConfig) -> dict[str, bool]:
+    """Return what INFO says about TLS: nothing, if there is none."""
+    if config.tls is None:
+        return {}
+    info = {"tls_available" if config.allow_non_tls else "tls_required": True}
+    return info | ({"tls_verify": True} if config.tls.verifies else {})

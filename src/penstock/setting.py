@@ -1,0 +1,45 @@
+"""
+How a setting is declared: a dataclass field that knows its directive, its flags and its words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, field, fields
+from typing import Any
+
+from penstock.errors import ConfigError
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    directive: str | None = None,
+    aliases: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
+    positive: bool = False,
+    secret: bool = False,
+    default_factory: Any = MISSING,
+) -> Any:
+    """Declare a field that the file reader, the command line and the docs derive from."""
+    metadata = {
+        "doc": doc,
+        "directive": directive,
+        "aliases": aliases,
+        "flags": flags,
+        "positive": positive,
+    }
+    return field(
+        default=default, default_factory=default_factory, repr=not secret, metadata=metadata
+    )
+
+
+def check_bounds(config: Any) -> None:
+    """Refuse numbers that are negative, or zero where that means nothing."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        name = item.metadata["directive"] or item.name
+        if isinstance(value, int | float) and value < 0:
+            raise ConfigError(f"`{name}` must not be negative: {value}")
+        if item.metadata["positive"] and value == 0:
+            raise ConfigError(f"`{name}` must be more than 0")

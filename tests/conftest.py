@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 from tests.servers import PROGRAMS, Program, ServerProcess
+
+# A shell's background job is started with Ctrl-C ignored, and so would be what we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Servers = Callable[..., ServerProcess]
 

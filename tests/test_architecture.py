@@ -26,7 +26,10 @@ SETTINGS = CONFIG | {"conf", "flags", "directives", "readers", "options"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
-    "cli": {"bench", "spark", "bus", "client", "net", "jetstream", "_hot"} | SETTINGS | GROUND,
+    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "_hot"}
+    | SETTINGS
+    | GROUND,
+    "demo": {"bench", "spark", "bus", "errors"},
     "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
     "spark": {"client", "deliveries", "config", "setting", "flags"} | WIRE,
     "bus": {"client", "net", "config", "setting"} | WIRE,

@@ -25,6 +25,7 @@ ROW_GAP = 18
 PLOT_HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 18, 14, 44
 
+TIME_TICKS = 6
 PERCENT_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
@@ -90,6 +91,26 @@ def lines(
         parts += [
             _dot(number, place, point.text) for place, point in zip(places, line, strict=True)
         ]
+    return _svg(PLOT_HEIGHT, parts)
+
+
+def timeline(
+    series: Sequence[tuple[int, Sequence[Point]]], *, spell: Callable[[float], str]
+) -> str:
+    """Return lines over the seconds since a start, with a y that begins at 0."""
+    points = [point for _, line in series for point in line]
+    if not points:
+        return _nothing()
+    end = max(point.x for point in points)
+    step_s = nice_ceiling(end / TIME_TICKS)
+    top = nice_ceiling(max(point.y for point in points))
+    x_at = _scale(0.0, end, LEFT, WIDTH - RIGHT)
+    y_at = _scale(0.0, top, PLOT_HEIGHT - BOTTOM, TOP)
+    parts = [_grid_y(y_at(top * step / 4), spell(top * step / 4)) for step in range(5)]
+    ticks = [step_s * step for step in range(TIME_TICKS + 1) if step_s * step <= end]
+    parts += [_tick_x(x_at(tick), f"{tick:g} s") for tick in ticks]
+    for number, line in series:
+        parts.append(_path(number, [(x_at(point.x), y_at(point.y)) for point in line]))
     return _svg(PLOT_HEIGHT, parts)
 
 

@@ -18,7 +18,7 @@ from penstock.bench.compare import (
     lines,
     reason,
 )
-from penstock.bench.style import CSS
+from penstock.bench.style import document
 
 METHOD = """\
 <ul>
@@ -46,14 +46,7 @@ def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) ->
         _table(results, servers),
         sections.section("How it was measured", "", METHOD),
     ]
-    body = "\n".join(filter(None, parts))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{CSS}</style>\n"
-        f"</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return document(title, "\n".join(filter(None, parts)))
 
 
 def _title(servers: Sequence[str]) -> str:

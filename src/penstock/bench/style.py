@@ -1,4 +1,6 @@
-"""The look of the page of a comparison."""
+"""The look of our pages, and the document around one: no network, no scripts, light and dark."""
+
+from html import escape
 
 CSS = """\
 :root {
@@ -56,6 +58,7 @@ section { margin-top: 20px; padding: 24px 28px 28px; overflow-x: auto; }
 .key i { width: 10px; height: 10px; margin-right: 6px; }
 section li { margin: 6px 0; }
 section ul { margin: 8px 0 0; padding-left: 20px; }
+section .checks { list-style: none; padding: 0; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--ink); font-size: 13px; font-variant-numeric: tabular-nums; }
 svg .axis, svg .quiet { fill: var(--quiet); font-size: 12px; }
@@ -90,3 +93,14 @@ tbody tr:last-child > * { border-bottom: 0; }
   main { padding-top: 28px; }
 }
 """
+
+
+def document(title: str, body: str) -> str:
+    """Return a page that stands alone."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{CSS}</style>\n"
+        f"</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )

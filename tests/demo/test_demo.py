@@ -1,0 +1,79 @@
+"""The demo, told with a few orders, and stopped in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.servers import DEADLINE_S
+
+from penstock.cli import demo
+
+pytestmark = pytest.mark.timeout(300)
+
+ORDERS = 400
+
+
+def test_the_whole_story_is_told_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.html"
+
+    assert 0 == demo.show(ORDERS, report)
+
+    said = capsys.readouterr().out
+    assert "\u2717" not in said
+    for claim in (
+        "1,600 published, 1,600 handled",
+        "1,600 archived, 0 missing, 0 twice",
+        "0 out of order, as Spark's audit of all 1,600 found",
+        "1,600 events in the ",
+    ):
+        assert f"\u2713 {claim}" in said
+    page = report.read_text()
+    assert 4 <= page.count("<svg")
+    assert not re.findall(r"(?:src|href)=", page), "the page must stand alone"
+
+
+@pytest.mark.parametrize("act", ["broker", "service"])
+def test_ctrl_c_leaves_nothing_behind(act: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    told = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "demo"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert told.stdout is not None
+    while act not in told.stdout.readline():
+        assert told.poll() is None
+    told.send_signal(signal.SIGINT)
+    _, complaints = told.communicate(timeout=6 * DEADLINE_S)
+
+    assert 130 == told.returncode
+    assert "stopped; nothing is left behind" in complaints
+    assert "Traceback" not in complaints
+    assert [] == list(temporary.iterdir())
+    assert [temporary] == list(tmp_path.iterdir())
+    assert not _processes_in(temporary)
+
+
+def _processes_in(directory: Path) -> list[str]:
+    """Return the commands that still have something to do with a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if str(directory) in command or str(directory) in os.readlink(process / "cwd"):
+                found.append(command)
+        except OSError:
+            continue  # it ended while we looked
+    return found

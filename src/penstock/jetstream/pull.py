@@ -10,7 +10,7 @@ Timeout`, `404 No Messages`, ...
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,7 +68,6 @@ class Request:
         "heartbeat_ns",
         "inbox",
         "no_wait",
-        "share",
     )
 
     def __init__(self, inbox: bytes, wish: Wish, now_ns: int) -> None:
@@ -80,8 +79,6 @@ class Request:
         self.heartbeat_ns = wish.heartbeat_ns
         self.heartbeat_at_ns = now_ns + wish.heartbeat_ns if wish.heartbeat_ns else 0
         self.delivered = 0
-        self.share: list[Op] = []
-        """Messages dealt to it but not sent yet."""
 
     @property
     def deadline_ns(self) -> int:
@@ -107,6 +104,8 @@ class PullRequests:
         self._account = account
         self._heartbeat = heartbeat
         self._waiting: deque[Request] = deque()
+        self._shares: defaultdict[bytes, list[Op]] = defaultdict(list)
+        """Messages dealt to an inbox but not sent yet: in order, whichever request they are for."""
         self._one_shots = 0
 
     def __len__(self) -> int:
@@ -194,13 +193,12 @@ class PullRequests:
             if not self._is_live(request, now_ns):
                 self._drop(request)
                 return 0
-            request.share = operations[: max(request.batch, 1)]
-            taken = len(request.share)
-            request.batch -= taken
+            share = self._shares[request.inbox] = operations[: max(request.batch, 1)]
+            taken = len(share)
+            self._count(request, taken, now_ns)
         else:
             taken = self._deal(operations, now_ns)
-        for request in [each for each in self._waiting if each.share]:
-            self._send_share(request, now_ns)
+        self._send_shares()
         self.last_active_ns = now_ns
         return taken
 
@@ -213,12 +211,12 @@ class PullRequests:
         taken = 0
         for operation in operations:
             while waiting and waiting[0].bytes_left and not self._fits(waiting[0], operation):
-                self._exceed(waiting[0], now_ns)
+                self._exceed(waiting[0])
             if not waiting:
                 break
             request = waiting.popleft()
-            request.share.append(operation)
-            request.batch -= 1
+            self._shares[request.inbox].append(operation)
+            self._count(request, 1, now_ns)
             taken += 1
             (waiting if request.batch > 0 else full).append(request)
         waiting.extend(full)
@@ -236,21 +234,24 @@ class PullRequests:
             request.batch = 1
         return True
 
-    def _exceed(self, request: Request, now_ns: int) -> None:
+    def _exceed(self, request: Request) -> None:
         """End a request that the next message is too large for."""
-        status = pending_status("409 Message Size Exceeds MaxBytes", request)
-        if request.share:
-            self._send_share(request, now_ns)
-        self._send(request.inbox, status)
+        self._send_shares()
+        self._send(request.inbox, pending_status("409 Message Size Exceeds MaxBytes", request))
         self._drop(request)
 
-    def _send_share(self, request: Request, now_ns: int) -> None:
-        self._account.deliver_as(request.inbox, request.share)
-        request.delivered += len(request.share)
-        request.share = []
+    def _count(self, request: Request, dealt: int, now_ns: int) -> None:
+        request.batch -= dealt
+        request.delivered += dealt
         if request.heartbeat_ns:
             request.heartbeat_at_ns = now_ns + request.heartbeat_ns
-        if request.batch <= 0:
+
+    def _send_shares(self) -> None:
+        """Send what was dealt, and let go of the requests that got all they asked for."""
+        shares, self._shares = self._shares, defaultdict(list)
+        for inbox, share in shares.items():
+            self._account.deliver_as(inbox, share)
+        for request in [each for each in self._waiting if each.delivered and each.batch <= 0]:
             self._drop(request)
             if request.bytes_left:
                 self._send(request.inbox, pending_status("409 Batch Completed", request))

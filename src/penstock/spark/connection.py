@@ -194,20 +194,21 @@ class Connection:
 
     def request(self, subject: str, payload: bytes) -> Op:
         """Publish, and return the answer; whatever else arrives meanwhile is dropped."""
-        reply = self.publish(subject, payload)
+        reply = self.new_reply()
+        self.publish(subject, payload, reply)
         while True:
             operation = self.next_operation()
             if operation[0] == MSG and operation[1] == reply:
                 return operation
 
-    def publish(self, subject: str, payload: bytes) -> bytes:
-        """Publish with a reply subject of its own, and return that."""
+    def new_reply(self) -> bytes:
+        """Return a subject for answers that no other request has."""
         self._requests += 1
-        reply = f"{self.inbox}.{self._requests}".encode()
-        self.send(
-            b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload),
-        )
-        return reply
+        return f"{self.inbox}.{self._requests}".encode()
+
+    def publish(self, subject: str, payload: bytes, reply: bytes) -> None:
+        """Publish with a reply subject."""
+        self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
 
     def _open(self, server: Server) -> None:
         timeout_s = self.options.timeout_seconds

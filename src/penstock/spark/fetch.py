@@ -212,6 +212,7 @@ class _Pulls:
         """Whether the next message has to be asked for alone, whatever its size."""
         prefix = connection.options.api_prefix
         self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{source.stream}.{consumer}"
+        self._inbox = connection.new_reply()
 
     def keep_going(self, messages_max: int) -> None:
         """Ask for more if there is room, but never for more than the range can hold."""
@@ -250,5 +251,5 @@ class _Pulls:
         request = {"batch": batch, "expires": PULL_EXPIRES_NS}
         if bytes_max:
             request["max_bytes"] = bytes_max
-        self.connection.publish(self._subject, json.dumps(request).encode())
+        self.connection.publish(self._subject, json.dumps(request).encode(), self._inbox)
         self.outstanding += batch

@@ -56,6 +56,15 @@ def test_messages_are_dealt_like_cards() -> None:
     assert 1 == len(queue)
 
 
+def test_requests_of_one_inbox_get_messages_in_order(world: World) -> None:
+    # A client that always has one request ahead of the other reads from one inbox.
+    request(world, "S", "C", batch=3, expires=10 * SECOND_NS)
+    request(world, "S", "C", batch=3, expires=10 * SECOND_NS)
+    world.send(b"".join(b"PUB S 1\r\n%c\r\n" % letter for letter in b"abcde"))
+
+    assert [b"a", b"b", b"c", b"d", b"e"] == payloads(received(world))
+
+
 def test_a_request_waits_for_what_comes(world: World) -> None:
     assert [] == request(world, "S", "C", batch=2, expires=10 * SECOND_NS)
     world.publish("S", b"a")

@@ -8,6 +8,7 @@ Conversations with consumers, written as text: what was sent, and all that came 
     < s.a @1 {Nats-Msg-Id: 1} hello          a message: subject, reply, headers, payload
     > @1 +ACK                                to the reply of the first message that had one
     >> @1 +ACK                               the same without a reply subject
+    >one $JS.API.CONSUMER.MSG.NEXT.S.C 2     a request with another one
     ! SUB push 2                             a line of the protocol
 
 Every line that is sent may be followed by the messages it causes, in order. A
@@ -42,6 +43,10 @@ VARYING = (
     (r'"_nats\.level":"[^"]*"', '"_nats.level":LEVEL'),
     (r'"id":"\w{22}"', '"id":ID'),
     (r'"leader":"[^"]*"', '"leader":ID'),
+    (r'"pinned_(client_id|id)":"\w{22}"', r'"pinned_\1":PIN'),
+    (r"Nats-Pin-Id: \w{22}", "Nats-Pin-Id: PIN"),
+    (r'"ack_time":\d+', '"ack_time":NS'),
+    (r'"pause_remaining":\d+', '"pause_remaining":NS'),
     (r"\$JS\.FC\.(\w+\.\w+)\.\w+", r"$JS.FC.\1.TOKEN"),
     (r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+)\.\d{19}\.", r"\1.TIME."),
 )
@@ -131,7 +136,7 @@ class _Player:
         subject, _, payload = text.partition(" ")
         if subject.startswith("@"):
             subject = self._replies[int(subject[1:]) - 1]
-        reply = "_INBOX.t " if kind == ">" else ""
+        reply = {">": "_INBOX.t ", ">>": ""}.get(kind, f"{kind[1:]} ")
         body = payload.encode()
         if not step.headers:
             return f"PUB {subject} {reply}{len(body)}\r\n".encode() + body + b"\r\n"
@@ -147,7 +152,7 @@ class _Player:
     def _read(self, messages: list[str]) -> bool:
         """Read a line or a message; tell whether it was not a PONG."""
         line = self._client.line().decode()
-        verb, *fields = line.split(" ")
+        verb, *fields = line.split()
         if verb in ("MSG", "HMSG"):
             messages.append(self._message(verb, fields))
         return verb != "PONG"

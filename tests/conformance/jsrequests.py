@@ -33,6 +33,7 @@ VARYING = (
     (r'"_nats\.level":"[^"]*"', '"_nats.level":LEVEL'),
     (r'"level":\d+,"total":\d+,"errors":\d+', '"level":LEVEL,"total":COUNT,"errors":COUNT'),
     (r'"leader":"[^"]*"', '"leader":ID'),
+    (r'"pause_remaining":\d+', '"pause_remaining":NS'),
 )
 GO_ESCAPES = ((r"\u003e", ">"), (r"\u003c", "<"), (r"\u0026", "&"))
 

@@ -23,7 +23,10 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("penstock.cli.serve", "Run a server."),
-    "demo": Command("penstock.cli.demo", "Tell the whole story on this machine: broker, event bus, Spark, report."),
+    "demo": Command(
+        "penstock.cli.demo",
+        "Tell the whole story on this machine: broker, event bus, Spark, report.",
+    ),
     "pub": Command("penstock.cli.messages", "Publish a message.", "run_publish"),
     "sub": Command("penstock.cli.messages", "Print messages as they come.", "run_subscribe"),
     "request": Command(

@@ -50,7 +50,7 @@ def take(consumer: Consumer, publishes: list[Op], skip: int) -> None:
     prefix = publishes[0][1][:skip]
     index = 0
     while index < len(publishes):
-        if consumer.acks_each:
+        if consumer.acks_in_bulk:
             sequences, index = _hot.plain_acks(publishes, prefix, index)
             consumer.on_acked(sequences)
         if index < len(publishes):

@@ -1,4 +1,4 @@
-"""Tell whoever listens what happened: `$JS.EVENT.ADVISORY.>`."""
+"""Tell whoever listens what happened: `$JS.EVENT.ADVISORY.>`, and how it goes: `METRIC`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from penstock.jetstream.times import format_time
 if TYPE_CHECKING:
     from penstock.jetstream.engine import Engine
 
-PREFIX = "$JS.EVENT.ADVISORY"
-TYPE_PREFIX = "io.nats.jetstream.advisory.v1"
-PAST = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED", "pause": "PAUSE"}
+ADVISORY = "$JS.EVENT.ADVISORY"
+METRIC = "$JS.EVENT.METRIC"
+TYPES = {ADVISORY: "io.nats.jetstream.advisory.v1", METRIC: "io.nats.jetstream.metric.v1"}
+PAST = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}
 
 
 class Advisories:
@@ -35,15 +36,23 @@ class Advisories:
             action=action,
         )
 
+    def metric(self, subject: str, kind: str, **fields: Any) -> None:
+        """Publish one metric, if anybody wants to know."""
+        self._publish(METRIC, subject, kind, fields)
+
     def send(self, subject: str, kind: str, **fields: Any) -> None:
-        """Publish one event, if anybody wants to know."""
-        target = f"{PREFIX}.{subject}".encode()
-        account = self._engine.account
-        if not account.has_interest(target):
+        """Publish one advisory, if anybody wants to know."""
+        self._publish(ADVISORY, subject, kind, fields)
+
+    def _publish(self, prefix: str, subject: str, kind: str, fields: dict[str, Any]) -> None:
+        engine, target = self._engine, f"{prefix}.{subject}".encode()
+        if not engine.account.has_interest(target):
             return
         event = {
-            "type": f"{TYPE_PREFIX}.{kind}",
-            "id": self._engine.new_id(),
-            "timestamp": format_time(self._engine.clock_ns()),
-        }
-        account.send(target, json.dumps(event | fields, separators=(",", ":")).encode())
+            "type": f"{TYPES[prefix]}.{kind}",
+            "id": engine.new_id(),
+            "timestamp": format_time(engine.clock_ns()),
+        } | fields
+        if engine.domain:
+            event["domain"] = engine.domain
+        engine.account.send(target, json.dumps(event, separators=(",", ":")).encode())

@@ -60,6 +60,13 @@ class Request:
         except strictjson.InvalidJson as error:
             raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
 
+    def decode_loosely(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
+        """Return the fields of the body that are known, as Go's `json.Unmarshal` reads them."""
+        try:
+            return strictjson.decode(self.body, fields, type_name, strict=False)
+        except strictjson.InvalidJson as error:
+            raise JetStreamError(errorcodes.INVALID_JSON, err=error.text) from None
+
     def decode_options(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
         """Return the fields of a body that may as well be empty, or anything that is no JSON."""
         if strictjson.is_object_or_array(self.body):

@@ -92,6 +92,17 @@ class Backlog:
         """Leave out everything before a sequence."""
         self.next_sequence = max(self.next_sequence, sequence)
 
+    def restart(self, sequence: int, resume_sequence: int) -> None:
+        """Begin again at a sequence; up to `resume_sequence` only with last messages."""
+        self.next_sequence = self._end = sequence
+        self._read = []
+        self._selected = None
+        if sequence < resume_sequence:
+            self._selected = select_last(
+                self._filters, self._store, after=sequence - 1, resume_sequence=resume_sequence
+            )
+        self._recount()
+
     def count(self) -> int:
         """Return how many messages there are to deliver: `num_pending`."""
         store = self._store

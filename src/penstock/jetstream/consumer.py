@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
 from penstock.core.account import payloads
-from penstock.jetstream import acks
+from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
 from penstock.jetstream.backlog import Backlog, Replay
 from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.consumerevents import ConsumerEvents
 from penstock.jetstream.consumerlog import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import is_api_level_known
+from penstock.jetstream.outlet import new_outlet, update_outlet
 from penstock.jetstream.pull import PullRequests, encode_status
 from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
 from penstock.jetstream.store import Message
 from penstock.jetstream.stream import message
 from penstock.jetstream.timers import Timer
-from penstock.jetstream.times import format_time
-from penstock.wire import CRLF, Op
+from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -67,7 +68,8 @@ class Consumer:
         self.resume_sequence = resume_sequence
         """Where it goes on after the last message of each subject, if it begins with those."""
         self.is_closed = False
-        self._delivered_ns = self._acked_ns = 0
+        self.delivered_ns = self.acked_ns = 0
+        """When something was delivered, and acked, the last time; 0 is never."""
         self._timer: Timer | None = None
         self._wants_delivery = False
         self._may_have_lost = False
@@ -75,23 +77,24 @@ class Consumer:
         self._replay: Replay | None = None
         if config.replay_policy == "original":
             self._replay = Replay(stream.store.last_sequence)
+        self.events = ConsumerEvents(self.engine, stream.name, self.name)
         names = f"{stream.name}.{self.name}"
         self._ack_prefix = f"$JS.ACK.{names}.".encode()
         self._flow_control_prefix = f"$JS.FC.{names}."
         self._set_config(config)
-        self.outlet = self._new_outlet()
+        self.outlet = new_outlet(self)
         self.outlet.last_active_ns = self.engine.clock_ns()
-
-    def _new_outlet(self) -> PullRequests | PushDelivery:
-        account = self.engine.account
-        if not self.config.is_push:
-            return PullRequests(account, self.config, self._heartbeat)
-        return PushDelivery(account, self.config, self._heartbeat, self._flow_control_subject)
 
     def _set_config(self, config: ConsumerConfig) -> None:
         self.config = config
         self.filters = config.filters
         self.acks_each = config.ack_policy == "explicit"
+        self.sample_percent = config.sample_percent
+        self.acks_in_bulk = self.acks_each and not self.sample_percent
+        """Whether plain acks may be settled together: nobody wants to know more of them."""
+        until_ns = config.pause_until_ns
+        self.paused_until_ns = until_ns if until_ns > self.engine.clock_ns() else 0
+        """Until when nothing is delivered; 0 if it is not paused."""
         self.expects_acks = config.ack_policy != "none"
         self._pending_max = config.max_ack_pending if config.max_ack_pending > 0 else 0
         self.ledger.backoff_ns = config.backoff or (config.ack_wait,)
@@ -136,8 +139,10 @@ class Consumer:
         if isinstance(self.outlet, PushDelivery):
             self.engine.account.routes.unwatch(self._deliver_subject(), self._on_interest)
         self._set_config(config)
-        self.outlet.set_config(config)
+        update_outlet(self)
         self.outlet.last_active_ns = now_ns
+        if config.pause_until_ns != old.pause_until_ns:
+            self.advise_pause()
         if config.filters != old.filters:
             self.backlog.set_filters(config.filters)
             self.stream.consumers_changed()
@@ -147,6 +152,26 @@ class Consumer:
             for sequence in self.ledger.pending:
                 self.ledger.watch(now_ns + self.ledger.wait_ns(sequence))
         self.open()
+
+    def restart(self, sequence: int) -> None:
+        """Begin again at a sequence, as if nothing had been delivered yet."""
+        self.ledger = Ledger(sequence)
+        self.ledger.backoff_ns = self.config.backoff or (self.config.ack_wait,)
+        self.backlog.restart(sequence, self.resume_sequence)
+        self.delivered_ns = self.acked_ns = 0
+        self._put_state()
+        self.stream.consumers_changed()
+
+    def unpin(self, group: str) -> None:
+        """Let another client of a priority group be pinned."""
+        assert isinstance(self.outlet, PullRequests)
+        assert self.outlet.group is not None
+        self.outlet.group.release(group, "admin")
+        self.deliver()
+
+    def advise_pause(self) -> None:
+        """Say until when nothing is delivered, or that it is over."""
+        self.events.paused(self.paused_until_ns > 0, self.config.pause_until_ns)
 
     # Delivery.
 
@@ -159,6 +184,10 @@ class Consumer:
         """Deliver what is asked for and may be delivered."""
         self._wants_delivery = False
         now_ns = self.engine.clock_ns()
+        if now_ns < self.paused_until_ns:
+            self.outlet.idle(now_ns, is_at_end=True)
+            self._watch_clock()
+            return
         self._deliver_batch(now_ns)
         self.outlet.idle(now_ns, is_at_end=self._is_at_end())
         self._watch_clock(now_ns if self._can_go_on() else 0)
@@ -207,7 +236,7 @@ class Consumer:
     def _encode(self, messages: list[Message]) -> list[Op]:
         """Return first deliveries as they go out."""
         if self.config.headers_only:
-            messages = [without_payload(each) for each in messages]
+            messages = encoding.without_payloads(messages)
         first = self.ledger.next_consumer_sequence
         return _hot.first_deliveries(messages, self._ack_prefix, first, self.backlog.count())
 
@@ -215,7 +244,7 @@ class Consumer:
         sequences = [each[0] for each in messages[:taken]]
         ledger, files = self.ledger, self.files
         self.backlog.advance(taken)
-        self._delivered_ns = now_ns
+        self.delivered_ns = now_ns
         if self.expects_acks:
             first = ledger.deliver(sequences, now_ns)
             if files is not None:
@@ -242,7 +271,7 @@ class Consumer:
         sequences = [each[0] for each in messages[:taken]]
         if sequences:
             first = ledger.redeliver(sequences, now_ns)
-            self._delivered_ns = now_ns
+            self.delivered_ns = now_ns
             if self.files is not None:
                 self.files.log.delivered(self.name, first, sequences, now_ns)
                 self.files.noted()
@@ -250,16 +279,10 @@ class Consumer:
     def _encode_again(self, messages: list[Message]) -> list[Op]:
         """Return redeliveries as they go out."""
         if self.config.headers_only:
-            messages = [without_payload(each) for each in messages]
-        left = self.backlog.count()
-        first = self.ledger.next_consumer_sequence
-        operations = []
-        for number, (sequence, time_ns, subject, header, payload) in enumerate(messages, first):
-            deliveries = self.ledger.deliveries(sequence) + 1
-            numbers = b"%d.%d.%d.%d.%d" % (deliveries, sequence, number, time_ns, left)
-            reply = self._ack_prefix + numbers
-            operations.append(message(subject, payload, reply=reply, header=header))
-        return operations
+            messages = encoding.without_payloads(messages)
+        return encoding.redeliveries(
+            messages, self._ack_prefix, ledger=self.ledger, pending=self.backlog.count()
+        )
 
     # Requests and acks.
 
@@ -300,12 +323,27 @@ class Consumer:
         settled = self.ledger.settle(sequences)
         if settled:
             self._note_settled(settled)
+        elif sequences:
+            self.acked_ns = self.engine.clock_ns()
 
     def on_ack(self, delivery: Delivery, reply: bytes) -> None:
         """Settle a message, or all up to it; answer once that is safe."""
+        if self.sample_percent and self.acks_each and delivery.sequence in self.ledger.pending:
+            self._sample(delivery)
+        self._settle(delivery, reply)
+
+    def _sample(self, delivery: Delivery) -> None:
+        """Publish how long the ack took, of as many acks as are to be sampled."""
+        if self.engine.is_likely(self.sample_percent):
+            sequence, ledger = delivery.sequence, self.ledger
+            delivered_ns = ledger.pending[sequence][1] - ledger.wait_ns(sequence)
+            self.events.acked(delivery, self.engine.clock_ns() - delivered_ns)
+
+    def _settle(self, delivery: Delivery, reply: bytes) -> None:
         if not self.expects_acks or delivery.sequence >= self.backlog.next_sequence:
             return
         if self.acks_each:
+            self.acked_ns = self.engine.clock_ns()
             settled = self.ledger.settle((delivery.sequence,))
         else:
             settled = self.ledger.settle_up_to(delivery.consumer_sequence, delivery.sequence)
@@ -317,7 +355,7 @@ class Consumer:
         """Redeliver a message, at once or after a while."""
         if delivery.sequence not in self.ledger.pending:
             return
-        self._advise("MSG_NAKED", "nak", **_describe(delivery))
+        self.events.naked(delivery)
         if delay_ns > 0:
             self.ledger.extend(delivery.sequence, self.engine.clock_ns() + delay_ns)
             self._watch_clock()
@@ -335,12 +373,8 @@ class Consumer:
         """Settle a message that nobody could make sense of."""
         if not self.expects_acks or delivery.sequence >= self.backlog.next_sequence:
             return
-        self.on_ack(delivery, reply)
-        self._terminated(delivery, reason)
-
-    def _terminated(self, delivery: Delivery, reason: str) -> None:
-        why = {"reason": reason} if reason else {}
-        self._advise("MSG_TERMINATED", "terminated", **_describe(delivery), **why)
+        self._settle(delivery, reply)
+        self.events.terminated(delivery, reason)
 
     def on_flow_control(self, publish: Op) -> None:
         """Take a client's answer to a flow control request."""
@@ -367,7 +401,7 @@ class Consumer:
     def _note_settled(self, sequences: list[int]) -> None:
         ledger = self.ledger
         ledger.note_empty(self.backlog.next_sequence)
-        self._acked_ns = self.engine.clock_ns()
+        self.acked_ns = self.engine.clock_ns()
         if self.files is not None:
             if self.acks_each:
                 self.files.log.acked(self.name, sequences)
@@ -405,7 +439,7 @@ class Consumer:
         if self.files is not None:
             self.files.log.given_up(self.name, (sequence,))
             self.files.noted()
-        self._advise("MAX_DELIVERIES", "max_deliver", stream_seq=sequence, deliveries=deliveries)
+        self.events.given_up(sequence, deliveries)
 
     def on_purged(self) -> None:
         """Messages were purged: skip those that are gone, also among the pending ones."""
@@ -418,7 +452,7 @@ class Consumer:
             self._may_have_lost = True
             self._watch_clock(self.engine.clock_ns() + GONE_CHECK_NS)
 
-    def _forget_lost(self) -> None:
+    def forget_lost(self) -> None:
         """Settle messages that are not in the stream any more."""
         if self._may_have_lost:
             self._may_have_lost = False
@@ -434,7 +468,7 @@ class Consumer:
             if sequence in pending:
                 deliveries = self.ledger.deliveries(sequence)
                 delivery = Delivery(deliveries, sequence, pending[sequence][0])
-                self._terminated(delivery, REMOVED_REASON)
+                self.events.terminated(delivery, REMOVED_REASON)
         self._note_settled(self.ledger.settle(sequences))
 
     # Time.
@@ -448,6 +482,7 @@ class Consumer:
             self.outlet.deadline_ns,
             self._inactive_ns(),
             replay_ns,
+            self.paused_until_ns,
         )
         next_ns = min([each for each in deadlines if each], default=0)
         if not next_ns:
@@ -465,7 +500,10 @@ class Consumer:
         if self._is_inactive(now_ns):
             self.delete()
             return
-        self._forget_lost()
+        if 0 < self.paused_until_ns <= now_ns:
+            self.paused_until_ns = 0
+            self.advise_pause()
+        self.forget_lost()
         if 0 < self.ledger.deadline_ns <= now_ns:
             self._retry(self.ledger.overdue(now_ns))
         if 0 < self.outlet.deadline_ns <= now_ns:
@@ -527,62 +565,20 @@ class Consumer:
 
     def info(self) -> dict[str, Any]:
         """Return ConsumerInfo."""
-        self._forget_lost()
-        now_ns, ledger, config = self.engine.clock_ns(), self.ledger, self.config
+        self.forget_lost()
+        now_ns = self.engine.clock_ns()
         self.outlet.look(now_ns, is_at_end=False)
         self._watch_clock()
-        delivered = (ledger.next_consumer_sequence - 1, ledger.delivered_sequence)
-        info: dict[str, Any] = {
-            "stream_name": self.stream.name,
-            "name": self.name,
-            "created": format_time(self.created_ns),
-            "config": config.to_answer(),
-            "delivered": _sequences(delivered, self._delivered_ns),
-            "ack_floor": _sequences(ledger.floor(self.backlog.next_sequence), self._acked_ns),
-            "num_ack_pending": len(ledger.pending),
-            "num_redelivered": len(ledger.redelivered) if config.max_deliver != 1 else 0,
-            "num_waiting": len(self.outlet),
-            "num_pending": max(self.backlog.count(), 0),
-        }
-        if self.outlet.is_bound:
-            info["push_bound"] = True
-        return info | {"ts": format_time(now_ns)}
+        return consumerinfo.describe(self, now_ns)
 
-    def _heartbeat(self) -> bytes:
+    def heartbeat(self) -> bytes:
+        """Return the header that says how far the consumer is."""
         return (
             f"NATS/1.0 100 Idle Heartbeat\r\n"
             f"Nats-Last-Consumer: {self.ledger.next_consumer_sequence - 1}\r\n"
             f"Nats-Last-Stream: {self.backlog.next_sequence - 1}\r\n\r\n"
         ).encode()
 
-    def _flow_control_subject(self) -> bytes:
+    def flow_control_subject(self) -> bytes:
+        """Return a subject for the answer to a flow control request."""
         return (self._flow_control_prefix + self.engine.new_id(TOKEN_LENGTH)).encode()
-
-    def _advise(self, event: str, kind: str, **fields: Any) -> None:
-        self.engine.advisories.send(
-            f"CONSUMER.{event}.{self.stream.name}.{self.name}",
-            kind,
-            stream=self.stream.name,
-            consumer=self.name,
-            **fields,
-        )
-
-
-def without_payload(stored: Message) -> Message:
-    """Return a message with the size of its payload in the place of that."""
-    sequence, time_ns, subject, header, payload = stored
-    start = header[: -len(CRLF)] if header else b"NATS/1.0\r\n"
-    return sequence, time_ns, subject, start + b"Nats-Msg-Size: %d\r\n\r\n" % len(payload), b""
-
-
-def _describe(delivery: Delivery) -> dict[str, int]:
-    return {
-        "consumer_seq": delivery.consumer_sequence,
-        "stream_seq": delivery.sequence,
-        "deliveries": delivery.deliveries,
-    }
-
-
-def _sequences(pair: tuple[int, int], time_ns: int) -> dict[str, Any]:
-    document: dict[str, Any] = {"consumer_seq": pair[0], "stream_seq": pair[1]}
-    return document | {"last_active": format_time(time_ns)} if time_ns else document

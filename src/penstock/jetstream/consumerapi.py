@@ -10,8 +10,12 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import consumers, errorcodes, strictjson
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.consumer import Consumer
-from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
-from penstock.jetstream.times import parse_time
+from penstock.jetstream.consumerconfig import (
+    CONSUMER_CONFIG_FIELDS,
+    ConsumerConfig,
+    check_group_name,
+)
+from penstock.jetstream.times import ZERO, parse_time
 
 NAMES_MAX = 1024
 LIST_MAX = 256
@@ -25,6 +29,10 @@ CREATE_FIELDS = {
 }
 ACTIONS = ("", "create", "update")
 LIST_FIELDS = {"offset": "int"}
+PAUSE_FIELDS = {"pause_until": "string"}
+UNPIN_FIELDS = {"group": "string"}
+RESET_FIELDS = {"seq": "uint64"}
+UNPAUSED = {"paused": False, "pause_until": ZERO}
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 
@@ -74,17 +82,15 @@ def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
         raise JetStreamError(errorcodes.INVALID_JSON, err=error)
     config = ConsumerConfig.from_json(values.get("config", {}))
     _check_time(config.opt_start_time)
+    _check_time(config.pause_until)
     return values, config
 
 
-def _check_time(text: str) -> None:
-    """Refuse a time that is none: to Go that is an error of the JSON."""
+def _check_time(text: str) -> int:
+    """Return a time, 0 if there is none; refuse what is no time: to Go that is bad JSON."""
     try:
-        if text:
-            parse_time(text)
-    except ValueError:
-        layout = "2006-01-02T15:04:05Z07:00"
-        error = f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
+        return parse_time(text) if text else 0
+    except ValueError as error:
         raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
 
 
@@ -130,6 +136,50 @@ def delete(request: Request) -> Answer:
     return None
 
 
+def pause(request: Request) -> Answer:
+    """`CONSUMER.PAUSE.<stream>.<consumer>`: until a time, or no longer."""
+    options = request.decode_options(PAUSE_FIELDS, "JSApiConsumerPauseRequest")
+    until_ns = _check_time(options.get("pause_until", ""))
+    api, reply = request.engine.api, request.reply
+    consumers.pause(
+        _consumer(request),
+        until_ns,
+        lambda document: api.answer("consumer_pause", reply, document),
+    )
+    return None
+
+
+def unpin(request: Request) -> Answer:
+    """`CONSUMER.UNPIN.<stream>.<consumer>`: let another client of a group be pinned."""
+    if not request.body.strip():
+        raise JetStreamError(errorcodes.INVALID_JSON, err="unexpected end of JSON input")
+    group = request.decode_loosely(UNPIN_FIELDS, "JSApiConsumerUnpinRequest").get("group", "")
+    if not group:
+        raise JetStreamError(errorcodes.INVALID_JSON, err="consumer group not specified")
+    check_group_name(group)
+    consumer = _consumer(request)
+    if group not in consumer.config.priority_groups:
+        raise JetStreamError(errorcodes.CONSUMER_INVALID_PRIORITY_GROUP)
+    consumer.unpin(group)
+    return {}
+
+
+def reset(request: Request) -> Answer:
+    """`CONSUMER.RESET.<stream>.<consumer>`: begin again; a consumer that is not there is silent."""
+    stream = request.engine.streams.get(request.names[0])
+    consumer = stream.consumers.get(request.names[1]) if stream is not None else None
+    if not isinstance(consumer, Consumer):
+        return None
+    options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
+    api, reply = request.engine.api, request.reply
+    consumers.reset(
+        consumer,
+        options.get("seq", 0),
+        lambda document: api.answer("consumer_reset", reply, document),
+    )
+    return None
+
+
 def names(request: Request) -> Answer:
     """`CONSUMER.NAMES.<stream>`."""
     found, page = _page(request, NAMES_MAX, "JSApiConsumersRequest")
@@ -165,6 +215,9 @@ CALLS = {
     ("CONSUMER", "DURABLE", "CREATE"): Call(CREATE, -1, create_durable),
     ("CONSUMER", "INFO"): Call("consumer_info", 2, info),
     ("CONSUMER", "DELETE"): Call("consumer_delete", 2, delete),
+    ("CONSUMER", "PAUSE"): Call("consumer_pause", 2, pause, UNPAUSED),
+    ("CONSUMER", "UNPIN"): Call("consumer_unpin", 2, unpin),
+    ("CONSUMER", "RESET"): Call("consumer_reset", 2, reset, {"reset_seq": 0}),
     ("CONSUMER", "NAMES"): Call("consumer_names", 1, names, UNPAGED | {"consumers": []}),
     ("CONSUMER", "LIST"): Call("consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}),
 }

@@ -7,6 +7,7 @@ by name. The order of the fields is that of nats-server's answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from penstock import subjects
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes as codes
+from penstock.jetstream import strictjson
 from penstock.jetstream.model import (
     API_LEVEL,
     REQUIRED_LEVEL,
@@ -50,6 +52,9 @@ DELIVER_POLICIES = (
 ACK_POLICIES = ("none", "all", "explicit", "flow_control")
 REPLAY_POLICIES = ("instant", "original")
 PRIORITY_POLICIES = ("none", "overflow", "pinned_client", "prioritized")
+PRIORITY_TIMEOUT_NS = 120 * SECOND_NS
+GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
+INT_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +74,8 @@ class ConsumerConfig:
     filter_subject: str = option("", "string", omit_empty=True)
     filter_subjects: tuple[str, ...] = option((), "[]string", omit_empty=True)
     replay_policy: str = option("instant", REPLAY_POLICIES)
-    rate_limit_bps: int = option(0, "uint64", omit_empty=True, supported=False)
-    sample_freq: str = option("", "string", omit_empty=True, supported=False)
+    rate_limit_bps: int = option(0, "uint64", omit_empty=True)
+    sample_freq: str = option("", "string", omit_empty=True)
     max_waiting: int = option(0, "int", omit_empty=True)
     max_ack_pending: int = option(0, "int", omit_empty=True)
     flow_control: bool = option(False, "bool", omit_empty=True)
@@ -87,10 +92,14 @@ class ConsumerConfig:
     direct: bool = option(False, "bool", omit_empty=True, supported=False)
     sourcing: bool = option(False, "bool", omit_empty=True, supported=False)
     metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
-    pause_until: str = option("", "string", omit_empty=True, supported=False)
-    priority_groups: tuple[str, ...] = option((), "[]string", omit_empty=True, supported=False)
-    priority_policy: str = option("none", PRIORITY_POLICIES, omit_empty=True, supported=False)
-    priority_timeout: int = option(0, "time.Duration", omit_empty=True, supported=False)
+    pause_until: str = option("", "string", omit_empty=True)
+    priority_groups: tuple[str, ...] = option((), "[]string", omit_empty=True)
+    priority_policy: str = option(
+        "none",
+        strictjson.OneOf(PRIORITY_POLICIES, "unknown priority policy: {}"),
+        omit_empty=True,
+    )
+    priority_timeout: int = option(0, "time.Duration", omit_empty=True)
 
     @property
     def is_durable(self) -> bool:
@@ -108,6 +117,22 @@ class ConsumerConfig:
         if self.filter_subject:
             return (self.filter_subject.encode(),)
         return tuple(each.encode() for each in self.filter_subjects)
+
+    @property
+    def sample_percent(self) -> int:
+        """Of how many acks in a hundred a metric is published."""
+        return int(self.sample_freq.removesuffix("%") or "0")
+
+    @property
+    def pause_until_ns(self) -> int:
+        """Until when nothing is delivered; 0 if it never was paused."""
+        return parse_time(self.pause_until) if self.pause_until else 0
+
+    @property
+    def required_level(self) -> int:
+        """The API level that a server needs to serve such a consumer."""
+        is_grouped = self.priority_policy != "none" or self.priority_groups
+        return 1 if is_grouped or self.priority_timeout or self.pause_until_ns else 0
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ConsumerConfig:
@@ -132,11 +157,10 @@ class ConsumerConfig:
         versions = {
             SERVER_LEVEL: str(API_LEVEL),
             SERVER_VERSION: NATS_VERSION,
-            REQUIRED_LEVEL: "0",
+            REQUIRED_LEVEL: str(self.required_level),
         }
-        document = self.to_json()
-        document["metadata"] = dict(sorted((dict(self.metadata) | versions).items()))
-        return document
+        metadata = dict(sorted((dict(self.metadata) | versions).items()))
+        return replace(self, metadata=metadata).to_json()
 
     def unsupported_options(self) -> list[str]:
         """Return the names of the options in use that only have their place so far."""
@@ -159,6 +183,7 @@ SMALLEST = {
     "max_bytes": (0, "max_bytes must not be negative"),
     "idle_heartbeat": (0, "idle_heartbeat must not be negative"),
     "inactive_threshold": (0, "inactive_threshold must not be negative"),
+    "priority_timeout": (0, "priority_timeout must not be negative"),
 }
 """What a smaller number is taken for, and what a pedantic request is told of it."""
 
@@ -200,6 +225,8 @@ def _defaults(config: ConsumerConfig, stream: StreamConfig, pedantic: bool) -> d
     has_room = config.max_ack_pending or changes.get("max_ack_pending")
     if not has_room and config.ack_policy != "none":
         changes["max_ack_pending"] = MAX_ACK_PENDING
+    if config.priority_policy == "pinned_client" and not config.priority_timeout:
+        changes["priority_timeout"] = PRIORITY_TIMEOUT_NS
     return changes
 
 
@@ -234,6 +261,7 @@ def check(config: ConsumerConfig, stream: StreamConfig) -> None:
     _check_limits(config, stream)
     _check_filters(config)
     _check_start(config)
+    _check_sampling(config.sample_freq)
     if config.flow_control and not config.idle_heartbeat:
         raise JetStreamError(codes.CONSUMER_WITH_FLOW_CONTROL_NEEDS_HEARTBEATS)
     if config.durable_name and config.name != config.durable_name:
@@ -242,6 +270,7 @@ def check(config: ConsumerConfig, stream: StreamConfig) -> None:
     if size > METADATA_BYTES_MAX:
         limit = f"{METADATA_BYTES_MAX // 1024}KB"
         raise JetStreamError(codes.CONSUMER_METADATA_LENGTH, limit=limit)
+    _check_priority(config)
 
 
 def _check_names(config: ConsumerConfig) -> None:
@@ -286,6 +315,8 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
 def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
     if config.ack_policy == "none" and stream.retention == "workqueue":
         raise JetStreamError(codes.CONSUMER_PULL_REQUIRES_ACK)
+    if config.rate_limit_bps:
+        raise JetStreamError(codes.CONSUMER_PULL_WITH_RATE_LIMIT)
     if config.idle_heartbeat > 0:
         raise JetStreamError(codes.CONSUMER_HEARTBEAT_REQUIRES_PUSH)
     if config.flow_control:
@@ -339,6 +370,45 @@ def _check_start(config: ConsumerConfig) -> None:
     if problem:
         text = f"consumer delivery policy is deliver {words}, but optional {problem}"
         raise JetStreamError(codes.CONSUMER_INVALID_POLICY, err=text)
+
+
+def _check_sampling(frequency: str) -> None:
+    """Refuse a share of acks that is no number, in the words of Go's `strconv`."""
+    number = frequency.removesuffix("%")
+    if not frequency:
+        return
+    problem = ""
+    if not re.fullmatch("[+-]?[0-9]+", number):
+        problem = f'strconv.Atoi: parsing "{number}": invalid syntax'
+    elif abs(int(number)) > INT_MAX:
+        problem = f'strconv.Atoi: parsing "{number}": value out of range'
+    elif int(number) < 0:
+        problem = "<nil>"
+    if problem:
+        raise JetStreamError(codes.CONSUMER_INVALID_SAMPLING, err=problem)
+
+
+def _check_priority(config: ConsumerConfig) -> None:
+    if config.priority_policy == "none":
+        if config.priority_groups:
+            raise JetStreamError(codes.CONSUMER_PRIORITY_GROUP_WITH_POLICY_NONE)
+        if config.priority_timeout:
+            raise JetStreamError(codes.CONSUMER_PRIORITY_TIMEOUT_WITH_POLICY_NONE)
+        return
+    if config.is_push:
+        raise JetStreamError(codes.CONSUMER_PUSH_WITH_PRIORITY_GROUP)
+    if not config.priority_groups:
+        raise JetStreamError(codes.CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP)
+    for group in config.priority_groups:
+        if not group:
+            raise JetStreamError(codes.CONSUMER_EMPTY_GROUP_NAME)
+        check_group_name(group)
+
+
+def check_group_name(group: str) -> None:
+    """Refuse what no priority group may be called."""
+    if not GROUP_NAME.fullmatch(group):
+        raise JetStreamError(codes.CONSUMER_INVALID_GROUP_NAME)
 
 
 def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Filters]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
@@ -15,6 +16,7 @@ from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import Stream
+from penstock.jetstream.times import format_time, parse_time
 
 log = logging.getLogger("penstock")
 
@@ -48,6 +50,8 @@ def create(
 
 def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: Answer) -> None:
     stream, old = consumer.stream, consumer.config
+    # A pause is not changed this way: it has a call of its own.
+    config = replace(config, pause_until=old.pause_until)
     if action == "create" and config != old:
         raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
     config = consumerconfig.with_name(config, consumer.name)
@@ -55,10 +59,51 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
         consumerconfig.check_unique(config, _filters(stream, besides=consumer))
     if config == old:
         answer(consumer.info())
-        return
-    consumerconfig.check_update(old, config, is_bound=consumer.outlet.is_bound)
-    consumer.update(config)
-    _keep(consumer, consumer.info(), answer)
+    else:
+        consumerconfig.check_update(old, config, is_bound=consumer.outlet.is_bound)
+        consumer.update(config)
+        _keep(consumer, consumer.info(), answer)
+    if consumer.paused_until_ns:
+        consumer.advise_pause()
+
+
+def pause(consumer: Consumer, until_ns: int, answer: Answer) -> None:
+    """Let a consumer deliver nothing until then, or again; answer when that is safe."""
+    until = format_time(until_ns) if until_ns else ""
+    consumer.update(replace(consumer.config, pause_until=until))
+    document: dict[str, Any] = {
+        "paused": consumer.paused_until_ns > 0,
+        "pause_until": format_time(until_ns),
+    }
+    if consumer.paused_until_ns:
+        document["pause_remaining"] = until_ns - consumer.engine.clock_ns()
+    _keep(consumer, document, answer)
+
+
+def reset(consumer: Consumer, sequence: int, answer: Answer) -> None:
+    """Let a consumer begin again at a sequence, or after all that is acked if that is 0."""
+    if sequence:
+        _check_reset(consumer, sequence)
+    else:
+        sequence = consumer.ledger.floor(consumer.backlog.next_sequence)[1] + 1
+    consumer.restart(sequence)
+    _keep(consumer, consumer.info() | {"reset_seq": sequence}, answer)
+    consumer.deliver()
+
+
+def _check_reset(consumer: Consumer, sequence: int) -> None:
+    """Refuse to begin where the consumer would not have begun by itself."""
+    config = consumer.config
+    problem = ""
+    if config.deliver_policy == "by_start_sequence":
+        problem = "below start seq" if sequence < config.opt_start_seq else ""
+    elif config.deliver_policy == "by_start_time":
+        start = consumer.stream.store.sequence_at(parse_time(config.opt_start_time))
+        problem = "below start time" if sequence < start else ""
+    elif config.deliver_policy != "all":
+        problem = "not allowed"
+    if problem:
+        raise JetStreamError(errorcodes.CONSUMER_INVALID_RESET, err=problem)
 
 
 def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
@@ -84,6 +129,8 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
         consumer.files.log.put(name, consumer.state())
     _keep(consumer, consumer.info(), answer, is_new=True)
     engine.advisories.consumer_action(stream.name, name, "create")
+    if consumer.paused_until_ns:
+        consumer.advise_pause()
     consumer.open()
 
 

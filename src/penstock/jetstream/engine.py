@@ -101,6 +101,10 @@ class Engine:
         """Return a random name: 22 characters for an event, 8 for an ephemeral consumer."""
         return "".join(NAME_CHARACTERS[int(self.random() * 62)] for _ in range(length))
 
+    def is_likely(self, percent: int) -> bool:
+        """Return True so often in a hundred times."""
+        return self.random() * 100 < percent
+
     # Commits.
 
     def touch(self, item: Durable) -> None:

@@ -308,6 +308,25 @@ CONSUMER_INACTIVE_THRESHOLD_EXCESS = ApiError(
 CONSUMER_INVALID_PRIORITY_GROUP = ApiError(
     400, 10160, "Provided priority group does not exist for this consumer"
 )
+CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP = ApiError(
+    400, 10159, "Setting PriorityPolicy requires at least one PriorityGroup to be set"
+)
+CONSUMER_EMPTY_GROUP_NAME = ApiError(400, 10161, "Group name cannot be an empty string")
+CONSUMER_INVALID_GROUP_NAME = ApiError(
+    400,
+    10162,
+    "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters",
+)
+CONSUMER_PUSH_WITH_PRIORITY_GROUP = ApiError(
+    400, 10178, "priority groups can not be used with push consumers"
+)
+CONSUMER_PRIORITY_GROUP_WITH_POLICY_NONE = ApiError(
+    400, 10196, "consumer can not have priority groups when policy is none"
+)
+CONSUMER_PRIORITY_TIMEOUT_WITH_POLICY_NONE = ApiError(
+    400, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"
+)
+CONSUMER_INVALID_RESET = ApiError(400, 10204, "invalid reset: {err}")
 CONSUMER_ACK_POLICY_INVALID = ApiError(400, 10181, "consumer ack policy invalid")
 CONSUMER_REPLAY_POLICY_INVALID = ApiError(400, 10182, "consumer replay policy invalid")
 CONSUMER_ACK_WAIT_NEGATIVE = ApiError(400, 10183, "consumer ack wait needs to be positive")

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.jetstream import strictjson
+from penstock.jetstream.priority import LAST, PRIORITY_MAX, PriorityGroup, Refused
 from penstock.times import duration
 from penstock.wire import CRLF, PUB, Op
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 BATCH_MAX = 256
 """Messages that are delivered in one go: the client reads them while the next are prepared."""
-PRIORITY_MAX = 9
 
 FIELDS = {
     "batch": "int",
@@ -51,9 +51,12 @@ class Wish(NamedTuple):
     no_wait: bool = False
     max_bytes: int = 0
     heartbeat_ns: int = 0
-    is_overflow: bool = False
-    is_pinned: bool = False
-    priority: int = 0
+    group: str | None = None
+    """The priority group it is for; None for one that is too plain to name any."""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    pin_id: str = ""
+    priority: int = LAST
 
 
 class Request:
@@ -65,18 +68,16 @@ class Request:
         "delivered",
         "expires_at_ns",
         "heartbeat_at_ns",
-        "heartbeat_ns",
         "inbox",
-        "no_wait",
+        "wish",
     )
 
     def __init__(self, inbox: bytes, wish: Wish, now_ns: int) -> None:
         self.inbox = inbox
+        self.wish = wish
         self.batch = wish.batch
         self.bytes_left = wish.max_bytes
-        self.no_wait = wish.no_wait
         self.expires_at_ns = now_ns + wish.expires_ns if wish.expires_ns else 0
-        self.heartbeat_ns = wish.heartbeat_ns
         self.heartbeat_at_ns = now_ns + wish.heartbeat_ns if wish.heartbeat_ns else 0
         self.delivered = 0
 
@@ -87,17 +88,19 @@ class Request:
         return min(deadlines, default=0)
 
 
-class Refused(Exception):
-    """A request that is answered with a status at once."""
-
-
 class PullRequests:
     """The requests of one consumer that wait for messages, oldest first."""
 
     def __init__(
-        self, account: Account, config: ConsumerConfig, heartbeat: Callable[[], bytes]
+        self,
+        account: Account,
+        config: ConsumerConfig,
+        heartbeat: Callable[[], bytes],
+        group: PriorityGroup | None = None,
     ) -> None:
         self.config = config
+        self.group = group
+        """Who chooses among the requests, if they are not served in turn."""
         self.deadline_ns = 0
         """When to look through the requests; 0 is never."""
         self.last_active_ns = 0
@@ -127,6 +130,9 @@ class PullRequests:
         try:
             wish = parse_wish(payload)
             self._check(wish)
+            if self.group is not None:
+                self.group.check(wish, now_ns)
+                self._watch(self.group.expire(now_ns))
             self._check_available(wish, available, now_ns)
             self._check_waiting(wish, now_ns)
         except Refused as refused:
@@ -134,8 +140,11 @@ class PullRequests:
                 self._status(inbox, refused.args[0])
             return
         request = Request(inbox, wish, now_ns)
-        self._waiting.append(request)
-        self._one_shots += request.no_wait
+        if self.group is None:
+            self._waiting.append(request)
+        else:
+            self.group.place(self._waiting, request)
+        self._one_shots += wish.no_wait
         self.last_active_ns = now_ns
         self._watch(request.deadline_ns)
 
@@ -147,11 +156,11 @@ class PullRequests:
             raise Refused(f"409 Exceeded MaxRequestExpires of {duration(config.max_expires)}")
         if 0 < config.max_bytes < wish.max_bytes:
             raise Refused(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
-        if wish.is_overflow:
+        if (wish.min_pending or wish.min_ack_pending) and config.priority_policy != "overflow":
             raise Refused("400 Bad Request - Not a Overflow Priority consumer")
-        if wish.is_pinned:
+        if wish.pin_id and config.priority_policy != "pinned_client":
             raise Refused("400 Bad Request - Not a Pinned Client Priority consumer")
-        if not 0 <= wish.priority <= PRIORITY_MAX:
+        if wish.group is not None and not 0 <= wish.priority <= PRIORITY_MAX:
             raise Refused(f"400 Bad Request - Priority must be between 0 and {PRIORITY_MAX}")
 
     def _check_available(self, wish: Wish, available: int, now_ns: int) -> None:
@@ -179,6 +188,8 @@ class PullRequests:
 
     def room(self) -> int:
         """Return how many messages are asked for, as far as they fit in one go."""
+        if self.group is not None:
+            return self.group.room(self._waiting, BATCH_MAX)
         room = 0
         for request in self._waiting:
             room += max(request.batch, 1)
@@ -188,7 +199,9 @@ class PullRequests:
 
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages to those who wait; return how many were asked for."""
-        if len(self._waiting) == 1 and not self._waiting[0].bytes_left:
+        if self.group is not None:
+            taken = self._deal_by_priority(self.group, operations, now_ns)
+        elif len(self._waiting) == 1 and not self._waiting[0].bytes_left:
             request = self._waiting[0]
             if not self._is_live(request, now_ns):
                 self._drop(request)
@@ -204,8 +217,7 @@ class PullRequests:
 
     def _deal(self, operations: list[Op], now_ns: int) -> int:
         """Deal messages to the requests in turn; return how many found a place."""
-        for request in [each for each in self._waiting if not self._is_live(each, now_ns)]:
-            self._drop(request)
+        self._drop_dead(now_ns)
         waiting = self._waiting
         full: list[Request] = []
         taken = 0
@@ -221,6 +233,51 @@ class PullRequests:
             (waiting if request.batch > 0 else full).append(request)
         waiting.extend(full)
         return taken
+
+    def _deal_by_priority(self, group: PriorityGroup, operations: list[Op], now_ns: int) -> int:
+        """Deal messages to whom the group chooses; return how many found a place."""
+        self._drop_dead(now_ns)
+        full: list[Request] = []
+        taken = 0
+        for operation in operations:
+            request = self._choose(group, operation, taken, now_ns)
+            if request is None:
+                break
+            self._shares[request.inbox].append(group.dress(operation))
+            self._count(request, 1, now_ns)
+            taken += 1
+            if request.batch > 0:
+                group.place(self._waiting, request)
+            else:
+                full.append(request)
+        self._waiting.extend(full)
+        return taken
+
+    def _choose(
+        self, group: PriorityGroup, operation: Op, taken: int, now_ns: int
+    ) -> Request | None:
+        """Take the request out of those that wait that gets the next message."""
+        waiting, standing = self._waiting, group.standing()
+        for _ in range(len(waiting)):
+            request = waiting[0]
+            if group.is_misled(request):
+                self._send(request.inbox, pending_status("423 Nats-Wrong-Pin-Id", request))
+                self._drop(request)
+            elif not group.is_served(request, standing, taken):
+                waiting.rotate(-1)
+            else:
+                is_pinned = group.pin(request, now_ns)
+                self._watch(group.expire(now_ns))
+                if not request.bytes_left or self._fits(request, operation):
+                    return waiting.popleft()
+                self._exceed(request)
+                if is_pinned:
+                    group.unpin()
+        return None
+
+    def _drop_dead(self, now_ns: int) -> None:
+        for request in [each for each in self._waiting if not self._is_live(each, now_ns)]:
+            self._drop(request)
 
     def _fits(self, request: Request, operation: Op) -> bool:
         """Count the bytes of a message, if there is room for them."""
@@ -243,8 +300,8 @@ class PullRequests:
     def _count(self, request: Request, dealt: int, now_ns: int) -> None:
         request.batch -= dealt
         request.delivered += dealt
-        if request.heartbeat_ns:
-            request.heartbeat_at_ns = now_ns + request.heartbeat_ns
+        if request.heartbeat_at_ns:
+            request.heartbeat_at_ns = now_ns + request.wish.heartbeat_ns
 
     def _send_shares(self) -> None:
         """Send what was dealt, and let go of the requests that got all they asked for."""
@@ -265,12 +322,15 @@ class PullRequests:
 
     def _drop(self, request: Request) -> None:
         self._waiting.remove(request)
-        self._one_shots -= request.no_wait
+        self._one_shots -= request.wish.no_wait
 
     # Nothing to send.
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
         """Tell those who wait what they are to know while there are no messages for them."""
+        if self.group is not None and not self.room():
+            # To those who are left there is nothing more to be sent for now.
+            is_at_end = True
         is_due = 0 < self.deadline_ns <= now_ns
         if is_due or (is_at_end and self._one_shots):
             self.look(now_ns, is_at_end=is_at_end)
@@ -278,6 +338,8 @@ class PullRequests:
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
         """Look through the requests: end those that are over, send heartbeats to the others."""
         self.deadline_ns = 0
+        if self.group is not None:
+            self._watch(self.group.expire(now_ns))
         for request in tuple(self._waiting):
             if not self._is_live(request, now_ns):
                 self._drop(request)
@@ -287,12 +349,12 @@ class PullRequests:
             else:
                 if 0 < request.heartbeat_at_ns <= now_ns:
                     self._send(request.inbox, self._heartbeat())
-                    request.heartbeat_at_ns = now_ns + request.heartbeat_ns
+                    request.heartbeat_at_ns = now_ns + request.wish.heartbeat_ns
                 self._watch(request.deadline_ns)
 
     def _is_served(self, request: Request) -> bool:
         """Tell whether a request that does not want to wait got what there is."""
-        return request.no_wait and (not request.expires_at_ns or request.delivered > 0)
+        return request.wish.no_wait and (not request.expires_at_ns or request.delivered > 0)
 
     def _watch(self, deadline_ns: int) -> None:
         if deadline_ns and (not self.deadline_ns or deadline_ns < self.deadline_ns):
@@ -353,7 +415,9 @@ def parse_wish(payload: bytes) -> Wish:
         no_wait=values.get("no_wait", False),
         max_bytes=values.get("max_bytes", 0),
         heartbeat_ns=max(heartbeat_ns, 0),
-        is_overflow=bool(values.get("min_pending") or values.get("min_ack_pending")),
-        is_pinned=bool(values.get("id")),
+        group=values.get("group", ""),
+        min_pending=values.get("min_pending", 0),
+        min_ack_pending=values.get("min_ack_pending", 0),
+        pin_id=values.get("id", ""),
         priority=values.get("priority", 0),
     )

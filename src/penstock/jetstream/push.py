@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.jetstream.pull import BATCH_MAX
+from penstock.jetstream.ratelimit import RateLimit
 from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
@@ -69,13 +70,18 @@ class PushDelivery:
         config: ConsumerConfig,
         heartbeat: Callable[[], bytes],
         flow_control_subject: Callable[[], bytes],
+        *,
+        burst_bytes: int = 0,
     ) -> None:
         self._account = account
         self._heartbeat = heartbeat
         self._flow_control_subject = flow_control_subject
         self.flow_control = FlowControl() if config.flow_control else None
         self.deadline_ns = 0
-        """When to look whether a heartbeat is due; 0 is never."""
+        """When to look whether a heartbeat is due, or a message may go; 0 is never."""
+        self._heartbeat_at_ns = 0
+        self._burst_bytes = burst_bytes
+        self._rate_limit: RateLimit | None = None
         self.last_active_ns = 0
         self.is_bound = False
         self.set_config(config)
@@ -85,6 +91,11 @@ class PushDelivery:
         self.config = config
         self._subject = config.deliver_subject.encode()
         self._group = config.deliver_group.encode()
+        limit = config.rate_limit_bps
+        if not limit:
+            self._rate_limit = None
+        elif self._rate_limit is None or self._rate_limit.bits_per_second != limit:
+            self._rate_limit = RateLimit(limit, self._burst_bytes)
 
     def __len__(self) -> int:
         """Return how many requests wait: that is for pull consumers."""
@@ -96,7 +107,8 @@ class PushDelivery:
         if self.is_bound != was_bound:
             self.last_active_ns = now_ns
             heartbeat_ns = self.config.idle_heartbeat
-            self.deadline_ns = now_ns + heartbeat_ns if self.is_bound and heartbeat_ns else 0
+            self._heartbeat_at_ns = now_ns + heartbeat_ns if self.is_bound and heartbeat_ns else 0
+            self._watch()
         return self.is_bound != was_bound
 
     def _has_interest(self) -> bool:
@@ -110,13 +122,21 @@ class PushDelivery:
         """Return how many messages may be sent now."""
         if not self.is_bound or (self.flow_control is not None and self.flow_control.is_stalled):
             return 0
+        if self._rate_limit is not None and self._rate_limit.due_ns:
+            return 0
         return BATCH_MAX
 
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages; return how many were."""
+        if self._rate_limit is not None:
+            operations = self._rate_limit.admit(operations, now_ns)
+            self._watch()
+            if not operations:
+                return 0
         self._account.deliver_as(self._subject, operations)
         if self.config.idle_heartbeat:
-            self.deadline_ns = now_ns + self.config.idle_heartbeat
+            self._heartbeat_at_ns = now_ns + self.config.idle_heartbeat
+            self._watch()
         if self.flow_control is not None:
             self._control_flow(self.flow_control, operations)
         return len(operations)
@@ -131,17 +151,28 @@ class PushDelivery:
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
         """Send a heartbeat if nothing else was sent for long enough."""
-        if not 0 < self.deadline_ns <= now_ns:
+        if not 0 < self._heartbeat_at_ns <= now_ns:
             return
         header = self._heartbeat()
         if self.flow_control is not None and self.flow_control.request:
             stalled = b"Nats-Consumer-Stalled: %b\r\n\r\n" % self.flow_control.request
             header = header.removesuffix(CRLF) + stalled
         self._send(header)
-        self.deadline_ns = now_ns + self.config.idle_heartbeat
+        self._heartbeat_at_ns = now_ns + self.config.idle_heartbeat
+        self._watch()
+
+    def _watch(self) -> None:
+        deadline_ns = self._heartbeat_at_ns
+        if self._rate_limit is not None and self._rate_limit.due_ns:
+            due_ns = self._rate_limit.due_ns
+            deadline_ns = min(deadline_ns, due_ns) if deadline_ns else due_ns
+        self.deadline_ns = deadline_ns
 
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
         """Do what is due."""
+        if self._rate_limit is not None:
+            self._rate_limit.release(now_ns)
+            self._watch()
         self.idle(now_ns, is_at_end=is_at_end)
 
     def end(self, status: str, *, with_pending: bool = False) -> None:

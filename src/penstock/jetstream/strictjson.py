@@ -48,6 +48,7 @@ class OneOf(NamedTuple):
 
     words: tuple[str, ...]
     refusal: str
+    """May have a place for the word: `{}`."""
 
 
 class InvalidJson(ValueError):
@@ -124,7 +125,7 @@ def _item(item: Any, kind: Any, path: str) -> Any:
     """Check one value against the kind its field has."""
     if isinstance(kind, OneOf):
         if item not in kind.words:
-            raise InvalidJson(kind.refusal)
+            raise InvalidJson(kind.refusal.format(json.dumps(item)))
         return item
     if isinstance(kind, tuple):
         if item not in kind:

@@ -173,11 +173,11 @@ def test_those_who_wait_are_told_of_the_end(world: World) -> None:
         (b"", pull.Wish()),
         (b" 7 ", pull.Wish(batch=7)),
         (b"seven", pull.Wish()),
-        (b'{"batch":3}', pull.Wish(batch=3)),
-        (b'{"Batch":3,"unknown":{}}', pull.Wish(batch=3)),
+        (b'{"batch":3}', pull.Wish(batch=3, group="", priority=0)),
+        (b'{"Batch":3,"unknown":{}}', pull.Wish(batch=3, group="", priority=0)),
         (
             b'{"batch":2,"expires":10,"no_wait":true,"max_bytes":5,"idle_heartbeat":5}',
-            pull.Wish(2, 10, True, 5, 5),
+            pull.Wish(2, 10, True, 5, 5, group="", priority=0),
         ),
     ],
 )

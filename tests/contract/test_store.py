@@ -390,3 +390,20 @@ def test_hot_keys_among_cold_ones_leave_no_litter(open_store: Open) -> None:
         message = store.get(sequence)
         assert message is not None
         assert message[2] == subject
+
+
+@pytest.mark.parametrize("count", [1, 10, 1001])
+def test_sequences_can_be_skipped(open_store: Open, count: int) -> None:
+    store = open_store(messages_max=5)
+    fill(store, 4)
+    store.skip(count)
+    assert numbers(store) == [1, 2, 3, 4]
+    assert store.last_sequence == 4 + count
+    fill(store, 2)
+    store.skip(2)
+
+    assert numbers(store) == [2, 3, 4, 5 + count, 6 + count]
+    assert store.last_sequence == 8 + count
+    assert store.deleted(2000) == [*range(5, 5 + count), 7 + count, 8 + count]
+    assert store.state().lost == 0
+    assert {subject for subject, _, _ in store.subjects()} <= {b"orders.%d" % n for n in range(3)}

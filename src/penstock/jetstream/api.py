@@ -133,11 +133,21 @@ class Api:
 
     def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> list[Op]:
         stream_name, _, subject = name.partition(b".")
-        stream = self._engine.streams.get(stream_name.decode(errors="replace"))
-        if stream is None or not stream.config.allow_direct:
+        stream = self._readable(stream_name.decode(errors="replace"))
+        if stream is None:
             self._engine.account.answer_no_responders([publish], publisher)
             return []
         return directget.answers(stream, publish, subject) if publish[2] else []
+
+    def _readable(self, name: str) -> Stream | None:
+        """Return the stream that answers direct gets of a name: itself, or a mirror of it."""
+        stream = self._engine.streams.get(name)
+        if stream is not None and stream.config.allow_direct:
+            return stream
+        for each in self._engine.streams.values():
+            if each.config.mirror_direct and (each.config.mirror or {}).get("name") == name:
+                return each
+        return None
 
     def _next(self, publish: Op, name: bytes, publisher: Session | None) -> None:
         stream, _, consumer_name = name.decode(errors="replace").partition(".")

@@ -232,6 +232,12 @@ class Catalog:
         self.settle()
         return before - self.messages
 
+    def skip(self, count: int) -> None:
+        """Leave out so many sequences."""
+        self.last_sequence += count
+        self._front_moved = True
+        self.settle()
+
     def remove_matching(self, pattern: bytes, *, before: int, keep: int) -> int:
         """Remove the messages that match, below a sequence, all but the last `keep`."""
         before = before or self.last_sequence + 1

@@ -196,6 +196,8 @@ class Engine:
         # First, so that a stream of advisories does not begin with its own.
         self.advisories.stream_action(config.name, "create")
         stream.open()
+        for other in self.streams.values():
+            other.origins.on_stream(stream)
         return stream
 
     def update_stream(

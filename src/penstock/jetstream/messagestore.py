@@ -18,6 +18,10 @@ from penstock.jetstream.store import Entry, Filters, Message, StoreLimits, Store
 
 LITERALS_MAX = 16
 """Filters without wildcards that are worth to be looked up one by one."""
+VOID = b""
+"""The subject of a record in whose place there is no message: nobody can publish to it."""
+VOID_MAX = 1000
+"""Sequences skipped that are worth a record each; a wider gap begins a segment."""
 SEARCH_MAX = 256 * 1024
 """Messages one `read` looks at before it gives up for now."""
 
@@ -240,6 +244,17 @@ class MessageStore:
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
         """Remove single messages, return how many were there."""
         return self._catalog.remove(sequences, erase=erase)
+
+    def skip(self, count: int) -> None:
+        """Give so many sequences to messages that are not there."""
+        catalog = self._catalog
+        if count > VOID_MAX:
+            catalog.skip(count)
+            return
+        first = catalog.last_sequence + 1
+        self._log.append(first, [(VOID, b"", b"", catalog.last_time_ns)] * count)
+        catalog.remove_range(first, catalog.last_sequence)
+        catalog.settle()
 
     def purge(self, pattern: bytes = b">", *, before: int = 0, keep: int = 0) -> int:
         """Remove the messages that match; return how many."""

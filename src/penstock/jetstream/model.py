@@ -35,7 +35,7 @@ STREAM_CONSUMER = {"name": "string", "deliver_subject": "string"}
 STREAM_SOURCE = {
     "name": "string",
     "opt_start_seq": "uint64",
-    "opt_start_time": "string",
+    "opt_start_time": "time.Time",
     "filter_subject": "string",
     "subject_transforms": [SUBJECT_TRANSFORM],
     "external": {"api": "string", "deliver": "string"},
@@ -99,10 +99,8 @@ class StreamConfig:
         {"cluster": "string", "tags": "[]string", "preferred": "string"},
         omit_empty=True,
     )
-    mirror: Mapping[str, Any] | None = option(None, STREAM_SOURCE, omit_empty=True, supported=False)
-    sources: tuple[Mapping[str, Any], ...] = option(
-        (), [STREAM_SOURCE], omit_empty=True, supported=False
-    )
+    mirror: Mapping[str, Any] | None = option(None, STREAM_SOURCE, omit_empty=True)
+    sources: tuple[Mapping[str, Any], ...] = option((), [STREAM_SOURCE], omit_empty=True)
     compression: str = option(
         "none", strictjson.OneOf(("none", "s2"), "unknown compression algorithm")
     )

@@ -42,8 +42,20 @@ def checked(config: StreamConfig, find: Find, *, pedantic: bool) -> StreamConfig
     if config.sources:
         _check_sources(config, find)
     _check_prefixes(config, find)
+    _check_supported(config)
     _check_cycles(config, find)
     return config
+
+
+def _check_supported(config: StreamConfig) -> None:
+    for origin in [*config.sources, *([config.mirror] if config.mirror else [])]:
+        if origin.get("external") is not None:
+            text = "`external` origins are not supported yet: mirror streams of the same account"
+        elif origin.get("consumer") is not None:
+            text = "origins with a `consumer` of their own are not supported yet"
+        else:
+            continue
+        raise JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
 
 
 def _checked_mirror(

@@ -56,7 +56,7 @@ class Intake:
         engine = self.stream.engine
         self._transform = _transform(config, engine.random)
         self._republish = _republish(config, engine.random)
-        self._is_careful = (
+        self.is_careful = (
             config.sealed
             or _may_be_full(config)
             or config.retention == "interest"
@@ -74,10 +74,10 @@ class Intake:
 
     def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
         """Store what was published, in order."""
-        now_ns = self._time_ns()
+        now_ns = self.time_ns()
         if self._transform is not None:
             batch = self._transformed(batch, self._transform)
-        if not self._is_careful:
+        if not self.is_careful:
             entries = [
                 (subject, b"", data[:-2], now_ns)
                 for _, subject, _, header_bytes, size, data in batch
@@ -91,13 +91,23 @@ class Intake:
         for publish in batch:
             self._take(publish, now_ns)
 
-    def take_internal(self, subject: bytes, header: bytes, payload: bytes = b"") -> None:
+    def take_internal(
+        self, subject: bytes, header: bytes, payload: bytes = b"", *, time_ns: int = 0
+    ) -> None:
         """Store a message of the server's own; raise JetStreamError if that can not be."""
-        now_ns = self._time_ns()
+        now_ns = time_ns or self.time_ns()
         if not self._take_one(subject, b"", header, payload, now_ns, is_internal=True):
+            failure = self.stream.store.failure
+            if failure is not None:
+                raise store_failed(failure)
+
+    def append_internal(self, entries: list[Entry]) -> None:
+        """Store messages of the server's own that need no check; raise JetStreamError."""
+        if not self._append(entries, []):
             raise store_failed(self.stream.store.failure or "not stored")
 
-    def _time_ns(self) -> int:
+    def time_ns(self) -> int:
+        """Return the time at which a message that comes now is stored."""
         # A clock that is set back must not make the stream unsorted.
         stream = self.stream
         stream.last_time_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
@@ -173,7 +183,7 @@ class Intake:
             return 0
         if plan and self._republish is not None:
             stream.announce(self._republish.copies(plan, entries, first_sequence))
-        if not stream.config.no_ack:
+        if replies and not stream.config.no_ack:
             stream.owe_acks(first_sequence, replies)
         self._last_message_id = b""
         stream.engine.touch(stream)
@@ -207,11 +217,12 @@ class Intake:
         if b"\r\nNats-" in header:
             if not is_internal:
                 self._check_headers(subject, header)
+                self._check_last_message_id(header)
             message_id = headers.get(header, b"Nats-Msg-Id")
-            if message_id and self._is_duplicate(message_id, reply, now_ns):
-                return 0
-            self._check_last_message_id(header)
-            rollup = self._rollup(header)
+            if message_id and not stream.config.mirror:
+                if self._is_duplicate(message_id, reply, now_ns):
+                    return 0
+            rollup = self._rollup(header, is_internal=is_internal)
         self._check_size(subject, header, payload)
         if b"\r\nNats-TTL:" in header:
             ttl_ns, header = self._time_to_live(header)
@@ -236,7 +247,7 @@ class Intake:
         """Tell whether retention keeps the message: by interest only if somebody has any."""
         stream = self.stream
         return stream.config.retention != "interest" or any(
-            consumer.wants(subject) for consumer in stream.consumers.values()
+            reader.wants(subject) for reader in stream.readers
         )
 
     def _check_headers(self, subject: bytes, header: bytes) -> None:
@@ -273,7 +284,7 @@ class Intake:
             last = self._last_message_id.decode(errors="replace")
             raise JetStreamError(errorcodes.STREAM_WRONG_LAST_MESSAGE_ID, id=last)
 
-    def _rollup(self, header: bytes) -> bytes | None:
+    def _rollup(self, header: bytes, *, is_internal: bool) -> bytes | None:
         """Return what older messages the message replaces: those of its subject, or all."""
         rollup = headers.get(header, b"Nats-Rollup")
         if not rollup:
@@ -281,6 +292,8 @@ class Intake:
         rollup = rollup.lower()
         config = self.stream.config
         if not config.allow_rollup_hdrs or config.deny_purge:
+            if is_internal:
+                return None
             raise JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err="rollup not permitted")
         if rollup not in (b"sub", b"all"):
             text = f"rollup value invalid: {json.dumps(rollup.decode(errors='replace'))}"

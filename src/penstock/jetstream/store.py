@@ -171,6 +171,9 @@ class Store(Protocol):
         With `erase` their bytes are overwritten or dropped by the next `maintain`.
         """
 
+    def skip(self, count: int) -> None:
+        """Give so many sequences to messages that are not there."""
+
     def purge(self, pattern: bytes = b">", *, before: int = 0, keep: int = 0) -> int:
         """
         Remove the messages that match; return how many.

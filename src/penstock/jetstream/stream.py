@@ -15,6 +15,8 @@ behind a sequence that is given again.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +26,7 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
+from penstock.jetstream.origins import Origins
 from penstock.jetstream.publish import Intake
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.timers import Timer
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.engine import Engine
+    from penstock.jetstream.follower import Follower
 
 log = logging.getLogger("penstock")
 
@@ -52,7 +56,17 @@ ANNOUNCED = -1
 """In place of the sequence: publishes that are no answers."""
 
 
-class Consumer(Protocol):
+class Reader(Protocol):
+    """What a stream asks of those for whom it may have to keep messages."""
+
+    def wants(self, subject: bytes) -> bool:
+        """Tell whether its filters let messages of this subject through."""
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Tell whether it wants this message and has not settled it yet."""
+
+
+class Consumer(Reader, Protocol):
     """What a stream and the engine ask of a consumer."""
 
     name: str
@@ -78,12 +92,6 @@ class Consumer(Protocol):
     def on_next(self, publish: Op, publisher: Session | None) -> None:
         """Take a pull request; `publish[2]` is the inbox."""
 
-    def wants(self, subject: bytes) -> bool:
-        """Tell whether its filters let messages of this subject through."""
-
-    def needs(self, sequence: int, subject: bytes) -> bool:
-        """Tell whether it wants this message and has not settled it yet."""
-
     def close(self) -> None:
         """Let go of timers, interest and files: the stream is closed. Nothing is deleted."""
 
@@ -105,12 +113,15 @@ class Stream:
         """By name. Whoever adds or removes one calls `consumers_changed`."""
         self.consumer_files: ConsumerFiles | None = None
         """Where consumers are kept; opened for the first that is."""
+        self.followers: list[Follower] = []
+        """Mirrors and sources that read this stream."""
         self.visible_sequence = store.last_sequence
         """The last message that consumers may see."""
         self.last_time_ns = store.state().last_time_ns
         self.is_closed = False
         self.intake = Intake(self)
         self.expiry = Expiry(self)
+        self.origins = Origins(self)
         self._subscriptions: list[Subscription] = []
         self._owed: list[Owed] = []
         self._committing: list[Owed] = []
@@ -124,6 +135,12 @@ class Stream:
         """The name of the stream."""
         return self.config.name
 
+    @property
+    def identity(self) -> str:
+        """What tells the stream from another that had its name before."""
+        digest = hashlib.sha256(f"{self.name} {self.created_ns}".encode()).digest()
+        return base64.b32encode(digest)[:8].decode()
+
     def open(self) -> None:
         """Start to listen on the subjects of the stream."""
         account = self.engine.account
@@ -132,10 +149,14 @@ class Stream:
             for subject in self.config.subjects
         ]
         self._arm_age_timer()
+        self.origins.open()
 
     def close(self) -> None:
         """Stop to listen and to do anything by itself; the store is left to the engine."""
+        self.origins.close()
         self.is_closed = True
+        for follower in tuple(self.followers):
+            follower.detach()
         self._stop_listening()
         for consumer in tuple(self.consumers.values()):
             consumer.close()
@@ -163,6 +184,7 @@ class Stream:
         self.store.limits = store_limits(self.config)
         self.intake.configure()
         self.expiry.configure()
+        self.origins.configure()
 
     # Acks.
 
@@ -207,11 +229,14 @@ class Stream:
         if not self.engine.is_safe(self.store, self._committing_position):
             # At the end of a segment a store syncs that first, and the rest the next time.
             owed = self._hold_back(owed)
+        self.origins.on_safe(self.visible_sequence)
         self._send(owed)
         if self.config.max_age:
             self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
             consumer.on_messages()
+        for follower in tuple(self.followers):
+            follower.on_messages()
 
     def _hold_back(self, owed: list[Owed]) -> list[Owed]:
         """Return what is safe of what is owed; all behind that waits for the next commit."""
@@ -261,6 +286,7 @@ class Stream:
     def purge(self, pattern: bytes, *, before: int = 0, keep: int = 0) -> int:
         """Remove the messages that match; return how many."""
         purged = self.store.purge(pattern, before=before, keep=keep)
+        self.origins.on_purged()
         self.engine.touch(self)
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
@@ -272,24 +298,29 @@ class Stream:
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
 
-    def on_acked(self, consumer: Consumer, sequences: Iterable[int]) -> None:
-        """Drop what retention kept for this consumer only: it has settled these messages."""
+    @property
+    def readers(self) -> list[Reader]:
+        """Everybody for whom messages are kept."""
+        return [*self.consumers.values(), *self.followers]
+
+    def on_acked(self, reader: Reader, sequences: Iterable[int]) -> None:
+        """Drop what retention kept for this reader only: it has settled these messages."""
         if self.config.retention == "workqueue":
             self.remove(sequences)
         elif self.config.retention == "interest":
-            others = [each for each in self.consumers.values() if each is not consumer]
+            others = [each for each in self.readers if each is not reader]
             self.remove([each for each in sequences if not self._is_needed(each, others)])
 
-    def _is_needed(self, sequence: int, consumers: list[Consumer]) -> bool:
-        message = self.store.get(sequence) if consumers else None
-        return message is not None and any(each.needs(sequence, message[2]) for each in consumers)
+    def _is_needed(self, sequence: int, readers: list[Reader]) -> bool:
+        message = self.store.get(sequence) if readers else None
+        return message is not None and any(each.needs(sequence, message[2]) for each in readers)
 
     def consumers_changed(self) -> None:
         """Drop what nobody waits for any more; called after a consumer came or went."""
         self.intake.configure()
         if self.config.retention != "interest":
             return
-        consumers = list(self.consumers.values())
+        readers = self.readers
         sequence = self.store.first_sequence
         while sequence <= self.visible_sequence:
             messages, sequence = self.store.read(
@@ -298,7 +329,7 @@ class Stream:
             self.remove(
                 stored
                 for stored, _, subject, _, _ in messages
-                if not any(each.needs(stored, subject) for each in consumers)
+                if not any(each.needs(stored, subject) for each in readers)
             )
 
     # Age.
@@ -336,6 +367,7 @@ class Stream:
         }
         if self.engine.domain:
             info["domain"] = self.engine.domain
+        info |= self.origins.info()
         return info | {"ts": format_time(self.engine.clock_ns())}
 
     def state(self, *, subjects: Mapping[str, int] | None = None, deleted_max: int = 0) -> Json:

@@ -96,7 +96,9 @@ def info(request: Request) -> Answer:
     page = UNPAGED
     if subjects:
         page = {"total": len(subjects), "offset": offset, "limit": SUBJECT_DETAILS_MAX}
-    return page | answer | {"cluster": {"leader": request.engine.server_name}, "ts": told}
+    origins = {name: answer.pop(name) for name in ("mirror", "sources") if name in answer}
+    cluster = {"cluster": {"leader": request.engine.server_name}}
+    return page | answer | cluster | origins | {"ts": told}
 
 
 def _subjects(stream: Stream, pattern: str) -> dict[str, int]:

@@ -3,6 +3,7 @@ Where the streams of an account are kept:
 
     <store_dir>/jetstream/<account>/streams/<name>/
         stream.json     the configuration and the time of creation
+        sources.json    up to where its sources were read, see `origins`
         expiring        there if messages with a time to live were ever stored
         messages/       the segments, see `filestore`
         consumers/      one directory for each durable consumer
@@ -18,10 +19,10 @@ import logging
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StoreError
-from penstock.jetstream.disk import Disk
+from penstock.jetstream.disk import Disk, read_whole
 from penstock.jetstream.filestore import open_file_store
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.store import Store, Work
@@ -34,6 +35,7 @@ log = logging.getLogger("penstock")
 FORMAT = 1
 META = "stream.json"
 EXPIRING = "expiring"
+SOURCES = "sources.json"
 DELETED = ".deleted"
 """A stream name has no dot, so nothing else ends like this."""
 
@@ -98,6 +100,21 @@ class StreamFiles:
     def mark_expiring(self, name: str) -> None:
         """Note durably that some messages of a stream have a time to live."""
         write_whole(self.disk, self.path(name), EXPIRING, b"")
+
+    def read_sources(self, name: str) -> dict[str, Any] | None:
+        """Return what was kept about the sources of a stream, if that is there and readable."""
+        if SOURCES not in self.disk.names(self.path(name)):
+            return None
+        try:
+            document = json.loads(read_whole(self.disk, f"{self.path(name)}/{SOURCES}") or b"")
+        except ValueError:
+            return None
+        return document if isinstance(document, dict) else None
+
+    def write_sources(self, name: str, document: dict[str, Any]) -> None:
+        """Keep something about the sources of a stream, durably."""
+        content = json.dumps(document, indent=1).encode()
+        write_whole(self.disk, self.path(name), SOURCES, content)
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
         """Open or make the store of a stream; return it with what is to be told about it."""

@@ -18,6 +18,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from penstock.jetstream.times import parse_time
+
 Fields = Mapping[str, Any]
 
 INTEGERS = {
@@ -174,12 +176,23 @@ def _string_map(items: Any, path: str) -> dict[str, str]:
     }
 
 
+def _time(item: Any, path: str) -> str:
+    if type(item) is not str:
+        raise InvalidJson("Time.UnmarshalJSON: input is not a JSON string")
+    try:
+        parse_time(item)
+    except ValueError as error:
+        raise InvalidJson(str(error)) from None
+    return item
+
+
 _CHECKS: dict[str, Any] = {
     "string": lambda item, path: _typed(item, str, path, "string"),
     "bool": lambda item, path: _typed(item, bool, path, "bool"),
     "[]string": _strings,
     "[]time.Duration": _durations,
     "map[string]string": _string_map,
+    "time.Time": _time,
     ANYTHING: lambda item, path: item,
 }
 

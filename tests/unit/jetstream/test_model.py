@@ -150,8 +150,6 @@ def test_everything_may_be_stored_without_acks() -> None:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"mirror": {"name": "T"}}, "mirror"),
-        ({"sources": ({"name": "T"},)}, "sources"),
         ({"allow_msg_counter": True}, "allow_msg_counter"),
         ({"allow_atomic": True}, "allow_atomic"),
         ({"allow_msg_schedules": True}, "allow_msg_schedules"),

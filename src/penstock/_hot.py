@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.answers import numbered_answers
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out
@@ -27,6 +28,7 @@ __all__ = [
     "first_deliveries",
     "have_prefix",
     "message_pieces",
+    "numbered_answers",
     "parse_commands",
     "parse_messages",
     "plain_acks",
@@ -46,6 +48,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             first_deliveries,
             have_prefix,
             message_pieces,
+            numbered_answers,
             parse_commands,
             parse_messages,
             plain_acks,

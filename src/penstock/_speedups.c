@@ -2,8 +2,8 @@
  * The compiled twin of three functions of wire.py: parse_commands, parse_messages
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py, _consuming.h for consuming.py, _records.h for records.py and _fanout.h
- * for fanout.py.
+ * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
+ * records.py and _fanout.h for fanout.py.
  *
  * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -68,6 +68,7 @@ typedef struct {
     const char *position, *next, *end;
     Py_ssize_t needed;
     const char *failure;
+    PyObject *subject; /* of the last publish, which the list of operations keeps alive */
 } Scan;
 
 /* What the line before a payload says. */
@@ -243,6 +244,18 @@ static PyObject *new_data(Slice payload, Py_ssize_t stride, Py_ssize_t count) {
     return data;
 }
 
+/* Return the subject: the very object of the publish before, where it is the same once more. */
+static PyObject *new_subject(Scan *scan, Slice name) {
+    char *start;
+    Py_ssize_t size;
+    if (scan->subject != NULL && PyBytes_AsStringAndSize(scan->subject, &start, &size) == 0 &&
+        size == name.size && memcmp(start, name.start, (size_t)size) == 0)
+        Py_INCREF(scan->subject);
+    else
+        scan->subject = new_bytes(name);
+    return scan->subject;
+}
+
 static PyObject *read_publish(Scan *scan, const Verb *verb, Slice arguments) {
     Announcement line;
     const char *payload = scan->next;
@@ -251,7 +264,7 @@ static PyObject *read_publish(Scan *scan, const Verb *verb, Slice arguments) {
     Py_ssize_t stride = scan->next - scan->position;
     find_run_end(scan, (size_t)(payload - scan->position), stride);
     Py_ssize_t count = (scan->next - scan->position) / stride;
-    return NEW_OPERATION(PUB, new_bytes(line.fields[0]), new_bytes(line.reply),
+    return NEW_OPERATION(PUB, new_subject(scan, line.fields[0]), new_bytes(line.reply),
                          PyLong_FromSsize_t(line.header_bytes), PyLong_FromSsize_t(line.size),
                          new_data((Slice){payload, line.size + 2}, stride, count));
 }
@@ -503,6 +516,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 
 #include "_deliveries.h"
 #include "_consuming.h"
+#include "_answers.h"
 #include "_records.h"
 #include "_fanout.h"
 
@@ -513,6 +527,7 @@ static PyMethodDef methods[] = {
     {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
     {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
     {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
+    {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},

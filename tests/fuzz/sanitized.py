@@ -118,8 +118,9 @@ def load(library: str) -> ModuleType:
 
 def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
     """Compare the twins on the corpus, then on mutations until the time is up."""
-    from tests.fuzz import consuming, deliveries, fanout, records, twins
+    from tests.fuzz import answers, consuming, deliveries, fanout, records, twins
 
+    import penstock.answers
     import penstock.consuming
     import penstock.deliveries
     import penstock.fanout
@@ -132,6 +133,7 @@ def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
         (penstock.wire, twins.outcomes, itertools.chain(corpus, twins.mutations(seed))),
         (penstock.wire, twins.pieces, iter(lambda: twins.broken_publishes(rng), None)),
         (penstock.deliveries, deliveries.outcomes, deliveries.streams(seed)),
+        (penstock.answers, answers.outcomes, answers.examples(seed)),
         (penstock.consuming, consuming.outcomes, consuming.examples(seed)),
         (penstock.records, records.outcomes, records.examples(seed)),
         (penstock.fanout, fanout.outcomes, fanout.examples(seed)),

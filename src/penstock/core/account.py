@@ -9,7 +9,7 @@ subscriber is sent differs from its neighbour's only in the sid.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import _hot
 from penstock.core.route import ACK_PREFIX, Handler, Route, RouteTable, Subscription
@@ -58,31 +58,30 @@ class Account:
             self._deliver(route, publishes, None)
         return not route.is_empty
 
-    def answer_all(self, replies: list[bytes], payload: bytes, first_number: int) -> None:
+    def answer_all(
+        self, replies: list[bytes], around: tuple[bytes, bytes], first_number: int
+    ) -> None:
         """
-        Answer each reply subject with `payload`: a format for a number, the next one each time.
+        Answer each reply subject with a number, the next one each time, and what is around it.
 
         A client with many publishes in flight waits for that many answers. To one
-        subscription they are formatted in one go, three times faster than one by one.
+        subscription they are encoded in one go.
         """
         route = self.routes.shared_route(replies)
-        size = len(payload % first_number)
-        last_number = first_number + len(replies) - 1
-        if route is None or route.sole is None or size != len(payload % last_number):
+        before, after = around
+        subscription = route.sole if route is not None else None
+        if subscription is None:
             numbered = enumerate(replies, first_number)
-            self.publish([_message(reply, payload % number) for number, reply in numbered], None)
+            answers = [_message(reply, b"%b%d%b" % (before, n, after)) for n, reply in numbered]
+            self.publish(answers, None)
             return
-        subscription = route.sole
-        sid = subscription.sid.replace(b"%", b"%%")
-        fields: list[Any] = [b""] * (2 * len(replies))
-        fields[::2] = replies
-        fields[1::2] = range(first_number, last_number + 1)
-        line = b"MSG %%b %b %d\r\n%b\r\n" % (sid, size, payload)
-        encoded = line * len(replies) % tuple(fields)
+        encoded, payload_bytes = _hot.numbered_answers(
+            replies, subscription.sid, before, after, first_number
+        )
         subscription.delivered += len(replies)
         session = subscription.session
         assert session is not None
-        session.enqueue(encoded, len(encoded), len(replies), len(replies) * size)
+        session.enqueue(encoded, len(encoded), len(replies), payload_bytes)
 
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
@@ -121,6 +120,9 @@ class Account:
             self._deliver(batch_route, batch, publisher)
 
     def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        if route.sole_handler is not None:
+            route.sole_handler(batch, publisher)
+            return
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
             return

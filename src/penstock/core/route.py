@@ -77,6 +77,7 @@ class Route:
         "shared",
         "single",
         "sole",
+        "sole_handler",
     )
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
@@ -105,6 +106,9 @@ class Route:
         is_sole = len(self.single) == 1 and self.is_plain and not (self.shared or members)
         self.sole = self.single[0] if is_sole else None
         """The only receiver, if there is no other and it needs no care."""
+        is_ours = len(handlers) == 1 and not (by_sid or careful or queues)
+        self.sole_handler = handlers[0].handler if is_ours else None
+        """Called with whole batches, if nobody else listens: most of what is for JetStream."""
         self.is_empty = not (by_sid or careful or queues or handlers)
 
 
@@ -205,14 +209,7 @@ class RouteTable:
         each new, would otherwise cost more to route than to send.
         """
         parent = replies[0].rpartition(b".")[0]
-        prefix = parent + b"." if parent else b""
-        text = b" ".join(replies) + b" "
-        is_shared = (
-            text.count(b" " + prefix) + text.startswith(prefix) >= len(replies)
-            and text.count(b".") == len(replies) * prefix.count(b".")
-            and b". " not in text
-        )
-        if not is_shared:
+        if not _are_siblings(replies, parent):
             return None
         if parent not in self._by_prefix:
             self.find(replies[0])
@@ -260,3 +257,16 @@ class RouteTable:
         self.cache.clear()
         self._by_token.clear()
         self._by_receivers.clear()
+
+
+def _are_siblings(subjects: list[bytes], parent: bytes) -> bool:
+    """Tell whether all subjects are `parent`, a dot and one more token."""
+    if len(subjects) == 1:
+        return not (subjects[0].endswith(b".") or subjects[0].startswith(b"."))
+    prefix = parent + b"." if parent else b""
+    text = b" ".join(subjects) + b" "
+    return (
+        text.count(b" " + prefix) + text.startswith(prefix) >= len(subjects)
+        and text.count(b".") == len(subjects) * prefix.count(b".")
+        and b". " not in text
+    )

@@ -87,7 +87,9 @@ class Catalog:
         self.messages += len(lengths)
         self.size_bytes += sum(lengths)
         sequences = range(first, self.last_sequence + 1)
-        self._evict(self.subjects.add(sequences, subjects, lengths))
+        evicted = self.subjects.add(sequences, subjects, lengths)
+        if evicted:
+            self._evict(evicted)
         self.settle()
 
     def _evict(self, evicted: Evicted) -> None:
@@ -315,6 +317,8 @@ class Catalog:
     def take_removals(self) -> list[Removal]:
         """Return what was removed since the last call, to be written down."""
         floor = self.first_sequence
+        if floor == self._floor_recorded and not (self._removed or self._erased):
+            return []
         ranges = _above(floor, self._removed)
         erased = _above(floor, self._erased)
         self._removed.clear()

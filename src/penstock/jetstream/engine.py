@@ -64,6 +64,8 @@ class Engine:
         self.config = config
         self.server_name = server_name
         self.domain = config.domain or ""
+        self.waits_for_sync = config.sync == "always"
+        """Whether answers wait until what they promise would survive a power cut."""
         self.clock_ns = clock_ns
         self.files = files
         self.timers = Timers()
@@ -118,17 +120,9 @@ class Engine:
         items, self.dirty = self.dirty, {}
         return Commit(items)
 
-    def visible_sequence(self, store: Store) -> int:
-        """Return up to where consumers may look: to what is safe, or is as safe as was asked."""
-        return store.durable_sequence if self.config.sync == "always" else store.last_sequence
-
-    def is_safe(self, store: Store, position: int) -> bool:
-        """Tell whether all up to a position is durable, or as durable as was asked."""
-        return self.config.sync != "always" or store.durable_position >= position
-
     def dirty_bytes(self) -> int:
         """Return how much of all streams is not durable yet."""
-        return sum(stream.store.dirty_bytes for stream in self.streams.values())
+        return sum([stream.store.dirty_bytes for stream in self.streams.values()])
 
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""

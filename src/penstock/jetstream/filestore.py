@@ -163,7 +163,7 @@ class FileLog:
     @property
     def dirty_bytes(self) -> int:
         """Return the bytes that are not durable yet."""
-        return sum(tail.pending_bytes for tail in self.tails)
+        return self.position - self.durable_position
 
     def append(self, first_sequence: int, entries: Sequence[Entry]) -> None:
         """Buffer messages and tell the catalog."""
@@ -286,7 +286,7 @@ class FileLog:
         if tail.file is None:
             self._create_file(tail)
         tail.write(b"" if tail.written_end else encode_header(self._header(tail)))
-        behind = sum(later.end - HEADER_BYTES for later in self.tails[1:])
+        behind = sum([later.end - HEADER_BYTES for later in self.tails[1:]])
         self.written = (tail.written_end, self.position - behind)
         if (
             tail.end >= self.settings.segment_bytes_max

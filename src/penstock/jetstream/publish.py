@@ -66,9 +66,7 @@ class Intake:
         name = json.dumps(config.name)
         self._refused = f'"stream":{name},"seq":0}}'
         domain = f', "domain":{json.dumps(engine.domain)}, ' if engine.domain else ","
-        ack = f'{{"stream":{name}{domain}"seq":'.encode().replace(b"%", b"%%")
-        self._ack = ack + b"%d}"
-        self._duplicate = ack + b'%d,"duplicate": true}\r\n'
+        self._ack = f'{{"stream":{name}{domain}"seq":'.encode()
         if self._duplicates is not None:
             self._duplicates.window_ns = config.duplicate_window
 
@@ -159,11 +157,11 @@ class Intake:
         """Send the PubAcks of messages stored one after another."""
         account = self.stream.engine.account
         if b"" not in replies:
-            account.answer_all(replies, self._ack, first_sequence)
+            account.answer_all(replies, (self._ack, b"}"), first_sequence)
             return
         for sequence, reply in enumerate(replies, first_sequence):
             if reply:
-                account.send(reply, self._ack % sequence)
+                account.send(reply, b"%b%d}" % (self._ack, sequence))
 
     def refusal(self, error: JetStreamError) -> bytes:
         """Return the PubAck of a message that was not stored."""
@@ -321,7 +319,7 @@ class Intake:
         if sequence is None:
             return False
         if reply and not self.stream.config.no_ack:
-            data = self._duplicate % sequence
+            data = b'%b%d,"duplicate": true}\r\n' % (self._ack, sequence)
             # The first one may not be safe yet, so the second waits with it.
             self.stream.owe([(PUB, reply, b"", 0, len(data) - 2, data)])
             self.stream.engine.touch(self.stream)

@@ -225,10 +225,14 @@ class Stream:
         if self._had_failure:
             self._had_failure = False
             log.info("Stream '%s > %s' stores again", self.engine.account.name, self.name)
-        self.visible_sequence = self.engine.visible_sequence(self.store)
-        if not self.engine.is_safe(self.store, self._committing_position):
-            # At the end of a segment a store syncs that first, and the rest the next time.
-            owed = self._hold_back(owed)
+        store = self.store
+        if not self.engine.waits_for_sync:
+            self.visible_sequence = store.last_sequence
+        else:
+            self.visible_sequence = store.durable_sequence
+            if store.durable_position < self._committing_position:
+                # At the end of a segment a store syncs that first, and the rest the next time.
+                owed = self._hold_back(owed)
         self.origins.on_safe(self.visible_sequence)
         self._send(owed)
         if self.config.max_age:

@@ -73,6 +73,9 @@ class CountedSubjects:
     ) -> Evicted:
         """Take in new messages."""
         packed = self._packed
+        if len(subjects) == 1:
+            packed[subjects[0]] = sequences[0] << 32 | ((packed.get(subjects[0], 0) & LOW) + 1)
+            return []
         last = dict(zip(subjects, sequences, strict=True))
         if len(last) == len(subjects):
             for subject, sequence in last.items():

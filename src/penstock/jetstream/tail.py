@@ -54,11 +54,6 @@ class Tail:
         """Tell whether everything added would survive a power cut."""
         return self.durable_end == self.end
 
-    @property
-    def pending_bytes(self) -> int:
-        """Return how much is not durable yet."""
-        return self.end - max(self.durable_end, HEADER_BYTES)
-
     def add(self, data: bytes, last_sequence: int) -> int:
         """Take in records; return their offset."""
         offset = self.end
@@ -71,19 +66,21 @@ class Tail:
         """Hand to the operating system, in one write, what it has not got yet; first a header."""
         assert self.file is not None
         assert len(header) == (0 if self.written_end else HEADER_BYTES)
-        first = len(self.chunks)
-        while first and self.chunks[first - 1].offset >= self.written_end:
+        chunks = self.chunks
+        first = len(chunks)
+        while first and chunks[first - 1].offset >= self.written_end:
             first -= 1
-        fresh = self.chunks[first:]
-        if not fresh and self.written_end:
+        fresh = chunks[first:]
+        if len(fresh) > 1:
+            data = b"".join([chunk.data for chunk in fresh])
+            chunks[first:] = [Chunk(fresh[0].offset, data, fresh[-1].last_sequence)]
+        elif fresh:
+            data = fresh[0].data
+        elif self.written_end:
             return
-        data = b"".join(chunk.data for chunk in fresh)
-        if self.written_end:
-            self.file.write(data, self.written_end)
         else:
-            self.file.write(header + data, 0)
-        if fresh:
-            self.chunks[-len(fresh) :] = [Chunk(fresh[0].offset, data, fresh[-1].last_sequence)]
+            data = b""
+        self.file.write(header + data, self.written_end)
         self.written_end = self.end
 
     def synced(self, end: int) -> int:

@@ -79,6 +79,8 @@ class Upkeep:
     def doom(self, blocks: list[Block]) -> None:
         """Have segments of which nothing is left removed, as soon as that is safe."""
         log = self._log
+        if not blocks and not self._doomed:
+            return
         self._doomed += [(log.position, block) for block in blocks]
         self._doomed.sort(key=lambda pair: pair[1].number or MAX)
         if not blocks or log.failure is None:

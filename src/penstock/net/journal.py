@@ -110,7 +110,7 @@ class Journal:
     def _commit(self) -> None:
         commit = self.engine.begin_commit()
         assert commit is not None, "somebody is dirty"
-        if self.config.sync != "always":
+        if not self.engine.waits_for_sync:
             self._unsynced += commit.release()
             if self.engine.dirty_bytes() > UNSYNCED_BYTES_MAX:
                 self._sync()

@@ -1,0 +1,46 @@
+"""Answers that differ in a number, in both twins."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.compiled import compiled_twin
+
+from penstock import answers
+
+
+@pytest.fixture(params=["reference", "compiled"])
+def twin(request: pytest.FixtureRequest) -> ModuleType:
+    return answers if request.param == "reference" else compiled_twin()
+
+
+def test_each_reply_gets_the_next_number(twin: ModuleType) -> None:
+    encoded = twin.numbered_answers([b"in.1", b"in.20"], b"7", b'{"seq":', b"}", 9)
+
+    assert (b'MSG in.1 7 9\r\n{"seq":9}\r\nMSG in.20 7 10\r\n{"seq":10}\r\n', 19) == encoded
+
+
+def test_nobody_is_sent_nothing(twin: ModuleType) -> None:
+    assert (b"", 0) == twin.numbered_answers([], b"7", b"{", b"}", 1)
+
+
+@pytest.mark.parametrize("number", [-1, 2**63 - 1, 2**63, 2**70])
+def test_a_number_that_does_not_fit_is_refused(twin: ModuleType, number: int) -> None:
+    with pytest.raises(ValueError, match="fit 64 bits"):
+        twin.numbered_answers([b"in"], b"7", b"", b"", number)
+
+
+@given(
+    st.lists(st.binary(max_size=30), max_size=5),
+    *[st.binary(max_size=12)] * 3,
+    st.integers(0, 2**63 - 7) | st.integers(0, 200),
+)
+def test_the_twins_agree(
+    replies: list[bytes], sid: bytes, before: bytes, after: bytes, number: int
+) -> None:
+    arguments = (replies, sid, before, after, number)
+
+    assert answers.numbered_answers(*arguments) == compiled_twin().numbered_answers(*arguments)

@@ -20,8 +20,8 @@ FUNCTION_LINES_MAX = 70
 
 GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "nkeys"}
 WIRE = {"_hot", "wire"} | GROUND
-CONFIG = {"config", "accounts", "transport", "setting"}
-SETTINGS = CONFIG | {"conf", "flags", "directives", "readers", "options"}
+CONFIG = {"config", "accounts", "sharing", "transport", "setting"}
+SETTINGS = CONFIG | {"conf", "flags", "directives", "accountreaders", "readers", "options"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
@@ -36,14 +36,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"config", "setting"} | WIRE,
     "net": {"jetstream", "core"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
-    "core": {"config", "accounts", "fanout"} | WIRE,
+    "core": {"config", "accounts", "sharing", "fanout"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},
+    "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}
+    | {"subjects", "errors"},
     "readers": {"conf", "accounts", "transport", "subjects", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
     "config": {"accounts", "transport", "setting", "errors"},
-    "accounts": {"nkeys", "errors"},
+    "sharing": {"accounts", "subjects", "errors"},
+    "accounts": {"nkeys", "subjects", "errors"},
     "transport": {"setting", "errors"},
     "setting": {"errors"},
     "_hot": {"_speedups", "answers", "consuming", "deliveries", "fanout", "records", "wire"},

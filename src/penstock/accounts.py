@@ -8,10 +8,15 @@ Nothing here looks at a connection. `core.auth` finds out who somebody is, and
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from penstock import nkeys
+from penstock import nkeys, subjects
 from penstock.errors import ConfigError
 
+GLOBAL = "$G"
+"""The account of those who are in no other."""
+SYSTEM = "$SYS"
+"""The account of the server itself, unless another is named `system_account`."""
 CONNECTION_TYPES = (
     *("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"),
 )
@@ -76,3 +81,109 @@ class User:
     def id(self) -> str:
         """What the user is known by."""
         return self.nkey or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountLimits:
+    """Bounds of one account; -1 is no limit."""
+
+    connections_max: int = -1
+    subscriptions_max: int = -1
+    """Of each connection."""
+    payload_bytes_max: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class JetStreamLimits:
+    """What the streams and consumers of one account may take; -1 is no limit."""
+
+    memory_bytes_max: int = -1
+    storage_bytes_max: int = -1
+    streams_max: int = -1
+    consumers_max: int = -1
+    ack_pending_max: int = -1
+    memory_stream_bytes_max: int = -1
+    """The largest `max_bytes` of a memory stream."""
+    storage_stream_bytes_max: int = -1
+    """The largest `max_bytes` of a file stream."""
+    requires_max_bytes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """A stream of messages, or a service, that other accounts may import."""
+
+    kind: Literal["stream", "service"]
+    subject: str
+    accounts: tuple[str, ...] | None = None
+    """Who may import it; None: everybody."""
+    response: Literal["singleton", "stream", "chunked"] = "singleton"
+    response_s_max: float = 120.0
+    """How long the answers to a request may take."""
+    account_token: int = 0
+    """Which token of the subject, from 1, has to be the name of the importing account."""
+
+    def allows(self, account: str, subject: str) -> bool:
+        """Tell whether an account may import `subject` by this export."""
+        if not subjects.contains(self.subject.encode(), subject.encode()):
+            return False
+        if self.account_token:
+            return subject.split(".")[self.account_token - 1] == account
+        return self.accounts is None or account in self.accounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """What an account takes from another one that exports it."""
+
+    kind: Literal["stream", "service"]
+    account: str
+    subject: str
+    """What it is called there."""
+    to: str = ""
+    """What it is called here; empty: the same."""
+    share: bool = False
+    """Whether a service may know which client asks."""
+
+    @property
+    def local(self) -> str:
+        """What it is called in the importing account."""
+        return self.to or self.subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """One of the subjects that a mapping leads to, and the percentage that takes it."""
+
+    subject: str
+    weight: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectMapping:
+    """A subject that publishers use, and what becomes of it."""
+
+    source: str
+    destinations: tuple[Destination, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """One entry of `accounts`: users that share a space of subjects and streams."""
+
+    name: str
+    users: tuple[User, ...] = ()
+    default_permissions: Permissions | None = None
+    limits: AccountLimits = AccountLimits()
+    jetstream: JetStreamLimits | None = None
+    """None: the account has no JetStream."""
+    exports: tuple[Export, ...] = ()
+    imports: tuple[Import, ...] = ()
+    mappings: tuple[SubjectMapping, ...] = ()
+
+    def export_for(self, taken: Import, account: str) -> Export | None:
+        """Return the export by which `account` may have an import; None if it may not."""
+        for export in self.exports:
+            if export.kind == taken.kind and export.allows(account, taken.subject):
+                return export
+        return None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Literal
 
-from penstock.accounts import Permissions, User
+from penstock.accounts import GLOBAL, SYSTEM, Account, Permissions, SubjectMapping, User
 from penstock.errors import ConfigError
 from penstock.setting import check_bounds, setting
 from penstock.transport import TlsConfig, WebSocketConfig
@@ -128,21 +128,55 @@ class Authorization:
         None, "User that clients without credentials become.", directive="no_auth_user"
     )
 
+    accounts: tuple[Account, ...] = setting(
+        (),
+        "Accounts by name: each has `users` and perhaps `default_permissions`, `limits`, "
+        "`jetstream`, `exports`, `imports` and `mappings`.",
+        directive="accounts",
+    )
+    mappings: tuple[SubjectMapping, ...] = setting(
+        (),
+        "What becomes of the subjects that clients in no account publish to.",
+        directive="mappings",
+        aliases=("maps",),
+    )
+    system_account: str = setting(
+        SYSTEM,
+        "Account whose users may ask and watch the server itself.",
+        directive="system_account",
+        aliases=("system",),
+    )
+
     def __post_init__(self) -> None:
-        if self.token is not None and self.users:
+        if self.token is not None and self.all_users:
             raise ConfigError("`authorization` has both a `token` and users: choose one")
         names = set()
-        for user in self.users:
+        for user in self.all_users:
             if user.id in names:
                 raise ConfigError(f'`authorization` has more than one user "{user.id}"')
             names.add(user.id)
+        known = {account.name for account in self.accounts}
+        if self.system_account not in known | {SYSTEM}:
+            raise ConfigError(f'`system_account` "{self.system_account}" is not one of `accounts`')
         if self.no_auth_user is not None and self.no_auth_user not in names:
             raise ConfigError(f'`no_auth_user` "{self.no_auth_user}" is not one of the users')
 
     @property
     def required(self) -> bool:
         """Whether a client has to authenticate at all."""
-        return self.token is not None or bool(self.users)
+        return self.token is not None or bool(self.all_users)
+
+    @property
+    def all_users(self) -> tuple[User, ...]:
+        """The users of every account."""
+        return self.users + tuple(user for account in self.accounts for user in account.users)
+
+    def account_of(self, name: str) -> Account:
+        """Return an account; those that every server has need not be configured."""
+        for account in self.accounts:
+            if account.name == name:
+                return account
+        return Account(name=name, mappings=self.mappings if name == GLOBAL else ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         *(prefix + name for prefix in ("", WEBSOCKET) for name in TLS_LEFT_OUT),
     ),
     ACCOUNTS: (
-        *("accounts", "mappings", "maps", "system_account", "system"),
         *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
         *("operator", "operators", "roots", "root", "root_operator", "root_operators"),
         *("resolver", "account_resolver", "accounts_resolver", "resolver_tls"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import conf
+from penstock import accountreaders, conf
 from penstock.accounts import User
 from penstock.conf import Block, Node
 from penstock.config import (
@@ -62,6 +62,8 @@ MEANINGS: dict[tuple[str, Any], Any] = {
     ("jetstream.max_file", -1): None,
 }
 """Numbers that nats-server gives a meaning of their own, and how Penstock says it."""
+
+ALL_READERS = READERS | accountreaders.READERS
 
 Made = TypeVar("Made")
 
@@ -222,7 +224,7 @@ class _Builder:
 
     def _read(self, name: str) -> Any:
         """Return the value of a directive that is there."""
-        reader = READERS[DIRECTIVES[name].kind]
+        reader = ALL_READERS[DIRECTIVES[name].kind]
         value = self._check(lambda: reader(self.directives[name], name))
         return MEANINGS.get((name, value), value) if isinstance(value, int) else value
 

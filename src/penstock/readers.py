@@ -135,7 +135,7 @@ def read_texts(node: Node, name: str) -> tuple[str, ...]:
 
 def read_text_map(node: Node, name: str) -> Mapping[str, str]:
     """Return a block of strings."""
-    return {key: read_text(item, f"{name}.{key}") for key, item in _block(node, name).items()}
+    return {key: read_text(item, f"{name}.{key}") for key, item in block_of(node, name).items()}
 
 
 def read_address(node: Node, name: str) -> tuple[str, int]:
@@ -161,7 +161,7 @@ def read_users(node: Node, name: str) -> tuple[User, ...]:
 
 def read_permissions(node: Node, name: str) -> Permissions:
     """Return what a user may publish and subscribe to."""
-    entries = _entries(node, name, PERMISSION_KEYS, {})
+    entries = entries_of(node, name, PERMISSION_KEYS, {})
     publish, subscribe = SubjectRules(), SubjectRules()
     responses = None
     if "publish" in entries:
@@ -197,7 +197,7 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
 
 
 def _read_user(node: Node) -> User:
-    entries = _entries(node, "users", USER_KEYS, USER_KEYS_UNSUPPORTED)
+    entries = entries_of(node, "users", USER_KEYS, USER_KEYS_UNSUPPORTED)
     texts = {key: read_text(entries[key], key) for key in USER_TEXTS if key in entries}
     permissions, types = None, frozenset[str]()
     if "permissions" in entries:
@@ -221,7 +221,7 @@ def _read_rules(node: Node, name: str, *, queues: bool) -> SubjectRules:
     """Return subjects allowed and denied: a subject, a list, or a block of the two."""
     if not isinstance(node.value, dict):
         return SubjectRules(allow=_read_subjects(node, name, queues=queues))
-    entries = _entries(node, name, {"allow": "allow", "deny": "deny"}, {})
+    entries = entries_of(node, name, {"allow": "allow", "deny": "deny"}, {})
     rules = {
         key: _read_subjects(item, f"{name}.{key}", queues=queues) for key, item in entries.items()
     }
@@ -244,7 +244,7 @@ def _read_responses(node: Node, name: str) -> ResponseRules | None:
     """Return the rules for replies: a switch, or a block of bounds. Zero is the default."""
     if isinstance(node.value, bool):
         return ResponseRules() if node.value else None
-    entries = _entries(node, name, RESPONSE_KEYS, {})
+    entries = entries_of(node, name, RESPONSE_KEYS, {})
     usual = ResponseRules()
     messages_max, expires_s = 0, 0.0
     if "max" in entries:
@@ -256,12 +256,12 @@ def _read_responses(node: Node, name: str) -> ResponseRules | None:
     )
 
 
-def _entries(
+def entries_of(
     node: Node, name: str, known: Mapping[str, str], unsupported: Mapping[str, str]
 ) -> Block:
     """Return the entries of a block under their usual names."""
     entries: Block = {}
-    for key, item in _block(node, name).items():
+    for key, item in block_of(node, name).items():
         if key.lower() in known:
             entries[known[key.lower()]] = item
         elif key.lower() in unsupported:
@@ -271,7 +271,7 @@ def _entries(
     return entries
 
 
-def _block(node: Node, name: str) -> Block:
+def block_of(node: Node, name: str) -> Block:
     if not isinstance(node.value, dict):
         fail(node, f"`{name}` expects a block, not {_shown(node)}")
     return node.value

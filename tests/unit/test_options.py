@@ -12,8 +12,7 @@ from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
 from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, FLAGS, REFUSED_FLAGS, UNSUPPORTED
 from penstock.errors import ConfigError
 from penstock.flags import parse_flags
-from penstock.options import load
-from penstock.readers import READERS
+from penstock.options import ALL_READERS, load
 from penstock.transport import TlsConfig, WebSocketConfig
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
@@ -446,7 +445,7 @@ def test_a_single_user_in_flags_does_not_silently_drop_a_list(errors):
 
 
 def test_every_kind_of_directive_has_a_reader():
-    assert {directive.kind for directive in DIRECTIVES.values()} <= READERS.keys()
+    assert {directive.kind for directive in DIRECTIVES.values()} <= ALL_READERS.keys()
 
 
 def test_a_name_means_one_thing():

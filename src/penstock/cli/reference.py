@@ -60,6 +60,8 @@ KINDS = {
     "Mapping[str, str]": "block of strings",
     "tuple[User, ...]": "list of users",
     "Permissions | None": "permissions",
+    "tuple[Account, ...]": "block of accounts",
+    "tuple[SubjectMapping, ...]": "block of mappings",
     "address": "`host:port` or port",
 }
 

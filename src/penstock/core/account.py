@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock import _hot
+from penstock import _hot, accounts
 from penstock.core.route import ACK_PREFIX, Handler, Route, RouteTable, Subscription
 from penstock.fanout import LARGE_BYTES
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
+    from penstock.core.mappings import Mappings
+    from penstock.core.services import Replies
     from penstock.core.session import Session
-
-GLOBAL = "$G"
 
 
 class Account:
@@ -27,12 +27,24 @@ class Account:
 
     def __init__(self, name: str, *, route_cache_size: int, random: Callable[[], float]) -> None:
         self.name = name
+        self.config = accounts.Account(name=name)
+        self.mappings: Mappings | None = None
+        self.replies: Replies
+        """Made for requests that come from other accounts."""
+        self.connections = 0
+        self.total_connections = 0
         self.routes = RouteTable(route_cache_size)
         self._random = random
 
-    def listen(self, subject: bytes, handler: Handler) -> Subscription:
+    @property
+    def is_full(self) -> bool:
+        """Whether it may have no more connections."""
+        return 0 <= self.config.limits.connections_max <= self.connections
+
+    def listen(self, subject: bytes, handler: Handler, *, is_internal: bool = True) -> Subscription:
         """Call `handler` with each batch published to `subject`: how the server itself listens."""
         subscription = Subscription(subject, None, handler=handler)
+        subscription.is_internal = is_internal
         self.routes.insert(subscription)
         return subscription
 
@@ -195,6 +207,8 @@ class Account:
 
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
         """Give a run to one subscription as far as its rules allow; return how many it took."""
+        while subscription.origin is not None:
+            publish, subscription = subscription.localized(publish), subscription.origin
         if not subscription.accepts(publish, publisher):
             return 0
         session, count = subscription.session, message_count(publish)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock import nkeys
-from penstock.accounts import Permissions, User
+from penstock.accounts import GLOBAL, Permissions, User
 from penstock.config import Authorization
 from penstock.errors import ConfigError
 
@@ -31,6 +31,7 @@ class Identity:
 
     user: str = ""
     permissions: Permissions | None = None
+    account: str = GLOBAL
 
 
 class Caller(NamedTuple):
@@ -70,9 +71,12 @@ class Authenticator:
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
-        self._users = {user.id: user for user in authorization.users}
+        self._users = {user.id: user for user in authorization.all_users}
+        self._accounts = {
+            user.id: account for account in authorization.accounts for user in account.users
+        }
         self._verified: set[bytes] = set()
-        passwords = [user.password for user in authorization.users]
+        passwords = [user.password for user in authorization.all_users]
         if any(map(is_bcrypt, [*passwords, authorization.token or ""])):
             _require_bcrypt()
         if self.needs_nonce:
@@ -81,7 +85,7 @@ class Authenticator:
     @property
     def needs_nonce(self) -> bool:
         """Whether somebody may have to sign something to prove who they are."""
-        return any(user.nkey for user in self._authorization.users)
+        return any(user.nkey for user in self._users.values())
 
     @property
     def required(self) -> bool:
@@ -125,8 +129,10 @@ class Authenticator:
         self._verified.add(_digest(check.hashed, check.password))
 
     def _identity(self, name: str) -> Identity:
-        permissions = self._users[name].permissions
-        return Identity(name, permissions or self._authorization.default_permissions)
+        user, account = self._users[name], self._accounts.get(name)
+        if account is None:
+            return Identity(name, user.permissions or self._authorization.default_permissions)
+        return Identity(name, user.permissions or account.default_permissions, account.name)
 
     def _compare(self, identity: Identity, expected: str, given: str) -> Identity | Check | None:
         if not is_bcrypt(expected):

@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import system, trace
-from penstock.core.account import GLOBAL, Account
+from penstock.core.account import Account
 from penstock.core.auth import Authenticator
+from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION
@@ -49,10 +51,15 @@ class Broker:
         self.start_ns = clock_ns()
         self._random_bytes = random_bytes
         self.authenticator = Authenticator(config.authorization)
-        self.default_account = Account(
-            GLOBAL, route_cache_size=config.limits.route_cache_size, random=random
+        self.directory = Directory(
+            config.authorization,
+            route_cache_size=config.limits.route_cache_size,
+            random=random,
+            random_bytes=random_bytes,
+            clock_ns=clock_ns,
+            install=system.UserInfo(self).install,
         )
-        self.accounts = {GLOBAL: self.default_account}
+        self.default_account = self.accounts[GLOBAL]
 
         self.sessions: dict[int, Session] = {}
         self.closed: deque[SessionRecord] = deque(maxlen=config.limits.closed_connections_max)
@@ -80,7 +87,11 @@ class Broker:
         }
         if self.authenticator.required:
             self.info["auth_required"] = True
-        system.install(self)
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """Every account by its name."""
+        return self.directory.accounts
 
     def open(self, ip: str, port: int) -> Session:
         """Begin a session and greet it."""
@@ -98,6 +109,7 @@ class Broker:
             return
         for subscription in session.subscriptions.values():
             session.account.routes.remove(subscription)
+        session.leave_account()
         for index, value in enumerate(_figures(session)):
             self._closed_totals[index] += value
         self.closed.append(SessionRecord.of_closed(session, reason, self.clock_ns()))

@@ -28,6 +28,7 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     old = broker.config
     broker.authenticator = Authenticator(config.authorization)
     broker.config = config
+    broker.directory.apply(config.authorization)
     broker.traces = trace.is_on()
     broker.info.pop("auth_required", None)
     if broker.authenticator.required:

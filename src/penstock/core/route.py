@@ -11,7 +11,7 @@ denied subject) are looked at message by message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from penstock import _hot, subjects
 from penstock.core.trie import Trie
@@ -19,6 +19,7 @@ from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.sharing import Relation
 
 Handler = Callable[[list[Op], Optional["Session"]], None]
 
@@ -28,7 +29,15 @@ ACK_PREFIX = b"$JS.ACK."
 class Subscription(_hot.Receiver):
     """One SUB of one session, or a handler inside the server."""
 
-    __slots__ = ("handler", "messages_max", "queue", "subject")
+    __slots__ = (
+        "handler",
+        "is_internal",
+        "messages_max",
+        "origin",
+        "queue",
+        "relation",
+        "subject",
+    )
 
     def __init__(
         self,
@@ -44,11 +53,22 @@ class Subscription(_hot.Receiver):
         self.queue = queue
         self.handler = handler
         self.messages_max = 0
+        self.is_internal = False
+        """Whether the server itself listens: then what is imported is none of its business."""
+        self.origin: Subscription | None = None
+        """Of a shadow, whose it is: a subscription of an account that imports a stream."""
+        self.relation: Relation | None = None
+        """How that account names the subjects of the stream."""
 
     @property
     def needs_care(self) -> bool:
         """Whether each message has to be looked at before this subscription gets it."""
-        return bool(self.messages_max) or self.session is None or self.session.needs_care
+        return (
+            bool(self.messages_max)
+            or self.origin is not None
+            or self.session is None
+            or self.session.needs_care
+        )
 
     @property
     def is_spent(self) -> bool:
@@ -57,11 +77,28 @@ class Subscription(_hot.Receiver):
 
     def accepts(self, publish: Op, publisher: Session | None) -> bool:
         """Tell whether it takes messages of this run."""
+        if self.origin is not None:
+            return self.origin.accepts(self.localized(publish), publisher)
         # A route is remembered while a batch goes through it, in which this may have ended.
         if self.is_spent:
             return False
         session = self.session
         return session is None or session.may_receive(publish[1], self.queue, publisher)
+
+    def localized(self, publish: Op) -> Op:
+        """Return a run as the account of a shadow's origin names it."""
+        assert self.relation is not None, "a shadow has both, an origin and a relation"
+        return (publish[0], self.relation.to_local(publish[1]), *publish[2:])
+
+
+class Follower(Protocol):
+    """Somebody who does something for each subscription of an account."""
+
+    def inserted(self, subscription: Subscription) -> None:
+        """A subscription was added."""
+
+    def removed(self, subscription: Subscription) -> None:
+        """A subscription was taken away."""
 
 
 class Route:
@@ -132,6 +169,7 @@ class RouteTable:
         self.trie: Trie[Subscription] = Trie()
         self.cache: dict[bytes, Route] = {}
         self.inserts = self.removes = self.matches = 0
+        self.followers: tuple[Follower, ...] = ()
         self._cache_size = cache_size
         # First token → remembered subjects, so that one inbox does not touch the others.
         self._by_token: dict[bytes, set[bytes]] = {}
@@ -146,6 +184,8 @@ class RouteTable:
         self.inserts += 1
         self.trie.insert(subscription.subject, subscription)
         self.forget(subscription.subject)
+        for follower in self.followers:
+            follower.inserted(subscription)
         if self._watches:
             self._tell_watchers(subscription.subject)
 
@@ -154,6 +194,8 @@ class RouteTable:
         self.removes += 1
         self.trie.remove(subscription.subject, subscription)
         self.forget(subscription.subject)
+        for follower in self.followers:
+            follower.removed(subscription)
         if self._watches:
             self._tell_watchers(subscription.subject)
 

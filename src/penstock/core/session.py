@@ -50,6 +50,7 @@ class Session(_hot.Outlet):
 
     __slots__ = (
         "_deferred",
+        "_is_counted",
         "_owes_connect_info",
         "account",
         "broker",
@@ -100,6 +101,8 @@ class Session(_hot.Outlet):
         self.transport: Any = None
         """Whoever writes the outbox; the server finds a session's connection through it."""
         self.account: Account = broker.default_account
+        self._is_counted = False
+        """Whether it is one of the connections of its account."""
         self.parser = Parser(
             _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
         )
@@ -253,6 +256,8 @@ class Session(_hot.Outlet):
 
     def _publish_carefully(self, publishes: list[Op]) -> None:
         """Publish what there is nothing to say about together, the rest message by message."""
+        if self.account.mappings is not None:
+            publishes = self.account.mappings.apply(publishes)
         plain: list[Op] = []
         for publish in publishes:
             is_understood = self.headers or not publish[3]
@@ -326,6 +331,11 @@ class Session(_hot.Outlet):
         options = self.connect_options
         if identity is None or options.get("account") or options.get("new_account"):
             self._refuse()
+        elif self.broker.accounts[identity.account].is_full and not self._is_counted:
+            self.fail(
+                "maximum account active connections exceeded",
+                "Maximum Account Connections Exceeded",
+            )
         elif options.get("protocol", 0) not in PROTOCOLS:
             self.fail("invalid client protocol", "Protocol Violation")
         elif self.no_responders and not self.headers:
@@ -348,6 +358,7 @@ class Session(_hot.Outlet):
     def permit(self, identity: Identity) -> None:
         """Take on what a user may do, and end the subscriptions it may not have."""
         self.identity = identity
+        self._enter_account(self.broker.accounts[identity.account])
         rules = identity.permissions
         self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
         self._set_ways()
@@ -357,12 +368,30 @@ class Session(_hot.Outlet):
             if not self._may_subscribe(subscription.subject, subscription.queue):
                 self.remove_subscription(subscription)
 
+    def _enter_account(self, account: Account) -> None:
+        """Live in an account from now on, within its limits."""
+        if account is not self.account or not self._is_counted:
+            self.leave_account()
+            self.account = account
+            self._is_counted = True
+            account.connections += 1
+            account.total_connections += 1
+        limit = account.config.limits.payload_bytes_max
+        server_limit = self.broker.config.limits.payload_bytes_max
+        self.parser.payload_bytes_max = min(limit, server_limit) if limit >= 0 else server_limit
+
+    def leave_account(self) -> None:
+        """Count no longer among the connections of an account."""
+        self.account.connections -= self._is_counted
+        self._is_counted = False
+
     def _set_ways(self) -> None:
         """Work out once which messages can take the fast way in and out."""
         permissions = self.permissions
         self.publishes_plainly = (
             self.identity is not None
             and self.headers
+            and self.account.mappings is None
             and not (self.verbose or self.pedantic or permissions)
         )
         watched = permissions is not None and permissions.watches_delivery
@@ -374,10 +403,16 @@ class Session(_hot.Outlet):
             self.report("Invalid Subject")
         elif not self._may_subscribe(subject, queue):
             return
-        elif 0 < self.broker.config.limits.subscriptions_max <= len(self.subscriptions):
+        elif not self._has_room_to_subscribe():
             self.report("maximum subscriptions exceeded")
         else:
             self._subscribe(subject, queue, sid)
+
+    def _has_room_to_subscribe(self) -> bool:
+        server_limit = self.broker.config.limits.subscriptions_max
+        limit = self.account.config.limits.subscriptions_max
+        count = len(self.subscriptions)
+        return not (0 < server_limit <= count or 0 <= limit <= count)
 
     def _may_subscribe(self, subject: bytes, queue: bytes) -> bool:
         """Tell whether a subscription is permitted, and the peer if it is not."""

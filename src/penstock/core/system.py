@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock import accounts, times
-from penstock.core.account import message_count
+from penstock.core.account import Account, message_count
 from penstock.core.record import user_of
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION
@@ -26,19 +26,16 @@ JETSTREAM_ENABLED = 1
 """The one capability flag of `server.flags` that says anything here."""
 
 
-def install(broker: Broker) -> None:
-    """Answer the requests of clients in every account."""
-    service = UserInfo(broker)
-    for account in broker.accounts.values():
-        account.listen(USER_INFO, service.answer)
-
-
 class UserInfo:
     """Answers `$SYS.REQ.USER.INFO`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sequences = count(1)
+
+    def install(self, account: Account) -> None:
+        """Answer the requests of an account."""
+        account.listen(USER_INFO, self.answer)
 
     def answer(self, batch: list[Op], publisher: Session | None) -> None:
         """Tell a client who it is. Who gives no reply subject is told nothing."""

@@ -7,6 +7,7 @@ each level, for its own token and for those two.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -98,6 +99,14 @@ class Trie(Generic[T]):
         for node in level:
             found.extend(node.values)
         return found
+
+    def values(self) -> Iterator[T]:
+        """Yield every value."""
+        todo = [self._root]
+        while todo:
+            node = todo.pop()
+            yield from node.values
+            todo += node.children.values()
 
     def is_uniform(self, prefix: bytes, *, any_depth: bool = False) -> bool:
         """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import backlog, consumerconfig, errorcodes
+from penstock.jetstream import backlog, consumerconfig, errorcodes, quota
 from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
@@ -35,8 +35,10 @@ def create(
     `action` is `create` to insist on a new one or the same, `update` to insist
     on a change.
     """
+    config = quota.with_ack_pending(stream, config)
     config = consumerconfig.with_defaults(config, stream.config, pedantic=pedantic)
     consumerconfig.check(config, stream.config)
+    quota.check_ack_pending(stream.engine, config)
     existing = stream.consumers.get(config.name)
     if existing is not None:
         assert isinstance(existing, Consumer)
@@ -44,6 +46,7 @@ def create(
     elif action == "update":
         raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
     else:
+        quota.check_consumer(stream)
         consumerconfig.check_new(config, stream.config, _filters(stream))
         _make(stream, config, answer)
 

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import _hot
+from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.errors import ApiError, JetStreamError, StoreError
-from penstock.jetstream import consumerapi, consumers, errorcodes, rules, streamapi
+from penstock.jetstream import consumerapi, consumers, errorcodes, quota, rules, streamapi
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
 from penstock.jetstream.commit import Commit, Durable
@@ -44,6 +45,7 @@ log = logging.getLogger("penstock")
 
 RETRY_NS = 1_000_000_000
 """How long after a failure of the disk it is tried again."""
+UNLIMITED = JetStreamLimits()
 NAME_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -59,7 +61,10 @@ class Engine:
         clock_ns: Callable[[], int],
         random: Callable[[], float],
         files: StreamFiles,
+        limits: JetStreamLimits = UNLIMITED,
+        beside: Engine | None = None,
     ) -> None:
+        """Begin; engines of one server share their deadlines and their commits."""
         self.account = account
         self.config = config
         self.server_name = server_name
@@ -68,11 +73,15 @@ class Engine:
         """Whether answers wait until what they promise would survive a power cut."""
         self.clock_ns = clock_ns
         self.files = files
-        self.timers = Timers()
+        self.limits = limits
+        self.peers: list[Engine] = [] if beside is None else beside.peers
+        """The engines of all accounts, this one among them."""
+        self.peers.append(self)
+        self.timers: Timers = Timers() if beside is None else beside.timers
         self.streams: dict[str, Stream] = {}
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
-        self.dirty: dict[Durable, None] = {}
+        self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
         self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
@@ -117,7 +126,8 @@ class Engine:
         """Begin to make all changes so far durable, if there are any."""
         if not self.dirty:
             return None
-        items, self.dirty = self.dirty, {}
+        items = dict(self.dirty)
+        self.dirty.clear()
         return Commit(items)
 
     def dirty_bytes(self) -> int:
@@ -200,7 +210,7 @@ class Engine:
         """Change a stream's configuration."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
         self._check_overlap(config)
-        self._check_reservation(config, stream)
+        quota.check_stream(self, config, stream)
         if config.storage == "file":
             self._write(config, stream.created_ns, errorcodes.STREAM_UPDATE)
         stream.update(config)
@@ -265,21 +275,12 @@ class Engine:
 
     def _check_new(self, config: StreamConfig) -> None:
         self._check_overlap(config)
-        self._check_reservation(config, None)
+        quota.check_stream(self, config)
 
     def _check_overlap(self, config: StreamConfig) -> None:
         for other in self.streams.values():
             if other.name != config.name and rules.overlap(config, other.config):
                 raise JetStreamError(errorcodes.STREAM_SUBJECT_OVERLAP)
-
-    def _check_reservation(self, config: StreamConfig, existing: Stream | None) -> None:
-        """See that the room streams may take together is there."""
-        limit = self._limit(config.storage)
-        reserved = self.reserved_bytes(config.storage)
-        if existing is not None:
-            reserved -= max(existing.config.max_bytes, 0)
-        if limit is not None and reserved + max(config.max_bytes, 1) > limit:
-            raise JetStreamError(_out_of(config.storage))
 
     def reserved_bytes(self, storage: str) -> int:
         """Return what streams with a bound may take together."""
@@ -288,20 +289,6 @@ class Engine:
     def used_bytes(self, storage: str) -> int:
         """Return what streams take together."""
         return sum(each.store.size_bytes for each in self._stored_in(storage))
-
-    def has_storage_limit(self, storage: str) -> bool:
-        """Tell whether each message has to be checked against what is left."""
-        return self._limit(storage) is not None
-
-    def check_room(self, storage: str, size: int) -> None:
-        """See that there is room for so many bytes more."""
-        limit = self._limit(storage)
-        if limit is not None and self.used_bytes(storage) + size > limit:
-            raise JetStreamError(errorcodes.INSUFFICIENT_RESOURCES)
-
-    def _limit(self, storage: str) -> int | None:
-        is_memory = storage == "memory"
-        return self.config.max_memory_bytes if is_memory else self.config.max_storage_bytes
 
     def _stored_in(self, storage: str) -> list[Stream]:
         return [each for each in self.streams.values() if each.config.storage == storage]
@@ -349,9 +336,3 @@ class Engine:
             consumer = self.consumer(tokens[2], tokens[3]) if len(tokens) > 3 else None
             if consumer is not None:
                 consumer.on_flow_control(publish)
-
-
-def _out_of(storage: str) -> ApiError:
-    if storage == "memory":
-        return errorcodes.MEMORY_RESOURCES_EXCEEDED
-    return errorcodes.STORAGE_RESOURCES_EXCEEDED

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock import headers
 from penstock.core.account import payloads
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import errorcodes, lookup
+from penstock.jetstream import errorcodes, lookup, quota
 from penstock.jetstream.dedupe import DuplicateWindow
 from penstock.jetstream.expiry import NEVER, time_to_live_ns
 from penstock.jetstream.republish import Republish
@@ -61,7 +61,7 @@ class Intake:
             or _may_be_full(config)
             or config.retention == "interest"
             or config.max_msg_size >= 0
-            or engine.has_storage_limit(config.storage)
+            or quota.has_limit(engine, config.storage)
         )
         name = json.dumps(config.name)
         self._refused = f'"stream":{name},"seq":0}}'
@@ -340,7 +340,7 @@ class Intake:
             raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         if len(header) > HEADER_BYTES_MAX:
             raise JetStreamError(errorcodes.STREAM_HEADER_EXCEEDS_MAXIMUM)
-        self.stream.engine.check_room(config.storage, len(subject) + size)
+        quota.check_room(self.stream.engine, config.storage, len(subject) + size)
         if config.discard != "new":
             return
         per_subject_max = config.max_msgs_per_subject

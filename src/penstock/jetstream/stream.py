@@ -145,7 +145,7 @@ class Stream:
         """Start to listen on the subjects of the stream."""
         account = self.engine.account
         self._subscriptions = [
-            account.listen(subject.encode(), self.intake.on_publish)
+            account.listen(subject.encode(), self.intake.on_publish, is_internal=False)
             for subject in self.config.subjects
         ]
         self._arm_age_timer()

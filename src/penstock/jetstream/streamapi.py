@@ -28,7 +28,7 @@ UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 def account_info(request: Request) -> Answer:
     """`INFO`: what the account uses and may use."""
-    engine = request.engine
+    engine, limits = request.engine, request.engine.limits
     info: dict[str, Any] = {
         "memory": engine.used_bytes("memory"),
         "storage": engine.used_bytes("file"),
@@ -37,14 +37,14 @@ def account_info(request: Request) -> Answer:
         "streams": len(engine.streams),
         "consumers": sum(len(stream.consumers) for stream in engine.streams.values()),
         "limits": {
-            "max_memory": -1,
-            "max_storage": -1,
-            "max_streams": -1,
-            "max_consumers": -1,
-            "max_ack_pending": -1,
-            "memory_max_stream_bytes": -1,
-            "storage_max_stream_bytes": -1,
-            "max_bytes_required": False,
+            "max_memory": limits.memory_bytes_max,
+            "max_storage": limits.storage_bytes_max,
+            "max_streams": limits.streams_max,
+            "max_consumers": limits.consumers_max,
+            "max_ack_pending": limits.ack_pending_max,
+            "memory_max_stream_bytes": limits.memory_stream_bytes_max,
+            "storage_max_stream_bytes": limits.storage_stream_bytes_max,
+            "max_bytes_required": limits.requires_max_bytes,
         },
     }
     if engine.domain:

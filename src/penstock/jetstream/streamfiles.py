@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk, read_whole
@@ -45,7 +46,7 @@ class StreamFiles:
 
     def __init__(self, disk: Disk, store_dir: str, account: str) -> None:
         self.disk = disk
-        self.root = f"{store_dir}/jetstream/{account}/streams"
+        self.root = f"{store_dir}/jetstream/{_directory(account)}/streams"
         self._deleted = 0
 
     def prepare(self) -> None:
@@ -128,6 +129,12 @@ class StreamFiles:
         path = f"{self.root}/{self._deleted}{DELETED}"
         self.disk.rename(self.path(name), path)
         return Grave(self.disk, self.root, path)
+
+
+def _directory(account: str) -> str:
+    """Return an account's name as one that a directory may have."""
+    quoted = quote(account, safe="$")
+    return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
 
 
 class Grave:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.jetstream.engine import Engine
@@ -56,15 +56,22 @@ def _problems(server: Server, asked: Query, switches: set[str]) -> Iterator[Prob
         yield Problem(UNAVAILABLE, "CONN", "the server accepts no connections", {})
     # `js-enabled-only` asks whether it runs, `js-server-only` leaves the streams out.
     if server.journal is not None and not switches - {"js-meta-only"}:
-        yield from _stream_problems(server.journal.engine, asked)
+        yield from _jetstream_problems(server.journal.engines, asked)
+
+
+def _jetstream_problems(engines: Mapping[str, Engine], asked: Query) -> Iterator[Problem]:
+    account = asked.get("account", "")
+    if account and account not in engines:
+        text = f'JetStream account "{account}" not found'
+        yield Problem(NOT_FOUND, "ACCOUNT", text, {"account": account})
+        return
+    for name, engine in engines.items():
+        if not account or name == account:
+            yield from _stream_problems(engine, asked)
 
 
 def _stream_problems(engine: Engine, asked: Query) -> Iterator[Problem]:
     account, stream, consumer = (asked.get(name, "") for name in ("account", "stream", "consumer"))
-    if account and account != engine.account.name:
-        text = f'JetStream account "{account}" not found'
-        yield Problem(NOT_FOUND, "ACCOUNT", text, {"account": account})
-        return
     where = {"account": engine.account.name}
     if stream and stream not in engine.streams:
         text = f'JetStream stream "{stream}" not found on account "{account}"'

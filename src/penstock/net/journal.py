@@ -1,5 +1,5 @@
 """
-Drives JetStream: gives the engine time, and its changes to the disk.
+Drives JetStream: gives the engines of all accounts time, and their changes to the disk.
 
 One commit is under way at a time, in one thread that does nothing else. What
 arrives meanwhile collects for the next, so a thousand publishers wait for one
@@ -14,14 +14,18 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from penstock.accounts import GLOBAL, JetStreamLimits
 from penstock.config import JetStreamConfig
+from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
+from penstock.jetstream.refusal import Refusal
 from penstock.jetstream.store import Work
 from penstock.jetstream.streamfiles import StreamFiles
 from penstock.net.reactor import Reactor
@@ -37,22 +41,32 @@ COMMITS_MAX = 8
 """Commits in a row that need no disk: the answers of one may be the publishes of the next."""
 
 
+def jetstream_accounts(broker: Broker) -> dict[str, JetStreamLimits]:
+    """Return the accounts that have JetStream: without others, those who are in none."""
+    others = set(broker.accounts) - {GLOBAL, broker.directory.system.name}
+    if not others:
+        return {GLOBAL: JetStreamLimits()}
+    configs = [account.config for account in broker.accounts.values()]
+    return {each.name: each.jetstream for each in configs if each.jetstream is not None}
+
+
 class Journal:
-    """The engine of one server on its event loop."""
+    """The engines of one server on its event loop."""
 
     def __init__(self, broker: Broker, config: JetStreamConfig) -> None:
-        disk = RealDisk()
-        account = broker.default_account
         self.config = config
-        self.engine = Engine(
-            account,
-            config,
-            server_name=broker.server_name,
-            clock_ns=broker.clock_ns,
-            random=random.random,
-            files=StreamFiles(disk, config.store_dir, account.name),
-        )
-        self._disk = disk
+        self._broker = broker
+        self._disk = RealDisk()
+        self.engines: dict[str, Engine] = {}
+        """One for each account that has JetStream."""
+        for name, limits in jetstream_accounts(broker).items():
+            self._add(broker.accounts[name], limits)
+        others = broker.accounts.keys() - self.engines.keys()
+        self._refusals = [Refusal(broker.accounts[name]) for name in others]
+        self._housekeeping = deque(self.engines.values())
+        """Who is next to be asked whether it wants housekeeping."""
+        # All engines share their deadlines and their commits, so any of them stands for all.
+        self._first = next(iter(self.engines.values()), None)
         self._lock: Lock | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="penstock-journal")
         self.commits = 0
@@ -67,6 +81,18 @@ class Journal:
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
 
+    def _add(self, account: Account, limits: JetStreamLimits) -> None:
+        self.engines[account.name] = Engine(
+            account,
+            self.config,
+            server_name=self._broker.server_name,
+            clock_ns=self._broker.clock_ns,
+            random=random.random,
+            files=StreamFiles(self._disk, self.config.store_dir, account.name),
+            limits=limits,
+            beside=next(iter(self.engines.values()), None),
+        )
+
     def open(self) -> None:
         """Lock the store directory and bring back what is in it. Blocks."""
         directory = f"{self.config.store_dir}/jetstream"
@@ -79,8 +105,12 @@ class Journal:
         log.info("Starting JetStream")
         log.info("  Store Directory: %s", directory)
         log.info("  Sync:            %s", self._describe_sync())
-        self.engine.open()
-        log.info("  Streams:         %d", len(self.engine.streams))
+        for engine in self.engines.values():
+            engine.open()
+        for refusal in self._refusals:
+            refusal.open()
+        streams = sum(len(engine.streams) for engine in self.engines.values())
+        log.info("  Streams:         %d", streams)
 
     def _describe_sync(self) -> str:
         sync = self.config.sync
@@ -98,21 +128,24 @@ class Journal:
 
     def on_tick(self) -> None:
         """Begin a commit if there is anything new and none is under way; watch the clock."""
-        engine = self.engine
+        engine = self._first
+        if engine is None:
+            return
         for _ in range(COMMITS_MAX):
             if self._job is not None or not engine.dirty:
                 break
-            self._commit()
+            self._commit(engine)
         deadline_ns = engine.timers.next_deadline_ns()
         if deadline_ns != self._deadline_ns:
-            self._arm(deadline_ns)
+            self._arm(engine, deadline_ns)
 
-    def _commit(self) -> None:
-        commit = self.engine.begin_commit()
+    def _commit(self, engine: Engine) -> None:
+        commit = engine.begin_commit()
         assert commit is not None, "somebody is dirty"
         if not self.engine.waits_for_sync:
             self._unsynced += commit.release()
-            if self.engine.dirty_bytes() > UNSYNCED_BYTES_MAX:
+            unsynced = sum(engine.dirty_bytes() for engine in self.engines.values())
+            if unsynced > UNSYNCED_BYTES_MAX:
                 self._sync()
         elif commit.is_slow:
             self._run(lambda: self._measure(commit.run), commit.finish)
@@ -140,17 +173,17 @@ class Journal:
         # The next commit begins before the acks of this one are written.
         self._reactor.flush()
 
-    def _arm(self, deadline_ns: int | None) -> None:
+    def _arm(self, engine: Engine, deadline_ns: int | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline_ns, self._deadline = deadline_ns, None
         if deadline_ns is not None:
-            delay_s = max(deadline_ns - self.engine.clock_ns(), 0) / 1e9
-            self._deadline = self._loop.call_later(delay_s, self._on_deadline)
+            delay_s = max(deadline_ns - engine.clock_ns(), 0) / 1e9
+            self._deadline = self._loop.call_later(delay_s, self._on_deadline, engine)
 
-    def _on_deadline(self) -> None:
+    def _on_deadline(self, engine: Engine) -> None:
         self._deadline_ns = self._deadline = None
-        self.engine.timers.run(self.engine.clock_ns())
+        engine.timers.run(engine.clock_ns())
         self._reactor.flush()
 
     def _every(self, interval_s: float, action: Callable[[], None]) -> None:
@@ -166,17 +199,26 @@ class Journal:
         """Make durable what was written since the last time."""
         if self._job is None and self._unsynced:
             works, self._unsynced = self._unsynced, []
-            self._work(works, then=self.engine.retry_failed, is_commit=True)
+            self._work(works, then=self._retry_failed, is_commit=True)
+
+    def _retry_failed(self) -> None:
+        for engine in self.engines.values():
+            engine.retry_failed()
 
     def _keep_house(self) -> None:
-        if self._job is None and not self.engine.dirty:
+        if self._job is None and self._first is not None and not self._first.dirty:
             self._keep_house_now()
 
     def _keep_house_now(self) -> None:
         self._kept_house_s = self._loop.time()
-        work = self.engine.maintain() if self._job is None else None
-        if work is not None:
-            self._work([work], then=self._keep_house)
+        if self._job is not None:
+            return
+        for _ in range(len(self._housekeeping)):
+            work = self._housekeeping[0].maintain()
+            self._housekeeping.rotate(-1)
+            if work is not None:
+                self._work([work], then=self._keep_house)
+                return
 
     def _work(
         self, works: list[Work], then: Callable[[], None], *, is_commit: bool = False
@@ -219,6 +261,7 @@ class Journal:
     def release(self) -> None:
         """Close the stores and let go of the directory; nothing may be under way."""
         self._executor.shutdown()
-        self.engine.close()
+        for engine in self.engines.values():
+            engine.close()
         if self._lock is not None:
             self._lock.release()

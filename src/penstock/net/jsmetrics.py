@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from penstock.accounts import GLOBAL
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.engine import Engine
 from penstock.net.metric import Labels, Metric
@@ -19,19 +20,21 @@ def jetstream_metrics(journal: Journal | None) -> Iterator[Metric]:
         return
     for name, text, value in _figures(journal):
         yield Metric(f"penstock_jetstream_{name}", text, [({}, value)])
-    yield from _of_streams(journal.engine)
-    yield from _of_consumers(journal.engine)
+    engines = list(journal.engines.values())
+    yield from _of_streams(engines)
+    yield from _of_consumers(engines)
 
 
 def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
-    engine = journal.engine
-    yield "streams", "Streams.", len(engine.streams)
-    consumers = sum(len(stream.consumers) for stream in engine.streams.values())
+    engines = journal.engines.values()
+    streams = [stream for engine in engines for stream in engine.streams.values()]
+    yield "streams", "Streams.", len(streams)
+    consumers = sum(len(stream.consumers) for stream in streams)
     yield "consumers", "Consumers.", consumers
-    yield "memory_bytes", "Messages in memory streams.", engine.used_bytes("memory")
-    yield "storage_bytes", "Messages in file streams.", engine.used_bytes("file")
-    yield "api_requests_total", "Requests to the API.", engine.api.total
-    yield "api_errors_total", "Requests that failed.", engine.api.errors
+    yield "memory_bytes", "Messages in memory streams.", _used(engines, "memory")
+    yield "storage_bytes", "Messages in file streams.", _used(engines, "file")
+    yield "api_requests_total", "Requests to the API.", sum(each.api.total for each in engines)
+    yield "api_errors_total", "Requests that failed.", sum(each.api.errors for each in engines)
     yield (
         "commits_total",
         "Commits to the disk; each syncs all that came meanwhile.",
@@ -40,8 +43,22 @@ def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
     yield "commit_seconds_total", "Time that commits took, syncs included.", journal.commit_s
 
 
-def _of_streams(engine: Engine) -> Iterator[Metric]:
-    streams = [({"stream": each.name}, each.store) for each in engine.streams.values()]
+def _used(engines: Iterable[Engine], storage: str) -> int:
+    return sum(engine.used_bytes(storage) for engine in engines)
+
+
+def _labels(engine: Engine, **names: str) -> Labels:
+    """Label what belongs to a stream; the account only where there are others."""
+    account = engine.account.name
+    return names if account == GLOBAL else {"account": account} | names
+
+
+def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
+    streams = [
+        (_labels(engine, stream=each.name), each.store)
+        for engine in engines
+        for each in engine.streams.values()
+    ]
     prefix = "penstock_stream_"
     found: list[tuple[Labels, float]] = [(name, store.messages) for name, store in streams]
     yield Metric(f"{prefix}messages", "Messages in the stream.", found)
@@ -55,9 +72,10 @@ def _of_streams(engine: Engine) -> Iterator[Metric]:
     yield Metric(f"{prefix}failed", "1 while the stream can not store.", found)
 
 
-def _of_consumers(engine: Engine) -> Iterator[Metric]:
+def _of_consumers(engines: list[Engine]) -> Iterator[Metric]:
     consumers = [
-        ({"stream": stream.name, "consumer": each.name}, each)
+        (_labels(engine, stream=stream.name, consumer=each.name), each)
+        for engine in engines
         for stream in engine.streams.values()
         for each in stream.consumers.values()
         if isinstance(each, Consumer)

@@ -38,24 +38,27 @@ def jsz(server: Server, asked: Query) -> Json:
     for name in IGNORED_SWITCHES:
         query.boolean(asked, name)
     head = {"server_id": server.broker.server_id, "now": times.timestamp(server.broker.clock_ns())}
-    engine = _engine(server)
-    if engine is None:
-        return _stats(None) | head | {"disabled": True} | _disabled()
-    document = _stats(engine) | head | describe(engine.config) | _totals(engine)
+    journal = server.journal
+    if journal is None:
+        return _stats([], 0) | head | {"disabled": True} | _disabled()
+    engines = list(journal.engines.values())
+    document = _stats(engines, API_LEVEL) | head | describe(journal.config) | _totals(engines)
     account = asked.get("acc", "")
-    is_listed = account == engine.account.name if account else chosen - {"config"} and not offset
-    if is_listed and limit:
-        document["account_details"] = [_account(engine, chosen)]
-    return document | {"total": 1}
+    listed = [each for each in engines if each.account.name == account] if account else []
+    if not account and chosen - {"config"}:
+        listed = sorted(engines, key=lambda each: each.account.name)[offset:]
+    if listed[:limit]:
+        document["account_details"] = [_account(each, chosen) for each in listed[:limit]]
+    return document | {"total": len(engines)}
 
 
 def jetstream_varz(server: Server) -> Json:
     """Return what `/varz` says about JetStream: nothing, if it is off."""
-    engine = _engine(server)
-    if engine is None:
+    if server.journal is None:
         return {}
-    described = describe(engine.config)
-    return {"config": described["config"], "stats": _stats(engine), "limits": described["limits"]}
+    described = describe(server.journal.config)
+    stats = _stats(list(server.journal.engines.values()), API_LEVEL)
+    return {"config": described["config"], "stats": stats, "limits": described["limits"]}
 
 
 def describe(config: JetStreamConfig) -> Json:
@@ -74,10 +77,6 @@ def describe(config: JetStreamConfig) -> Json:
     return {"config": settings | {"strict": True}, "limits": LIMITS}
 
 
-def _engine(server: Server) -> Engine | None:
-    return server.journal.engine if server.journal is not None else None
-
-
 def _or_unlimited(limit: int | None) -> int:
     return -1 if limit is None else limit
 
@@ -87,18 +86,19 @@ def _disabled() -> Json:
     return {"config": {"max_memory": 0, "max_storage": 0}} | counts
 
 
-def _stats(engine: Engine | None) -> Json:
-    if engine is None:
-        names = ("memory", "storage", "reserved_memory", "reserved_storage", "accounts")
-        return dict.fromkeys((*names, "ha_assets"), 0) | _api(0, 0, 0)
+def _stats(engines: list[Engine], level: int) -> Json:
     return {
-        "memory": engine.used_bytes("memory"),
-        "storage": engine.used_bytes("file"),
-        "reserved_memory": engine.reserved_bytes("memory"),
-        "reserved_storage": engine.reserved_bytes("file"),
-        "accounts": 1,
+        "memory": sum(engine.used_bytes("memory") for engine in engines),
+        "storage": sum(engine.used_bytes("file") for engine in engines),
+        "reserved_memory": sum(engine.reserved_bytes("memory") for engine in engines),
+        "reserved_storage": sum(engine.reserved_bytes("file") for engine in engines),
+        "accounts": len(engines),
         "ha_assets": 0,
-        **_api(API_LEVEL, engine.api.total, engine.api.errors),
+        **_api(
+            level,
+            sum(engine.api.total for engine in engines),
+            sum(engine.api.errors for engine in engines),
+        ),
     }
 
 
@@ -106,8 +106,8 @@ def _api(level: int, total: int, errors: int) -> Json:
     return {"api": {"level": level, "total": total, "errors": errors}}
 
 
-def _totals(engine: Engine) -> Json:
-    streams = engine.streams.values()
+def _totals(engines: list[Engine]) -> Json:
+    streams = [stream for engine in engines for stream in engine.streams.values()]
     return {
         "streams": len(streams),
         "consumers": sum(len(stream.consumers) for stream in streams),
@@ -118,8 +118,10 @@ def _totals(engine: Engine) -> Json:
 
 def _account(engine: Engine, chosen: set[str]) -> Json:
     name = engine.account.name
-    details: Json = {"name": name, "id": name} | _stats(engine)
-    details |= {"reserved_memory": NO_RESERVATION, "reserved_storage": NO_RESERVATION}
+    details: Json = {"name": name, "id": name} | _stats([engine], 0)
+    limits = {"memory": engine.limits.memory_bytes_max, "storage": engine.limits.storage_bytes_max}
+    for kind, most in limits.items():
+        details[f"reserved_{kind}"] = most if most >= 0 else NO_RESERVATION
     details |= {"accounts": 0, **_api(0, engine.api.total, engine.api.errors)}
     if chosen & {"streams", "consumers"}:
         streams = sorted(engine.streams.values(), key=lambda stream: stream.name)

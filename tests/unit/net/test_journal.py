@@ -105,7 +105,7 @@ async def test_what_was_acked_is_there_after_a_restart(tmp_path: Path, sync: Any
 
     async with serving(settings(tmp_path, sync=sync)) as (server, client):
         assert server.journal is not None
-        assert 1 == server.journal.engine.streams["S"].store.messages
+        assert 1 == server.journal.engines["$G"].streams["S"].store.messages
         assert {"stream": "S", "seq": 2} == await client.ask("S", "y")
 
 
@@ -129,7 +129,7 @@ async def test_one_sync_covers_what_arrived_meanwhile(tmp_path: Path) -> None:
     async with serving(settings(tmp_path)) as (server, client):
         await create(client, "S")
         assert server.journal is not None
-        engine, commits = server.journal.engine, 0
+        engine, commits = server.journal.engines["$G"], 0
         begin = engine.begin_commit
 
         def counted() -> Any:
@@ -161,7 +161,7 @@ async def test_messages_age_without_anybody_asking(tmp_path: Path) -> None:
         await create(client, "S", max_age=100_000_000, duplicate_window=100_000_000)
         await client.ask("S", "x")
         assert server.journal is not None
-        store = server.journal.engine.streams["S"].store
+        store = server.journal.engines["$G"].streams["S"].store
 
         await until(lambda: store.messages == 0)
 

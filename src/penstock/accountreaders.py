@@ -1,0 +1,301 @@
+"""
+How the accounts of a configuration file are written, with what they share.
+
+`accounts { SALES { users: [...], exports: [{service: "orders.>"}] } }`: names, then
+what each account has. Whether an import has an export is checked once all are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock import transforms
+from penstock.accounts import (
+    GLOBAL,
+    Account,
+    AccountLimits,
+    Destination,
+    Export,
+    Import,
+    JetStreamLimits,
+    SubjectMapping,
+)
+from penstock.conf import Node
+from penstock.errors import ConfigError
+from penstock.readers import (
+    block_of,
+    entries_of,
+    fail,
+    read_boolean,
+    read_duration,
+    read_number,
+    read_permissions,
+    read_text,
+    read_texts,
+    read_users,
+)
+from penstock.sharing import check_import
+from penstock.subjects import is_valid
+
+ACCOUNT_KEYS = {
+    **{key: key for key in ("users", "default_permissions", "limits", "jetstream", "exports")},
+    "imports": "imports",
+    "mappings": "mappings",
+    "maps": "mappings",
+    "nkey": "nkey",
+}
+ACCOUNT_KEYS_UNSUPPORTED = dict.fromkeys(
+    ("msg_trace", "trace_dest"), "messages are not traced; remove it"
+)
+LIMIT_KEYS = {
+    **dict.fromkeys(("max_connections", "max_conn"), "connections_max"),
+    **dict.fromkeys(("max_subscriptions", "max_subs"), "subscriptions_max"),
+    **dict.fromkeys(("max_payload", "max_pay"), "payload_bytes_max"),
+    **dict.fromkeys(("max_leafnodes", "max_leafs"), "leafnodes"),
+}
+JETSTREAM_KEYS = {
+    **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), "memory_bytes_max"),
+    **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), "storage_bytes_max"),
+    **dict.fromkeys(("max_streams", "streams"), "streams_max"),
+    **dict.fromkeys(("max_consumers", "consumers"), "consumers_max"),
+    **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), "requires_max_bytes"),
+    **dict.fromkeys(("mem_max_stream_bytes", "memory_max_stream_bytes"), "memory_stream_bytes_max"),
+    **dict.fromkeys(
+        ("disk_max_stream_bytes", "store_max_stream_bytes"), "storage_stream_bytes_max"
+    ),
+    "max_ack_pending": "ack_pending_max",
+    "cluster_traffic": "cluster_traffic",
+}
+EXPORT_KEYS = {
+    **{key: key for key in ("stream", "service", "accounts", "account_token_position")},
+    **dict.fromkeys(("response", "response_type"), "response"),
+    **dict.fromkeys(
+        ("threshold", "response_threshold", "response_max_time", "response_time"), "threshold"
+    ),
+    "allow_trace": "allow_trace",
+}
+EXPORT_KEYS_UNSUPPORTED = {"latency": "latencies of services are not measured; remove it"}
+IMPORT_KEYS = {key: key for key in ("stream", "service", "to", "prefix", "share", "allow_trace")}
+SOURCE_KEYS = {"account": "account", "subject": "subject"}
+DESTINATION_KEYS = {
+    **dict.fromkeys(("dest", "destination"), "destination"),
+    "weight": "weight",
+}
+DESTINATION_KEYS_UNSUPPORTED = {"cluster": "there is one server; remove it"}
+RESPONSES = {
+    **dict.fromkeys(("single", "singleton"), "singleton"),
+    "stream": "stream",
+    "chunk": "chunked",
+    "chunked": "chunked",
+}
+JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
+SHARED = ("stream", "service")
+WEIGHT_MAX = 100
+
+
+def read_accounts(node: Node, name: str) -> tuple[Account, ...]:
+    """Return the accounts of a block, or of a list of names."""
+    if isinstance(node.value, list):
+        return tuple(Account(name=read_text(item, name)) for item in node.value)
+    readers = [
+        _AccountReader(key, item) for key, item in block_of(node, name).items() if not item.used
+    ]
+    accounts = {reader.account.name: reader.account for reader in readers}
+    for reader in readers:
+        reader.check_shared(accounts)
+    return tuple(accounts.values())
+
+
+def read_mappings(node: Node, name: str) -> tuple[SubjectMapping, ...]:
+    """Return what becomes of subjects: each leads to one, or to several by weight."""
+    return tuple(_mapping(key, item) for key, item in block_of(node, name).items())
+
+
+class _AccountReader:
+    """One account, and the places of what it shares, for errors found later."""
+
+    def __init__(self, name: str, node: Node) -> None:
+        if name == GLOBAL:
+            fail(node, f'"{GLOBAL}" is the account of those in no other; choose another name')
+        self._places: list[tuple[Import | Export, Node]] = []
+        entries = entries_of(node, name, ACCOUNT_KEYS, ACCOUNT_KEYS_UNSUPPORTED)
+        # The public key of an account means nothing where no token is signed with it.
+        entries.pop("nkey", None)
+        readers: Mapping[str, Callable[[Node, str], Any]] = {
+            "users": read_users,
+            "default_permissions": read_permissions,
+            "limits": _limits,
+            "jetstream": _jetstream,
+            "mappings": read_mappings,
+            "exports": self._exports,
+            "imports": self._imports,
+        }
+        self.account = Account(
+            name=name, **{key: readers[key](item, key) for key, item in entries.items()}
+        )
+
+    def check_shared(self, accounts: Mapping[str, Account]) -> None:
+        """See that what is imported is exported, and what is exported can be imported."""
+        for item, node in self._places:
+            if isinstance(item, Import):
+                try:
+                    check_import(self.account.name, item, accounts)
+                except ConfigError as error:
+                    fail(node, str(error))
+                continue
+            for name in item.accounts or ():
+                if name not in accounts:
+                    fail(
+                        node, f'the export of "{item.subject}" names "{name}", which is no account'
+                    )
+
+    def _exports(self, node: Node, name: str) -> tuple[Export, ...]:
+        return tuple(self._placed(_export(item), item) for item in _list_of(node, name))
+
+    def _imports(self, node: Node, name: str) -> tuple[Import, ...]:
+        return tuple(self._placed(_import(item), item) for item in _list_of(node, name))
+
+    def _placed(self, item: Any, node: Node) -> Any:
+        self._places.append((item, node))
+        return item
+
+
+def _list_of(node: Node, name: str) -> list[Node]:
+    if not isinstance(node.value, list):
+        fail(node, f"`{name}` expects a list")
+    return node.value
+
+
+def _subject(node: Node, name: str) -> str:
+    subject = read_text(node, name)
+    if not is_valid(subject.encode()):
+        fail(node, f'`{name}` has an invalid subject "{subject}"')
+    return subject
+
+
+def _limits(node: Node, name: str) -> AccountLimits:
+    entries = entries_of(node, name, LIMIT_KEYS, {})
+    # There are no leaf nodes, so there are never too many.
+    entries.pop("leafnodes", None)
+    return AccountLimits(**{key: read_number(item, key) for key, item in entries.items()})
+
+
+def _jetstream(node: Node, name: str) -> JetStreamLimits | None:
+    """Return the limits of JetStream: a switch, or a block."""
+    if not isinstance(node.value, dict):
+        switch = node.value
+        if isinstance(switch, str):
+            switch = JETSTREAM_WORDS.get(switch.lower(), switch)
+        if not isinstance(switch, bool):
+            fail(node, f"`{name}` expects a boolean, `enabled`, `disabled` or a block")
+        return JetStreamLimits() if switch else None
+    entries = entries_of(node, name, JETSTREAM_KEYS, {})
+    entries.pop("cluster_traffic", None)
+    required = entries.pop("requires_max_bytes", None)
+    return JetStreamLimits(
+        requires_max_bytes=required is not None and read_boolean(required, "max_bytes_required"),
+        **{key: read_number(item, key) for key, item in entries.items()},
+    )
+
+
+def _kind(node: Node, entries: Mapping[str, Node]) -> str:
+    kinds = [kind for kind in SHARED if kind in entries]
+    if len(kinds) != 1:
+        fail(node, "each export and import is either a `stream` or a `service`")
+    return kinds[0]
+
+
+def _export(node: Node) -> Export:
+    entries = entries_of(node, "exports", EXPORT_KEYS, EXPORT_KEYS_UNSUPPORTED)
+    kind = _kind(node, entries)
+    values: dict[str, Any] = {"kind": kind, "subject": _subject(entries[kind], kind)}
+    for key in ("response", "threshold"):
+        if key in entries and kind == "stream":
+            fail(entries[key], f"`{key}` belongs to a `service`: a stream is not answered")
+    if "response" in entries:
+        values["response"] = _response(entries["response"])
+    if "threshold" in entries:
+        values["response_s_max"] = read_duration(entries["threshold"], "threshold")
+    if "accounts" in entries:
+        values["accounts"] = read_texts(entries["accounts"], "accounts")
+    if "account_token_position" in entries:
+        place = entries["account_token_position"]
+        values["account_token"] = read_number(place, "account_token_position")
+        tokens = values["subject"].split(".")
+        position = values["account_token"]
+        if not 0 < position <= len(tokens) or tokens[position - 1] != "*":
+            fail(place, "`account_token_position` must be the place of a `*` in the subject")
+    return Export(**values)
+
+
+def _response(node: Node) -> str:
+    text = read_text(node, "response").lower()
+    if text not in RESPONSES:
+        fail(node, f'`response` is "singleton", "stream" or "chunked", not "{text}"')
+    return RESPONSES[text]
+
+
+def _import(node: Node) -> Import:
+    entries = entries_of(node, "imports", IMPORT_KEYS, {})
+    kind = _kind(node, entries)
+    source = entries_of(entries[kind], kind, SOURCE_KEYS, {})
+    for key in SOURCE_KEYS:
+        if key not in source:
+            fail(entries[kind], f"the `{kind}` of an import needs an `account` and a `subject`")
+    subject = _subject(source["subject"], "subject")
+    values: dict[str, Any] = {
+        "kind": kind,
+        "account": read_text(source["account"], "account"),
+        "subject": subject,
+    }
+    if "prefix" in entries:
+        if kind == "service" or "to" in entries:
+            fail(entries["prefix"], "`prefix` is for a stream that has no `to`")
+        values["to"] = f"{read_text(entries['prefix'], 'prefix').removesuffix('.')}.{subject}"
+    if "to" in entries:
+        values["to"] = read_text(entries["to"], "to")
+    if "share" in entries:
+        values["share"] = read_boolean(entries["share"], "share")
+    return Import(**values)
+
+
+def _mapping(source: str, node: Node) -> SubjectMapping:
+    if not is_valid(source.encode()):
+        fail(node, f'`mappings` has an invalid subject "{source}"')
+    nodes = node.value if isinstance(node.value, list) else [node]
+    destinations = tuple(_destination(item) for item in nodes)
+    if sum(each.weight for each in destinations) > WEIGHT_MAX:
+        fail(node, f'the weights of the mapping of "{source}" are more than 100 %')
+    for each in destinations:
+        try:
+            transforms.check(source, each.subject)
+        except transforms.InvalidTransform as error:
+            fail(node, f'"{source}" can not be mapped to "{each.subject}": {error}')
+    return SubjectMapping(source=source, destinations=destinations)
+
+
+def _destination(node: Node) -> Destination:
+    if not isinstance(node.value, dict):
+        return Destination(subject=read_text(node, "destination"))
+    entries = entries_of(node, "mappings", DESTINATION_KEYS, DESTINATION_KEYS_UNSUPPORTED)
+    if "destination" not in entries:
+        fail(node, "each destination of a mapping needs a `destination`")
+    weight = 100
+    if "weight" in entries:
+        weight = _weight(entries["weight"])
+    return Destination(subject=read_text(entries["destination"], "destination"), weight=weight)
+
+
+def _weight(node: Node) -> int:
+    text = read_text(node, "weight").removesuffix("%")
+    if not text.isdecimal() or int(text) > WEIGHT_MAX:
+        fail(node, f'`weight` is a percentage from 0 to 100, not "{node.text}"')
+    return int(text)
+
+
+READERS: dict[str, Callable[[Node, str], Any]] = {
+    "tuple[Account, ...]": read_accounts,
+    "tuple[SubjectMapping, ...]": read_mappings,
+}
+"""The readers of what accounts are made of, by the annotation of the field."""

@@ -1,0 +1,91 @@
+"""
+The accounts of a server: made as they are configured, and joined by what they share.
+
+Accounts outlive a reload, so that those who are in them stay. What they import and
+how they map is taken apart and put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.accounts import GLOBAL
+from penstock.core.account import Account
+from penstock.core.mappings import Mappings
+from penstock.core.services import Replies, ServiceImport
+from penstock.core.streamimports import StreamImport
+from penstock.sharing import Relation
+
+if TYPE_CHECKING:
+    from penstock.config import Authorization
+
+ID_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+ID_LENGTH = 12
+
+
+class Directory:
+    """Every account by its name."""
+
+    def __init__(
+        self,
+        authorization: Authorization,
+        *,
+        route_cache_size: int,
+        random: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+        clock_ns: Callable[[], int],
+        install: Callable[[Account], None],
+    ) -> None:
+        """Make the accounts; `install` is called with each that is new."""
+        self.accounts: dict[str, Account] = {}
+        self._route_cache_size = route_cache_size
+        self._random = random
+        self._random_bytes = random_bytes
+        self._clock_ns = clock_ns
+        self._install = install
+        self._imports: list[StreamImport | ServiceImport] = []
+        self.apply(authorization)
+
+    def apply(self, authorization: Authorization) -> None:
+        """Have the accounts that are configured now, joined as they are configured now."""
+        while self._imports:
+            self._imports.pop().close()
+        kept: dict[str, Account] = {}
+        names = [account.name for account in authorization.accounts]
+        for name in dict.fromkeys((GLOBAL, authorization.system_account, *names)):
+            account = self.accounts.get(name) or self._new_account(name)
+            account.config = authorization.account_of(name)
+            mappings = account.config.mappings
+            account.mappings = Mappings(mappings, self._random) if mappings else None
+            kept[name] = account
+        self.accounts = kept
+        self.system = self.accounts[authorization.system_account]
+        for account in self.accounts.values():
+            self._join(account)
+
+    def _new_account(self, name: str) -> Account:
+        account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
+        account.replies = Replies(account, self._new_id, self._clock_ns)
+        self._install(account)
+        return account
+
+    def _new_id(self) -> str:
+        # Who guesses the reply subject of another's request can answer it.
+        return "".join(ID_CHARACTERS[byte & 63] for byte in self._random_bytes(ID_LENGTH))
+
+    def _join(self, account: Account) -> None:
+        for taken in account.config.imports:
+            exporter = self.accounts[taken.account]
+            export = exporter.config.export_for(taken, account.name)
+            assert export is not None, "imports are checked when they are read"
+            relation = Relation(taken.subject, taken.local)
+            joined: StreamImport | ServiceImport
+            if taken.kind == "stream":
+                joined = StreamImport(account, exporter, relation)
+            else:
+                joined = ServiceImport(
+                    account, exporter, relation, export=export, share=taken.share
+                )
+            joined.open()
+            self._imports.append(joined)

@@ -1,0 +1,187 @@
+"""
+Services of other accounts: requests go there, and their answers come back.
+
+A request is published in the account that exports the service, under the name it has
+there and with a reply subject made for it. Whoever answers on that subject answers
+into the account that asked, and finds nothing else of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock import times
+from penstock.accounts import Export
+from penstock.core.account import Account, single_messages
+from penstock.core.route import ACK_PREFIX
+from penstock.sharing import Relation
+from penstock.wire import CRLF, PUB, Op
+
+if TYPE_CHECKING:
+    from penstock.core.route import Subscription
+    from penstock.core.session import Session
+
+REPLY_PREFIX = "_R_."
+REQUEST_INFO = b"Nats-Request-Info"
+SWEEP_MIN = 1024
+"""Answers waited for before those that came too late are looked for."""
+
+
+class Waiting(NamedTuple):
+    """An answer that is waited for."""
+
+    account: Account
+    reply: bytes
+    export: Export
+    until_ns: int
+
+
+class Replies:
+    """The reply subjects made for requests that came into one account from others."""
+
+    def __init__(self, account: Account, new_id: Callable[[], str], clock_ns: Callable[[], int]):
+        self._account = account
+        self._new_id = new_id
+        self._clock_ns = clock_ns
+        self._prefix = f"{REPLY_PREFIX}{new_id()}.".encode()
+        self._waiting: dict[bytes, Waiting] = {}
+        self._sweep_at = SWEEP_MIN
+        self._listening: Subscription | None = None
+
+    def open(self, account: Account, reply: bytes, export: Export) -> bytes:
+        """Return a subject here that leads to a reply subject of another account."""
+        if self._listening is None:
+            self._listening = self._account.listen(self._prefix + b">", self._on_answers)
+        if len(self._waiting) >= self._sweep_at:
+            self._sweep()
+        subject = self._prefix + self._new_id().encode()
+        until_ns = self._clock_ns() + int(export.response_s_max * times.SECOND_NS)
+        self._waiting[subject] = Waiting(account, reply, export, until_ns)
+        return subject
+
+    def cancel(self, subject: bytes) -> None:
+        """Wait no longer."""
+        self._waiting.pop(subject, None)
+
+    def _sweep(self) -> None:
+        now_ns = self._clock_ns()
+        self._waiting = {
+            subject: waiting
+            for subject, waiting in self._waiting.items()
+            if waiting.until_ns > now_ns
+        }
+        self._sweep_at = max(SWEEP_MIN, 2 * len(self._waiting))
+
+    def _on_answers(self, batch: list[Op], publisher: Session | None) -> None:
+        for publish in batch:
+            for message in single_messages(publish):
+                self._on_answer(message, publisher)
+
+    def _on_answer(self, message: Op, publisher: Session | None) -> None:
+        _, subject, reply, *rest = message
+        waiting = self._waiting.get(subject)
+        if waiting is None:
+            return
+        is_last = waiting.export.response == "singleton" or message[4] == 0
+        if waiting.until_ns <= self._clock_ns() or is_last:
+            del self._waiting[subject]
+        else:
+            until_ns = self._clock_ns() + int(waiting.export.response_s_max * times.SECOND_NS)
+            self._waiting[subject] = waiting._replace(until_ns=until_ns)
+        if waiting.until_ns <= self._clock_ns():
+            return
+        if reply and not reply.startswith(ACK_PREFIX):
+            # Whoever answers may ask back.
+            reply = waiting.account.replies.open(self._account, reply, waiting.export)
+        waiting.account.publish([(PUB, waiting.reply, reply, *rest)], publisher)
+
+
+class ServiceImport:
+    """One imported service: listens here, and asks over there."""
+
+    def __init__(
+        self,
+        importer: Account,
+        exporter: Account,
+        relation: Relation,
+        *,
+        export: Export,
+        share: bool,
+    ) -> None:
+        self._importer = importer
+        self._exporter = exporter
+        self._relation = relation
+        self._export = export
+        self._share = share
+        self._listening: Subscription | None = None
+
+    def open(self) -> None:
+        """Begin to take requests."""
+        self._listening = self._importer.listen(self._relation.local, self._on_requests)
+
+    def close(self) -> None:
+        """Take no more."""
+        assert self._listening is not None, "open() comes first"
+        self._importer.unlisten(self._listening)
+
+    def _on_requests(self, batch: list[Op], publisher: Session | None) -> None:
+        for publish in batch:
+            for message in single_messages(publish):
+                self._ask(message, publisher)
+
+    def _ask(self, message: Op, publisher: Session | None) -> None:
+        _, subject, reply, header_bytes, _, data = message
+        foreign = self._relation.to_foreign(subject)
+        header = request_header(data[:header_bytes], publisher, share=self._share)
+        request: Op = (PUB, foreign, b"", len(header), 0, header + data[header_bytes:])
+        exporter = self._exporter
+        mapped = [request] if exporter.mappings is None else exporter.mappings.apply([request])
+        if not mapped or not exporter.has_interest(mapped[0][1]):
+            self._importer.answer_no_responders([message], publisher)
+            return
+        if reply and not reply.startswith(ACK_PREFIX):
+            reply = exporter.replies.open(self._importer, reply, self._export)
+        content = mapped[0][5]
+        exporter.publish(
+            [(PUB, mapped[0][1], reply, len(header), len(content) - len(CRLF), content)], publisher
+        )
+
+
+def request_header(header: bytes, publisher: Session | None, *, share: bool) -> bytes:
+    """Return the header of a request with who asks, as far as the service may know it."""
+    if publisher is None:
+        return header
+    lines = header.removesuffix(CRLF).split(CRLF)[:-1] if header else [b"NATS/1.0"]
+    kept = [line for line in lines if not line.startswith(REQUEST_INFO + b":")]
+    info = json.dumps(client_info(publisher, detailed=share), separators=(",", ":"))
+    return CRLF.join([*kept, REQUEST_INFO + b": " + info.encode(), CRLF])
+
+
+def client_info(session: Session, *, detailed: bool) -> dict[str, Any]:
+    """Return what is told of a client: to services, and in events."""
+    account = session.account.name
+    if not detailed:
+        return _said({"acc": account, "rtt": session.round_trip_ns})
+    options = session.connect_options
+    return _said(
+        {
+            "start": times.timestamp(session.start_ns),
+            "host": session.ip,
+            "id": session.client_id,
+            "acc": account,
+            "user": session.identity.user if session.identity is not None else "",
+            "name": options.get("name", ""),
+            "lang": options.get("lang", ""),
+            "ver": options.get("version", ""),
+            "rtt": session.round_trip_ns,
+            "server": session.broker.server_name,
+            "kind": "Client",
+            "client_type": session.kind,
+        }
+    )
+
+
+def _said(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}

@@ -9,6 +9,9 @@ from contextlib import ExitStack
 import pytest
 from tests.servers import PROGRAMS, Program, ServerProcess
 
+from penstock.bus.testing.kafka import KafkaBroker, classpath
+from penstock.errors import MissingExtra
+
 # A shell's background job is started with Ctrl-C ignored, and so would be what we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -28,6 +31,17 @@ def servers() -> Iterator[Servers]:
             return running[key]
 
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Return a real Kafka broker; skip what needs one where none can be fetched."""
+    try:
+        classpath()
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)

@@ -83,7 +83,8 @@ class EventBus:
         **settings: Any,
     ) -> EventBus:
         """
-        Return a bus on `embedded:`, `embedded:<directory>`, `nats://…`, or a configuration.
+        Return a bus on `embedded:`, `embedded:<directory>`, `nats://…`, `kafka://…`, or a
+        configuration.
 
         A configuration is a path of a YAML file, a mapping, or a `BusConfig`.
         `settings` are fields of `BusConfig` and win over all of these.
@@ -118,8 +119,9 @@ class EventBus:
         self._subscriber = Subscriber(
             self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
         )
+        self.engine.on_taken = self._subscriber.withdraw
         self._backlog = BacklogMonitor(self.engine, config.backlog)
-        self._health = HealthMonitor(self.engine, config.health, service=config.service)
+        self._health = HealthMonitor(self.engine, config.health)
         self._is_open = True
         try:
             await self._prepare()
@@ -178,14 +180,19 @@ class EventBus:
         topic: str,
         payload: bytes,
         *,
+        key: str = "",
         headers: Iterable[tuple[str, str]] | None = None,
         message_id: str = "",
         timeout_s: float | None = None,
     ) -> Receipt | None:
-        """Publish bytes as they are and wait for the ack; on an ephemeral topic there is none."""
+        """
+        Publish bytes as they are and wait for the ack; on an ephemeral topic there is none.
+
+        `key` is what they keep their order with, on engines that order by key.
+        """
         self._check_open()
         return await self._publisher.publish(
-            topic, payload, headers=headers, message_id=message_id, timeout_s=timeout_s
+            topic, payload, key=key, headers=headers, message_id=message_id, timeout_s=timeout_s
         )
 
     async def publish_envelope(

@@ -10,7 +10,7 @@ dataclasses themselves. What is given later wins: preset, file, environment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
@@ -140,6 +140,116 @@ class NatsConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KafkaProducerConfig(Checked):
+    """The one producer: idempotent, and acked by all replicas that are in sync."""
+
+    linger_s: float = setting(
+        0.005, "Time a message waits for others to be sent with.", directive="linger"
+    )
+    batch_bytes: int = setting(
+        128 * 1024, "Bytes of messages sent to a partition at once.", positive=True
+    )
+    buffer_bytes: int = setting(
+        64 * 1024 * 1024,
+        "Unsent bytes at which publishing waits.",
+        directive="buffer",
+        positive=True,
+    )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = setting(
+        "none", "How batches travel; brokers store them as they come unless the topic says how."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaConsumerConfig(Checked):
+    """The one consumer group of a service."""
+
+    ack_pending_max: int = setting(
+        1000,
+        "Messages delivered and not settled, at which no more are fetched.",
+        directive="max_ack_pending",
+        positive=True,
+    )
+    fetch_messages: int = setting(
+        500, "Messages taken at once.", directive="fetch_batch", positive=True
+    )
+    fetch_wait_s: float = setting(
+        0.1, "Time the broker may wait for messages to answer with.", positive=True
+    )
+    buffer_bytes: int = setting(
+        16 * 1024 * 1024, "Bytes fetched ahead.", directive="buffer", positive=True
+    )
+    start: Literal["earliest", "latest"] = setting(
+        "earliest", "Where a service begins that has not read a topic before."
+    )
+    commit_interval_s: float = setting(
+        0.5,
+        "Time between two commits of what is settled; closing and handing over commit at once.",
+        directive="commit_interval",
+        positive=True,
+    )
+    session_timeout_s: float = setting(
+        45.0,
+        "Time after which a process that died loses its partitions.",
+        directive="session_timeout",
+        positive=True,
+    )
+    poll_interval_s_max: float = setting(
+        300.0,
+        "Time a process may take to hand partitions over: longer than handlers take.",
+        directive="max_poll_interval",
+        positive=True,
+    )
+    discovery_interval_s: float = setting(
+        5.0,
+        "Time between two looks for topics that are new.",
+        directive="discovery_interval",
+        positive=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaTopicConfig(Checked):
+    """What a topic is that is not declared, or leaves something out."""
+
+    partitions: int = setting(4, "Partitions of a topic.", positive=True)
+    replicas: int = setting(1, "Brokers that keep a copy.", positive=True)
+    age_s_max: float = setting(DAY_S, "Time kept; 0 is no limit.", directive="max_age")
+    bytes_max: int = setting(0, "Bytes kept; 0 is no limit.", directive="max_bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaConfig(Checked):
+    """How to reach a Kafka cluster."""
+
+    brokers: tuple[str, ...] = setting(("127.0.0.1:9092",), "Brokers to ask for the others.")
+    protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = setting(
+        "plaintext", "How to speak to the brokers: with TLS, with SASL, or both."
+    )
+    mechanism: str = setting("PLAIN", "SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER…")
+    user: str | None = setting(None, "SASL user name.")
+    password: str | None = setting(None, "SASL password.", secret=True)
+    ca_file: str | None = setting(None, "Certificates that brokers are trusted by.")
+    certificate_file: str | None = setting(None, "Our certificate, for mutual TLS.")
+    key_file: str | None = setting(None, "Its key.")
+    key_password: str | None = setting(None, "Password of the key.", secret=True)
+    connect_timeout_s: float = setting(
+        10.0, "Time to reach the cluster.", directive="connection_timeout", positive=True
+    )
+    request_timeout_s: float = setting(
+        10.0, "Time a management request may take.", directive="request_timeout", positive=True
+    )
+    producer: KafkaProducerConfig = field(default_factory=KafkaProducerConfig)
+    consumer: KafkaConsumerConfig = field(default_factory=KafkaConsumerConfig)
+    topic: KafkaTopicConfig = field(default_factory=KafkaTopicConfig)
+    properties: Mapping[str, str] = setting(
+        MISSING,
+        "Any other property of librdkafka, by its own name; wins over all of these.",
+        default_factory=dict,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EmbeddedConfig(Checked):
     """The server in this process."""
 
@@ -265,7 +375,12 @@ class TopicOptions(Checked):
     bytes_max: int | None = setting(None, "Bytes kept.", directive="max_bytes", positive=True)
     messages_max: int | None = setting(None, "Messages kept.", directive="max_msgs", positive=True)
     replicas: int | None = setting(None, "Copies in a cluster.", positive=True)
-    compression: Literal["none", "s2"] | None = setting(None, "How the broker stores it.")
+    partitions: int | None = setting(
+        None, "Parts on Kafka, each read by one process; NATS needs none.", positive=True
+    )
+    compression: Literal["none", "s2", "gzip", "snappy", "lz4", "zstd"] | None = setting(
+        None, "How the broker stores it: s2 on NATS, the others on Kafka."
+    )
     description: str = setting("", "For people who look at the broker.")
 
     @property
@@ -287,7 +402,7 @@ class TopicOptions(Checked):
 class BusConfig(Checked):
     """The whole bus."""
 
-    type: Literal["nats", "embedded"] = setting("embedded", "The engine.")
+    type: Literal["nats", "embedded", "kafka"] = setting("embedded", "The engine.")
     service: str = setting("penstock", "Name of the durable consumer: one for each service.")
     namespace: str = setting("events", "First token of every subject, name of the stream.")
     strategy: Literal["create_only", "create_or_update", "validate_only", "skip"] = setting(
@@ -302,6 +417,7 @@ class BusConfig(Checked):
         positive=True,
     )
     nats: NatsConfig = field(default_factory=NatsConfig)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
     embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
     publisher: PublisherConfig = field(default_factory=PublisherConfig)
     subscriber: SubscriberConfig = field(default_factory=SubscriberConfig)
@@ -316,6 +432,13 @@ class BusConfig(Checked):
             if not value or not value.replace("-", "").replace("_", "").isalnum():
                 raise ConfigError(f"`{name}` must be letters, digits, `-` and `_`: {value!r}")
 
+    @property
+    def ack_pending_max(self) -> int:
+        """Messages delivered and not settled, at which no more are fetched."""
+        if self.type == "kafka":
+            return self.kafka.consumer.ack_pending_max
+        return self.nats.jetstream.consumer.ack_pending_max
+
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "balanced": {},
@@ -326,6 +449,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
                 "stream": {"max_bytes": 2 * GIB, "max_msgs": 2_000_000},
             }
         },
+        "kafka": {
+            "producer": {"linger": 0.01, "batch_bytes": 1024 * 1024},
+            "consumer": {"max_ack_pending": 10_000, "fetch_batch": 2000},
+        },
         "publisher": {"max_pending": 10_000, "deduplicate": False},
     },
     "low_latency": {
@@ -333,6 +460,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
             "jetstream": {
                 "consumer": {"max_ack_pending": 500, "max_waiting": 256, "ack_wait": 10.0}
             }
+        },
+        "kafka": {
+            "producer": {"linger": 0.0, "batch_bytes": 16 * 1024},
+            "consumer": {"max_ack_pending": 500},
         },
     },
 }

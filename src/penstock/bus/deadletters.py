@@ -51,6 +51,7 @@ class DeadLetters:
         await self._publisher.publish(
             topic,
             delivery.payload,
+            key=delivery.key,
             headers=[*headers_of(delivery), (SERVICE, self._service)],
             message_id=self._message_id(delivery),
         )

@@ -47,7 +47,7 @@ class Delays:
     """Publishes later. Use with `async with`, on an open bus."""
 
     def __init__(self, bus: EventBus) -> None:
-        if not isinstance(bus.engine, NatsEngine):
+        if not (bus.features.delays and isinstance(bus.engine, NatsEngine)):
             raise BusError("this engine keeps no delayed messages; hint: an outbox with `due`")
         self._bus = bus
         self._client = bus.engine.client

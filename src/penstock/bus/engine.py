@@ -39,6 +39,14 @@ class Features:
     """Keeps the order of a key when several processes of one service read at once."""
     replays_by_time: bool
     """Reads a topic again from a moment on."""
+    orders_topics: bool
+    """Keeps the order of a whole topic, not only that of each key in it."""
+    limits_messages: bool
+    """Keeps a topic to a number of messages."""
+    shares_storage: bool
+    """Keeps topics without limits of their own together, in one place made beforehand."""
+    delays: bool
+    """Gives a message back after a while, if it is refused until then."""
 
 
 class Outgoing:
@@ -50,6 +58,7 @@ class Outgoing:
         "envelope",
         "future",
         "is_unstored",
+        "key",
         "payload",
         "streams",
         "target",
@@ -57,12 +66,19 @@ class Outgoing:
     )
 
     def __init__(
-        self, topic: str, payload: bytes, envelope: Envelope[Any] | None, target: bytes
+        self,
+        topic: str,
+        payload: bytes,
+        envelope: Envelope[Any] | None,
+        target: bytes,
+        key: str = "",
     ) -> None:
         self.topic = topic
         self.payload = payload
         self.envelope = envelope
         self.target = target
+        self.key = key
+        """What it keeps its order with, if that is not its envelope's aggregate."""
         self.block = b""
         """Encoded headers; empty if there are none."""
         self.future: asyncio.Future[bytes] | None = None
@@ -102,11 +118,14 @@ class Source(Protocol):
 
     stream: str
 
-    def timestamp_ns(self, handle: bytes) -> int:
+    def timestamp_ns(self, handle: Any) -> int:
         """Return when a message was stored."""
 
-    def deliveries(self, handle: bytes) -> int:
+    def deliveries(self, handle: Any) -> int:
         """Return how often a message was delivered, this time included."""
+
+    def headers(self, handle: Any) -> Headers:
+        """Return the headers of a message that has no block of them."""
 
 
 class Delivery:
@@ -134,7 +153,7 @@ class Delivery:
         block: bytes,
         sequence: int = 0,
         source: Any = None,
-        handle: bytes = b"",
+        handle: Any = b"",
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -166,12 +185,14 @@ class Delivery:
     @property
     def headers(self) -> Headers:
         """Every header in order."""
-        return header_block.decode(self.block) if self.block else []
+        if self.block:
+            return header_block.decode(self.block)
+        return self.source.headers(self.handle) if self.source is not None else []
 
     def header(self, name: str) -> str | None:
         """Return one header."""
-        value = header_block.get(self.block, name.encode()) if self.block else None
-        return None if value is None else value.decode(errors="replace")
+        wanted = name.lower()
+        return next((value for one, value in self.headers if one.lower() == wanted), None)
 
 
 class Lag(NamedTuple):
@@ -190,6 +211,8 @@ class TopicState:
     """Its real limits."""
     shared: bool
     """Whether it shares them with the other topics."""
+    fixable: frozenset[str] = frozenset(("retention_s", "bytes_max", "messages_max"))
+    """What of it can be changed."""
     messages: int = 0
 
 
@@ -201,6 +224,7 @@ class ReplayFrom:
     time: datetime | None = None
 
 
+OnTaken: TypeAlias = Callable[[Collection[Source]], Awaitable[None]]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
 
@@ -215,6 +239,13 @@ class Engine(Protocol):
     """Called with every message that was acked or failed, once, many at a time."""
     on_connection: Callable[[bool, Exception | None], None]
     """Called when the connection is lost and when it is back."""
+    on_taken: OnTaken
+    """
+    Called with sources that another process is about to read.
+
+    Returns once nothing of them is being handled or will be; what was not done with
+    by then is delivered there.
+    """
 
     async def connect(self) -> None:
         """Connect, once."""
@@ -293,6 +324,9 @@ class Engine(Protocol):
 
     def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
         """Answer requests; return how to stop."""
+
+    async def echo(self, payload: bytes) -> None:
+        """Send something to the broker, and return once it has come back."""
 
     async def flush(self) -> None:
         """Return once the broker has seen all that was sent."""

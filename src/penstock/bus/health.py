@@ -1,9 +1,9 @@
 """
 Heartbeats: does what we publish come back to us?
 
-A heartbeat is a live message of this process to itself, through the broker. One
-that does not come back in time is a miss; misses in a row make a warning, an error,
-a crisis. Others may listen too: every process beats on `heartbeats.<service>.<id>`.
+A heartbeat is a message of this process to itself, through the broker. One that
+does not come back in time is a miss; misses in a row make a warning, an error, a
+crisis. On NATS others may listen too: a process beats on `heartbeats.<service>.<id>`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from time import monotonic
 from typing import Literal, NamedTuple, TypeAlias
 
 from penstock.bus.config import HealthConfig
-from penstock.bus.engine import Delivery, Engine
+from penstock.bus.engine import Engine
 from penstock.errors import PenstockError
 
 logger = logging.getLogger("penstock.bus")
-
-TOPIC = "heartbeats"
 
 Severity: TypeAlias = Literal["healthy", "warning", "error", "critical"]
 
@@ -42,14 +40,11 @@ HealthCallback: TypeAlias = Callable[[Heartbeat], None]
 class HealthMonitor:
     """Sends heartbeats, and calls back when it gets better or worse."""
 
-    def __init__(self, engine: Engine, config: HealthConfig, *, service: str) -> None:
+    def __init__(self, engine: Engine, config: HealthConfig) -> None:
         self._engine = engine
         self._config = config
-        self.topic = f"{TOPIC}.{service}.{secrets.token_hex(6)}"
         self.last = Heartbeat("healthy", 0, 0.0)
         self._callbacks: list[HealthCallback] = []
-        self._waiting: tuple[bytes, asyncio.Future[None]] | None = None
-        self._stop_listening: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def on_change(self, callback: HealthCallback) -> HealthCallback:
@@ -75,30 +70,15 @@ class HealthMonitor:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._stop_listening is not None:
-            self._stop_listening()
 
     async def _round_trip(self) -> bool:
-        if self._stop_listening is None:
-            self._stop_listening = self._engine.listen_live(self.topic, self._receive)
-        token = secrets.token_hex(8).encode()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting = (token, future)
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                self._engine.send_live(self._engine.target(self.topic, live=True), token, b"")
-                await future
+                await self._engine.echo(secrets.token_hex(8).encode())
         except (TimeoutError, PenstockError) as error:
             logger.warning("! a heartbeat did not come back: %s", error or "too late")
             return False
         return True
-
-    def _receive(self, deliveries: list[Delivery]) -> None:
-        if self._waiting is None:
-            return
-        token, future = self._waiting
-        if not future.done() and any(delivery.payload == token for delivery in deliveries):
-            future.set_result(None)
 
     def _judge(self, misses: int) -> Severity:
         config = self._config

@@ -22,11 +22,11 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from time import monotonic
 
 from penstock.bus.config import SubscriberConfig
-from penstock.bus.engine import Delivery, Engine
+from penstock.bus.engine import Delivery, Engine, Source
 from penstock.bus.handlers import NoHandler
 from penstock.bus.metrics import Metrics
 from penstock.errors import HandlerTimeout
@@ -37,6 +37,7 @@ TURN_MESSAGES = 128
 """How many messages a lane handles before others get a turn, if no handler waits."""
 
 EXTENSIONS_PER_ACK_WAIT = 3
+WITHDRAW_POLL_S = 0.005
 JITTER = 0.2
 
 
@@ -90,8 +91,8 @@ class Lanes:
         bury: Callable[[Delivery], Awaitable[None]],
         metrics: Metrics,
     ) -> None:
-        self.on_unhandled: Callable[[Delivery], None] = self.hold
-        """Called with a message whose handler is gone."""
+        self.on_unhandled: Callable[[Delivery], bool] = self.hold
+        """Called with a message whose handler is gone; tells whether it has another now."""
         self._engine = engine
         self._config = config
         self._bury = bury
@@ -145,9 +146,10 @@ class Lanes:
                 self._ready.append(lane)
         self._call_for_workers()
 
-    def hold(self, delivery: Delivery) -> None:
+    def hold(self, delivery: Delivery) -> bool:
         """Keep a message here that nobody can handle yet."""
         self._held.add(delivery)
+        return False
 
     def reopen(self, key: str) -> bool:
         """Try a parked or blocked key again, now and from its first attempt."""
@@ -172,6 +174,17 @@ class Lanes:
         while any(lane.is_taken for lane in self._lanes):
             self._idle.clear()
             await self._idle.wait()
+        self._settle()
+
+    async def withdraw(self, sources: Collection[Source]) -> None:
+        """Drop what came from these and does not run, and return once nothing of it runs."""
+        self._drop(sources)
+        while any(  # noqa: ASYNC110  (rare, and there is no one event for it)
+            worker.delivery is not None and worker.delivery.source in sources
+            for worker in self._workers
+        ):
+            await asyncio.sleep(WITHDRAW_POLL_S)
+        self._drop(sources)  # what failed meanwhile was parked
         self._settle()
 
     async def close(self) -> None:
@@ -250,8 +263,10 @@ class Lanes:
         except asyncio.CancelledError:
             self._cancelled(worker, lane, delivery)
         except NoHandler:
-            self.on_unhandled(delivery)
+            has_handler = self.on_unhandled(delivery)
             self._reopen(lane, delivery)
+            if has_handler:
+                lane.queue.appendleft(delivery)
         except Exception as error:
             self._failed(lane, delivery, error)
         else:
@@ -324,6 +339,28 @@ class Lanes:
         parked = lane.parked.pop(delivery.key, None)
         if parked is not None:
             lane.queue.extendleft(reversed(parked.waiting))
+
+    def _drop(self, sources: Collection[Source]) -> None:
+        """Forget what is queued or parked of these; other topics of a key go on."""
+        kept = {worker.delivery for worker in self._workers if worker.delivery is not None}
+        kept.update(self._done)
+        for lane in self._lanes:
+            for key, parked in list(lane.parked.items()):
+                parked.waiting = deque(one for one in parked.waiting if one.source not in sources)
+                if parked.head.source in sources and parked.head not in kept:
+                    if parked.timer is not None:
+                        parked.timer.cancel()
+                    del lane.parked[key]
+                    lane.queue.extendleft(reversed(parked.waiting))
+            queued = [one for one in lane.queue if one.source not in sources]
+            lane.queue.clear()  # not replaced: a worker may be at it
+            lane.queue.extend(queued)
+            if queued and not lane.is_taken:
+                lane.is_taken = True
+                self._ready.append(lane)
+        self._held = {one for one in self._held if one.source not in sources or one in kept}
+        self._room.set()
+        self._call_for_workers()
 
     def _settle(self) -> None:
         done, self._done = self._done, []

@@ -112,6 +112,7 @@ class DeadLetterBox:
             await self._bus.publish(
                 letter.topic,
                 letter.payload,
+                key=letter.key,
                 headers=letter.headers,
                 message_id=f"replay:{letter.place}:{letter.number}",
             )

@@ -9,10 +9,11 @@ from typing import Any
 from penstock.bus.config import BusConfig
 from penstock.bus.engine import Engine
 from penstock.bus.settings import load_config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingExtra
 
 EMBEDDED = "embedded:"
 NATS_SCHEMES = ("nats://", "tls://")
+KAFKA_SCHEME = "kafka://"
 FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -36,6 +37,15 @@ def engine_of(config: BusConfig) -> Engine:
         from penstock.bus.engines.embedded import embedded_engine
 
         return embedded_engine(config)
+    if config.type == "kafka":
+        try:
+            from penstock.bus.engines.kafka import KafkaEngine
+        except ImportError:
+            raise MissingExtra(
+                "Kafka needs a package; hint: pip install 'penstock[kafka]'"
+            ) from None
+
+        return KafkaEngine(config)
     from penstock.bus.engines.nats import NatsEngine
 
     return NatsEngine(config)
@@ -46,9 +56,11 @@ def _from_text(source: str) -> Mapping[str, Any] | Path:
         return {"type": "embedded", "embedded": {"store_dir": source.removeprefix(EMBEDDED)}}
     if source.startswith(NATS_SCHEMES):
         return {"type": "nats", "nats": {"urls": source}}
+    if source.startswith(KAFKA_SCHEME):
+        return {"type": "kafka", "kafka": {"brokers": source.replace(KAFKA_SCHEME, "")}}
     if source.endswith(FILE_SUFFIXES):
         return Path(source)
     raise ConfigError(
         f"`{source}` is no bus; hint: `embedded:`, `embedded:<directory>`, `nats://host:4222`, "
-        "or the path of a .yaml file"
+        "`kafka://host:9092`, or the path of a .yaml file"
     )

@@ -52,7 +52,7 @@ class Publisher:
         self._metrics = metrics
         self._window_max = config.window_messages_max
         self._results_max = config.results_max
-        self._deduplicate = config.deduplicate
+        self._deduplicate = config.deduplicate and engine.features.deduplicates
         self._limit = RateLimit(config.rate_per_s, burst=config.rate_burst)
         self._loop = asyncio.get_running_loop()
         self._send = engine.sender()
@@ -130,12 +130,13 @@ class Publisher:
         topic: str,
         payload: bytes,
         *,
+        key: str = "",
         headers: Iterable[tuple[str, str]] | None = None,
         message_id: str = "",
         timeout_s: float | None = None,
     ) -> Receipt | None:
         """Publish bytes as they are and wait for the ack; on an ephemeral topic there is none."""
-        message = Outgoing(topic, payload, None, b"")
+        message = Outgoing(topic, payload, None, b"", key)
         pairs = list(headers or ())
         if message_id:
             pairs.append(("Nats-Msg-Id", message_id))

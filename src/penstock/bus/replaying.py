@@ -54,7 +54,9 @@ class Replay:
     async def __aiter__(self) -> AsyncIterator[Stored]:
         async for delivery, envelope in self._bus.replay(self._topic, **self._start):
             if self._until_ns is not None and delivery.timestamp_ns >= self._until_ns:
-                return
+                if self._bus.features.orders_topics:
+                    return
+                continue
             if self._event_type in (None, envelope.event_type):
                 if self._limit.rate_per_s:
                     await self._limit.take()
@@ -90,12 +92,16 @@ class Replay:
 
     async def _publish(self, chunk: list[Stored], topic: str) -> int:
         def copy(stored: Stored) -> Any:
-            delivery, _ = stored
+            delivery, envelope = stored
             own = [pair for pair in delivery.headers if not pair[0].lower().startswith("nats-")]
             # The event's own id would make the broker take the copy for the event itself.
             place = f"{delivery.source.stream}:{delivery.sequence}"
             return self._bus.publish(
-                topic, delivery.payload, headers=own, message_id=f"replay:{topic}:{place}"
+                topic,
+                delivery.payload,
+                key=envelope.aggregate_id,
+                headers=own,
+                message_id=f"replay:{topic}:{place}",
             )
 
         done, failures = await in_order_by_key(

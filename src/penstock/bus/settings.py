@@ -137,7 +137,7 @@ def _paths(kind: Any, sections: tuple[str, ...]) -> Iterator[tuple[str, tuple[st
         path = (*sections, key_of(item))
         if is_dataclass(hints[item.name]):
             yield from _paths(hints[item.name], path)
-        elif item.name != "topics":
+        elif get_origin(hints[item.name]) is not Mapping:
             yield ENVIRONMENT_PREFIX + "_".join(path).upper(), path
 
 
@@ -154,12 +154,20 @@ def _read(hint: Any, value: Any, path: str) -> Any:
     if get_origin(hint) is tuple:
         values = value.split(",") if isinstance(value, str) else value
         return tuple(str(one).strip() for one in values)
+    if get_origin(hint) is not None and get_args(hint)[1] is str:
+        return _read_properties(value, path)
     if get_origin(hint) is not None:
         return {
             str(topic): build(TopicOptions, options or {}, f"{path}.{topic}")
             for topic, options in value.items()
         }
     return _READERS[hint](value, path)
+
+
+def _read_properties(value: Any, path: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"`{path}` must be a section with keys, not {value!r}")
+    return {str(name): _read_str(one, f"{path}.{name}") for name, one in value.items()}
 
 
 def _read_choice(choices: tuple[str, ...], value: Any, path: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from penstock import subjects
 from penstock.bus.codec import Codec
 from penstock.bus.config import BusConfig
-from penstock.bus.engine import Delivery, Engine
+from penstock.bus.engine import Delivery, Engine, Source
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Key, NoHandler, Subscription
 from penstock.bus.lanes import Lanes
@@ -48,10 +48,10 @@ class Subscriber:
         self._engine = engine
         self._codec = codec
         self._config = config.subscriber
-        self._messages_max = config.nats.jetstream.consumer.ack_pending_max
+        self._messages_max = config.ack_pending_max
         self._metrics = metrics
         self._lanes = lanes
-        lanes.on_unhandled = self._set_aside
+        lanes.on_unhandled = self._hand_on
         self.watcher: Callable[[Delivery], None] | None = None
         """Called with every message that has a handler, before it is queued."""
         self._subscriptions: list[Subscription] = []
@@ -139,6 +139,12 @@ class Subscriber:
             while not queue.empty():
                 queue.get_nowait()[1].set_exception(NoHandler())
 
+    async def withdraw(self, sources: Collection[Source]) -> None:
+        """Let go of all that came from these, and return once no handler has any of it."""
+        for topic, deliveries in list(self._unhandled.items()):
+            self._unhandled[topic] = [one for one in deliveries if one.source not in sources]
+        await self._lanes.withdraw(sources)
+
     async def stop_fetching(self) -> None:
         """Ask for no more messages."""
         for subscription in self._subscriptions:
@@ -172,20 +178,32 @@ class Subscriber:
 
     def _dispatch(self, deliveries: list[Delivery]) -> None:
         ready = []
-        codec, routes = self._codec, self._routes
+        routes = self._routes
         for delivery in deliveries:
             subscription = routes.get(delivery.topic) or self._route(delivery.topic)
             if subscription is None:
                 self._set_aside(delivery)
                 continue
-            try:
-                subscription.open(delivery, codec)
-                if self.watcher is not None:
-                    self.watcher(delivery)
-            except Exception as error:
-                self._condemn(delivery, error)
+            self._open(delivery, subscription)
             ready.append(delivery)
         self._lanes.put(ready)
+
+    def _open(self, delivery: Delivery, subscription: Subscription) -> None:
+        try:
+            subscription.open(delivery, self._codec)
+            if self.watcher is not None:
+                self.watcher(delivery)
+        except Exception as error:
+            self._condemn(delivery, error)
+
+    def _hand_on(self, delivery: Delivery) -> bool:
+        """Give a message whose handler is gone to the next, or set it aside; tell which."""
+        subscription = self._route(delivery.topic)
+        if subscription is None:
+            self._set_aside(delivery)
+            return False
+        self._open(delivery, subscription)
+        return True
 
     def _receive_live(self, deliveries: list[Delivery]) -> None:
         """Take what nobody keeps, as long as there is room."""

@@ -20,8 +20,7 @@ from penstock.errors import BusError, TopicMismatch
 logger = logging.getLogger("penstock.bus")
 
 RETENTION_TOLERANCE_S = 1.0
-FIXABLE = frozenset(("retention_s", "bytes_max", "messages_max", "description"))
-COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "compression")
+COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "partitions", "compression")
 
 SHARED = "_"
 """Stands for any topic without limits of its own."""
@@ -103,7 +102,8 @@ class Topics:
 
     async def prepare_shared(self) -> None:
         """Make sure that there is something to subscribe to, once."""
-        if self._persistent and not self._is_shared_ready:
+        shares = self._engine.features.shares_storage
+        if self._persistent and shares and not self._is_shared_ready:
             await self._apply(SHARED, TopicOptions())
             self._is_shared_ready = True
 
@@ -162,17 +162,24 @@ class Topics:
             if not self._persistent:
                 raise BusError("a persistent topic needs JetStream, which is not enabled")
             return False
-        return options.persistence == "ephemeral" or not self._persistent
+        is_live = options.persistence == "ephemeral" or not self._persistent
+        if is_live and not self._engine.features.ephemeral:
+            raise BusError("this engine keeps every topic; hint: a short `retention`")
+        return is_live
 
 
 def compare(wanted: TopicOptions, state: TopicState) -> tuple[Drift, ...]:
     """Return every difference in what was asked for. What was left out is no difference."""
     drifts = []
+    # Bytes are split among partitions, which may not come out even.
+    tolerances = {"retention_s": RETENTION_TOLERANCE_S, "bytes_max": state.options.partitions or 0}
     for name in COMPARED:
         expected, actual = getattr(wanted, name), getattr(state.options, name)
         if expected is None or expected == actual:
             continue
-        if name == "retention_s" and actual and abs(expected - actual) <= RETENTION_TOLERANCE_S:
+        if name in tolerances and actual and abs(expected - actual) <= tolerances[name]:
             continue
-        drifts.append(Drift(name, expected, actual, name in FIXABLE and not state.shared))
+        if name == "partitions" and actual is None:
+            continue  # a broker without them needs none
+        drifts.append(Drift(name, expected, actual, name in state.fixable and not state.shared))
     return tuple(drifts)

@@ -74,13 +74,16 @@ async def a_topic_can_be_read_again_by_sequence_time_and_key(world: World) -> No
         await bus.publish_envelope_batch("other", [event(99)])
 
         async def numbers(topic: str = TOPIC, **start: Any) -> list[int]:
-            return [one.payload["number"] async for _, one in bus.replay(topic, **start)]
+            found = [one.payload["number"] async for _, one in bus.replay(topic, **start)]
+            return found if bus.features.orders_topics else sorted(found)
 
         assert await numbers() == list(range(15))
-        assert await numbers(sequence=receipts[7].sequence) == list(range(7, 15))
+        assert await numbers(sequence=receipts[7].sequence, key="k1") == [7, 9, 11, 13]
+        if bus.features.orders_topics:
+            assert await numbers(sequence=receipts[7].sequence) == list(range(7, 15))
         assert await numbers(time=middle) == list(range(10, 15))
         assert await numbers(key="k1") == [1, 3, 5, 7, 9, 11, 13]
-        assert await numbers(sequence=receipts[7].sequence + 10_000) == []
+        assert await numbers(sequence=receipts[7].sequence + 1_000_000) == []
         assert await numbers(time=datetime.now(UTC)) == []
         assert await numbers("never-used") == []
 
@@ -138,8 +141,6 @@ async def health_says_what_is_going_on(world: World) -> None:
 @scenario
 async def a_heartbeat_goes_through_the_broker_and_back(world: World) -> None:
     async with world.open() as bus:
-        if not bus.features.ephemeral:
-            return
         heartbeat = await bus.beat()
 
         assert (heartbeat.severity, heartbeat.misses) == ("healthy", 0)

@@ -45,9 +45,11 @@ class World:
             # A server may set aside as much as a stream may grow to, and worlds are many.
             stream=replace(jetstream.stream, **({"bytes_max": STREAM_BYTES_MAX} | (stream or {}))),
         )
+        kafka = replace(base.kafka.consumer, **_known_to(base.kafka.consumer, consumer or {}))
         config = replace(
             base,
             nats=replace(base.nats, jetstream=jetstream),
+            kafka=replace(base.kafka, consumer=kafka),
             publisher=replace(base.publisher, **(publisher or {})),
             subscriber=replace(base.subscriber, **({"backoff_s": 0.02} | (subscriber or {}))),
             **settings,
@@ -66,6 +68,11 @@ class World:
             if urls
             else config
         )
+
+
+def _known_to(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that an engine has a use for."""
+    return {name: value for name, value in settings.items() if hasattr(config, name)}
 
 
 Scenario: TypeAlias = Callable[[World], Awaitable[None]]

@@ -8,6 +8,7 @@ reading; this file puts them together behind the seam.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from penstock.bus.engine import (
     Lag,
     LiveReceiver,
     OnSettled,
+    OnTaken,
     ReplayFrom,
     Responder,
     Sender,
@@ -56,6 +58,10 @@ class NatsEngine:
         deduplicates=True,
         shares_order=False,
         replays_by_time=True,
+        orders_topics=True,
+        limits_messages=True,
+        shares_storage=True,
+        delays=True,
     )
 
     def __init__(self, config: BusConfig, *, host: Host | None = None) -> None:
@@ -64,7 +70,9 @@ class NatsEngine:
         self._host = host
         self.on_settled: OnSettled = _ignore
         self.on_connection: Callable[[bool, Exception | None], None] = _ignore_connection
+        self.on_taken: OnTaken = _ignore_taken
         self._layout = Layout(config.namespace)
+        self._heartbeats = f"heartbeats.{config.service}.{secrets.token_hex(6)}"
         self._client: Client | None = None
         self._sources: dict[str, Source] = {}
         self._patterns: list[str] = []
@@ -235,6 +243,20 @@ class NatsEngine:
     def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
         return self._live.respond(self._layout.live_subject(pattern), responder)
 
+    async def echo(self, payload: bytes) -> None:
+        came_back = asyncio.Event()
+
+        def receive(deliveries: list[Delivery]) -> None:
+            if any(delivery.payload == payload for delivery in deliveries):
+                came_back.set()
+
+        stop = self.listen_live(self._heartbeats, receive)
+        try:
+            self.send_live(self.target(self._heartbeats, live=True), payload, b"")
+            await came_back.wait()
+        finally:
+            stop()
+
     async def flush(self) -> None:
         await self.client.flush()
 
@@ -262,6 +284,10 @@ class NatsEngine:
 
 def _ignore(settled: list[Any]) -> None:
     """Stand in while no publisher listens."""
+
+
+async def _ignore_taken(sources: Collection[Any]) -> None:
+    """Stand in while nobody handles anything."""
 
 
 def _ignore_connection(connected: bool, error: Exception | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
-from penstock.bus.engine import Delivery, ReplayFrom
+from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.client import JetStream, Message
 from penstock.client.messages import parse_metadata
 from penstock.errors import JetStreamError
@@ -78,6 +78,10 @@ class Replayed:
     def deliveries(self, handle: bytes) -> int:
         """Return how often a message was delivered, this time included."""
         return parse_metadata(handle).deliveries
+
+    def headers(self, handle: bytes) -> Headers:
+        """Return no headers: NATS has them in the block, or there are none."""
+        return []
 
 
 def _delivery(message: Message) -> Delivery:

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any
 
 from penstock.bus.config import ConsumerConfig
-from penstock.bus.engine import Delivery
+from penstock.bus.engine import Delivery, Headers
 from penstock.client import Client, JetStream
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
@@ -181,6 +181,10 @@ class Source:
         """Return how often a message was delivered, this time included."""
         tokens = handle.split(b".")
         return int(tokens[4 if len(tokens) == 9 else 6])
+
+    def headers(self, handle: bytes) -> Headers:
+        """Return no headers: NATS has them in the block, or there are none."""
+        return []
 
     def disconnected(self, error: Exception) -> None:
         """The server forgot our requests, and what it sent may be lost."""

@@ -174,6 +174,8 @@ class StreamAdmin:
     def _settings(self, options: TopicOptions) -> dict[str, Any]:
         """Return the limits in JetStream's words; what is left out is as the shared stream's."""
         defaults = self._defaults
+        if options.compression not in (None, "none", "s2"):
+            raise BusError(f"JetStream has no `compression` {options.compression}; hint: s2")
         retention_s = defaults.age_s_max if options.retention_s is None else options.retention_s
         bytes_max = defaults.bytes_max if options.bytes_max is None else options.bytes_max
         messages_max = (

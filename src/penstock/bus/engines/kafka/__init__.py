@@ -1,0 +1,5 @@
+"""The bus on Kafka."""
+
+from penstock.bus.engines.kafka.engine import KafkaEngine
+
+__all__ = ["KafkaEngine"]

@@ -1,0 +1,190 @@
+"""Topics as the brokers have them, and changing that. Blocks; never used while publishing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.engine import TopicState
+from penstock.bus.engines.kafka.layout import PARTITIONS_MAX
+from penstock.bus.engines.kafka.properties import checked, common, logger
+from penstock.errors import BusError, ConnectFailed
+
+FIXABLE = frozenset(("retention_s", "bytes_max", "compression"))
+UNLIMITED = -1
+SEGMENT_BYTES_MIN = 1024 * 1024
+SEGMENTS_PER_LIMIT = 4
+"""Kafka drops whole segments, so a topic that is limited is made of several."""
+PROPAGATION_POLL_S = 0.02
+
+COMPRESSIONS = {"none": "uncompressed", "gzip": "gzip", "snappy": "snappy"}
+COMPRESSIONS |= {"lz4": "lz4", "zstd": "zstd"}
+
+
+class KafkaAdmin:
+    """What is on the brokers."""
+
+    def __init__(self, config: BusConfig, producer: Producer) -> None:
+        self._kafka = config.kafka
+        self._defaults = config.kafka.topic
+        self._timeout_s = config.kafka.request_timeout_s
+        self._producer = producer
+        properties = common(config) | dict(config.kafka.properties)
+        self._admin = checked(
+            lambda: AdminClient(properties, logger=logging.getLogger(logger.name))
+        )
+
+    def close(self) -> None:
+        """Let the connection go, which nothing else would do for a while."""
+        del self._admin
+
+    def topics(self, timeout_s: float | None = None) -> dict[str, int]:
+        """Return every topic there is, and how many partitions it has."""
+        try:
+            metadata = self._producer.list_topics(timeout=timeout_s or self._timeout_s)
+        except KafkaException as error:
+            brokers = ", ".join(self._kafka.brokers)
+            raise ConnectFailed(f"no broker answers at {brokers}: {_text(error)}") from error
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None
+        }
+
+    def inspect(self, name: str) -> TopicState | None:
+        """Return how the brokers keep a topic."""
+        metadata = self._producer.list_topics(timeout=self._timeout_s).topics.get(name)
+        if metadata is None or metadata.error is not None:
+            return None
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._result(self._admin.describe_configs([resource])[resource], name)
+        partitions = len(metadata.partitions)
+        retention_bytes = int(entries["retention.bytes"].value)
+        retention_ms = int(entries["retention.ms"].value)
+        names = {value: key for key, value in COMPRESSIONS.items()}
+        options = TopicOptions(
+            persistence="persistent",
+            retention_s=None if retention_ms == UNLIMITED else retention_ms / 1000,
+            bytes_max=None if retention_bytes == UNLIMITED else retention_bytes * partitions,
+            replicas=len(metadata.partitions[0].replicas),
+            partitions=partitions,
+            compression=cast(Any, names.get(entries["compression.type"].value)),
+        )
+        return TopicState(options=options, shared=False, fixable=FIXABLE)
+
+    def create(self, name: str, options: TopicOptions) -> None:
+        """Make a topic, and return once it can be used; somebody else may be faster."""
+        partitions = options.partitions or self._defaults.partitions
+        if partitions > PARTITIONS_MAX:
+            raise BusError(f"`partitions` must be {PARTITIONS_MAX:,} at most: {partitions}")
+        limits = {
+            "retention.ms": _milliseconds(self._defaults.age_s_max),
+            "retention.bytes": _share(self._defaults.bytes_max, partitions),
+        } | self._settings(options, partitions)
+        self._make(name, partitions, limits, replicas=options.replicas)
+
+    def create_own(self, name: str, **settings: str) -> None:
+        """Make a topic of the bus's own, of one partition, unless it is there."""
+        if name not in self.topics():
+            self._make(name, 1, {key.replace("_", "."): one for key, one in settings.items()})
+
+    def update(self, name: str, options: TopicOptions) -> None:
+        """Change the limits of a topic; what was not asked for stays."""
+        changes = self._settings(options, self.topics()[name])
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            name,
+            incremental_configs=[
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                for key, value in changes.items()
+            ],
+        )
+        self._result(self._admin.incremental_alter_configs([resource])[resource], name)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> list[tuple[int, int]]:
+        """Return the first offset of each partition, and the one behind its last."""
+        wanted = list(partitions)
+        if not wanted:
+            return []
+        found = []
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):  # type: ignore[no-untyped-call]
+            futures = self._admin.list_offsets(dict.fromkeys(wanted, spec))
+            found.append([self._result(futures[one], one.topic).offset for one in wanted])
+        return list(zip(*found, strict=True))
+
+    def _make(
+        self, name: str, partitions: int, config: dict[str, str], *, replicas: int | None = None
+    ) -> None:
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replicas or self._defaults.replicas,
+            config=config,
+        )
+        try:
+            self._admin.create_topics([topic])[name].result(self._timeout_s)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BusError(f"`{name}` cannot be made: {_text(error)}") from error
+        deadline_s = time.monotonic() + self._timeout_s
+        while name not in self.topics():
+            if time.monotonic() > deadline_s:
+                raise BusError(f"`{name}` was made, and is not there after {self._timeout_s} s")
+            time.sleep(PROPAGATION_POLL_S)
+
+    def _settings(self, options: TopicOptions, partitions: int) -> dict[str, str]:
+        """Return what was asked for in Kafka's words."""
+        if options.messages_max is not None:
+            raise BusError(
+                "Kafka keeps no topic to a number of messages (`max_msgs`); "
+                "hint: `retention` or `max_bytes`"
+            )
+        settings = {}
+        if options.retention_s is not None:
+            settings["retention.ms"] = _milliseconds(options.retention_s)
+        if options.bytes_max is not None:
+            share = _share(options.bytes_max, partitions)
+            segment = max(SEGMENT_BYTES_MIN, int(share) // SEGMENTS_PER_LIMIT)
+            settings |= {"retention.bytes": share, "segment.bytes": str(segment)}
+        if options.compression is not None:
+            if options.compression not in COMPRESSIONS:
+                known = ", ".join(COMPRESSIONS)
+                raise BusError(
+                    f"Kafka has no `compression` {options.compression}; hint: one of {known}"
+                )
+            settings["compression.type"] = COMPRESSIONS[options.compression]
+        return settings
+
+    def _result(self, future: Any, name: str) -> Any:
+        try:
+            return future.result(self._timeout_s)
+        except (KafkaException, TimeoutError) as error:
+            raise BusError(f"`{name}`: {_text(error)}") from error
+
+
+def _text(error: BaseException) -> str:
+    cause = error.args[0] if error.args else None
+    return cause.str() if isinstance(cause, KafkaError) else str(error) or type(error).__name__
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000) or UNLIMITED)
+
+
+def _share(total: int, partitions: int) -> str:
+    """Return the part of one partition: Kafka limits each."""
+    return str(-(-total // partitions) or UNLIMITED)

@@ -1,0 +1,374 @@
+"""
+The bus on Kafka: one producer, one member of one consumer group.
+
+See `layout` for the names, `window` for publishing, `reader` and `partition` for
+reading; this file puts them together behind the seam. All state lives on the loop;
+what blocks runs on threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+
+from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.engine import (
+    Delivery,
+    Features,
+    Lag,
+    LiveReceiver,
+    OnSettled,
+    OnTaken,
+    ReplayFrom,
+    Responder,
+    Sender,
+    TopicState,
+)
+from penstock.bus.engines.kafka import properties
+from penstock.bus.engines.kafka.admin import KafkaAdmin
+from penstock.bus.engines.kafka.layout import KafkaLayout, place_of
+from penstock.bus.engines.kafka.partition import Partition
+from penstock.bus.engines.kafka.properties import logger
+from penstock.bus.engines.kafka.reader import Listener, Place, Reader
+from penstock.bus.engines.kafka.replay import Part, Replays, discard_key
+from penstock.bus.engines.kafka.window import KafkaWindow
+from penstock.errors import BusClosed, BusError, ConnectionLost, PenstockError
+
+T = TypeVar("T")
+
+THREADS_MAX = 4
+PROBE_S = 0.5
+HANDOVER_SHARE = 0.8
+"""Part of the poll interval that handlers get when partitions move."""
+HEARTBEATS_KEPT_MS = "3600000"
+
+
+class KafkaEngine:
+    """A Kafka cluster."""
+
+    features = Features(
+        persistent=True,
+        ephemeral=False,
+        deduplicates=False,
+        shares_order=True,
+        replays_by_time=True,
+        orders_topics=False,
+        limits_messages=False,
+        shares_storage=False,
+        delays=False,
+    )
+
+    def __init__(self, config: BusConfig) -> None:
+        self.config = config
+        self.urls = config.kafka.brokers
+        self.on_settled: OnSettled = _ignore
+        self.on_connection: Callable[[bool, Exception | None], None] = _ignore_connection
+        self.on_taken: OnTaken = _ignore_taken
+        self._layout = KafkaLayout(config.namespace, config.service)
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")
+        self._window: KafkaWindow | None = None
+        self._reader: Reader | None = None
+        self._patterns: list[str] = []
+        self._partitions: dict[Place, Partition] = {}
+        self._messages: list[Message] = []
+        self._is_asked = False
+        self._arrived = asyncio.Event()
+        self._is_open = False
+        self._is_connected = False
+        self._probing: asyncio.Task[None] | None = None
+        self._own: set[str] = set()
+
+    @property
+    def connected(self) -> bool:
+        return self._is_connected
+
+    async def connect(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._producer: Producer = properties.checked(
+            lambda: Producer(
+                properties.producer(self.config) | {"error_cb": self._failed},
+                logger=logging.getLogger(logger.name),
+            )
+        )
+        self._window = KafkaWindow(
+            self._producer,
+            ack_timeout_s=self.config.publisher.ack_timeout_s,
+            on_settled=lambda settled: self.on_settled(settled),
+            on_alive=self._alive,
+        )
+        try:
+            self._admin = KafkaAdmin(self.config, self._producer)
+            await self._blocking(self._admin.topics, self.config.kafka.connect_timeout_s)
+        except BaseException:
+            await self.close()
+            raise
+        self._replays = Replays(
+            properties.reader(self.config, self._layout.group),
+            self._layout,
+            self._admin,
+            timeout_s=self.config.kafka.request_timeout_s,
+        )
+        self._is_open = self._is_connected = True
+
+    async def close(self) -> None:
+        self._is_open = self._is_connected = False
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.gather(self._probing, return_exceptions=True)
+        if self._reader is not None:
+            await self._blocking(self._reader.stop)
+            self._reader = None
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+            await self._blocking(self._admin.close)
+            await self._blocking(self._producer.close)
+        self._partitions.clear()
+        self._threads.shutdown(wait=False)
+
+    def target(self, topic: str, *, live: bool = False) -> bytes:
+        return self._layout.name(topic).encode()
+
+    def sender(self) -> Sender:
+        return self._open_window.send
+
+    def send_live(self, target: bytes, payload: bytes, block: bytes) -> bool:
+        raise _not_promised()
+
+    async def make_room(self) -> None:
+        await self._open_window.make_room()
+
+    async def listen(self, patterns: Sequence[str]) -> None:
+        self._patterns.extend(patterns)
+        if self._reader is None:
+            poll_s = self.config.kafka.consumer.poll_interval_s_max
+            self._reader = Reader(
+                properties.consumer(self.config, self._layout.group),
+                self._layout,
+                Listener(self._take, self._assigned, self._hand_over, self._failed),
+                handover_s=poll_s * HANDOVER_SHARE,
+            )
+        self._reader.listen(tuple(self._patterns))
+
+    async def forget(self, pattern: str) -> None:
+        if pattern in self._patterns:
+            self._patterns.remove(pattern)
+        if self._reader is not None:
+            self._reader.listen(tuple(self._patterns))
+
+    async def fetch(self, messages_max: int) -> list[Delivery]:
+        if not self._messages:
+            self._arrived.clear()
+            if not self._is_asked and self._reader is not None:
+                self._is_asked = True
+                self._reader.ask(min(messages_max, self.config.kafka.consumer.fetch_messages))
+            await self._arrived.wait()
+        # From here on nothing waits, so that no partition can be taken away meanwhile.
+        messages, self._messages = self._messages, []
+        return list(self._deliveries(messages))
+
+    def settle(self, deliveries: Collection[Delivery]) -> None:
+        touched: dict[Partition, None] = {}
+        for delivery in deliveries:
+            source: Partition = delivery.source
+            if source.held.pop(delivery.sequence, None) is not None:
+                touched[source] = None
+        partitions = self._partitions
+        offsets = [one.settled for one in touched if partitions.get((one.name, one.number)) is one]
+        if offsets and self._reader is not None:
+            self._reader.store([one for one in offsets if one is not None])
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """Do nothing: what is not settled is not committed."""
+
+    def extend(self, deliveries: Collection[Delivery]) -> None:
+        """Do nothing: a partition is ours as long as we poll."""
+
+    async def lag(self) -> Lag:
+        if self._reader is None:
+            return Lag(0, 0)
+        topics = await self._blocking(self._admin.topics)
+        partitions = [
+            TopicPartition(name, number)
+            for name, count in topics.items()
+            if any(self._layout.matches(pattern, name) for pattern in self._patterns)
+            for number in range(count)
+        ]
+        parts = await self._blocking(self._unsettled, partitions)
+        held = [
+            one.timestamp_ns for each in self._partitions.values() for one in each.held.values()
+        ]
+        unseen = [part for part in parts if not self._holds_of(part)]
+        first_ns = await self._blocking(self._replays.first_ns, unseen) if unseen else 0
+        times_ns = filter(None, (min(held, default=0), first_ns))
+        return Lag(sum(part.end - part.begin for part in parts), min(times_ns, default=0))
+
+    async def inspect(self, topic: str) -> TopicState | None:
+        return await self._blocking(self._admin.inspect, self._layout.name(topic))
+
+    async def create(self, topic: str, options: TopicOptions) -> None:
+        await self._blocking(self._admin.create, self._layout.name(topic), options)
+        if self._reader is not None:
+            self._reader.refresh()
+
+    async def update(self, topic: str, options: TopicOptions) -> None:
+        await self._blocking(self._admin.update, self._layout.name(topic), options)
+
+    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+        chunks = self._replays.read(pattern, start)
+        try:
+            while (chunk := await self._blocking(next, chunks, None)) is not None:
+                yield chunk
+        finally:
+            await self._blocking(chunks.close)  # type: ignore[attr-defined]
+
+    async def discard(self, topic: str, sequence: int) -> bool:
+        name, (number, offset) = self._layout.name(topic), place_of(sequence)
+        topics = await self._blocking(self._admin.topics)
+        if number >= topics.get(name, 0):
+            return False
+        ends = await self._blocking(self._admin.ends, [TopicPartition(name, number)])
+        hidden = await self._blocking(self._replays.discarded)
+        if not ends[0][0] <= offset < ends[0][1] or (name, number, offset) in hidden:
+            return False
+        await self._prepare_own(self._layout.discarded, cleanup_policy="compact")
+        key = discard_key(name, number, offset)
+        await self._open_window.store(self._layout.discarded, b"discarded", key=key)
+        return True
+
+    def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
+        return _nothing
+
+    async def request(self, topic: str, payload: bytes, *, timeout_s: float) -> bytes:
+        raise _not_promised()
+
+    def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
+        raise _not_promised()
+
+    async def echo(self, payload: bytes) -> None:
+        name = self._layout.heartbeats
+        await self._prepare_own(name, retention_ms=HEARTBEATS_KEPT_MS)
+        record = await self._open_window.store(name, payload)
+        number, offset = record.partition(), record.offset()
+        found = await self._blocking(self._replays.at, name, number, offset)
+        if found != payload:
+            raise BusError(f"`{name}` holds something else than was stored there")
+
+    async def flush(self) -> None:
+        if self._reader is not None:
+            await self._blocking(self._reader.commit)
+
+    @property
+    def _open_window(self) -> KafkaWindow:
+        if self._window is None:
+            raise BusClosed("the bus is not open")
+        return self._window
+
+    def _take(self, messages: list[Message]) -> None:
+        self._is_asked = False
+        self._messages += messages
+        self._arrived.set()
+
+    def _deliveries(self, messages: list[Message]) -> Iterator[Delivery]:
+        partitions = self._partitions
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                logger.info("= reading `%s`: %s", message.topic(), error.str())
+                continue
+            partition = partitions.get((message.topic(), message.partition()))  # type: ignore[arg-type]
+            if partition is not None:
+                yield partition.deliver(message)
+
+    def _assigned(self, places: list[Place]) -> None:
+        for name, number in places:
+            topic = self._layout.topic(name)
+            self._partitions[name, number] = Partition(name, number, topic)
+        self._alive()
+
+    async def _hand_over(self, places: list[Place]) -> list[TopicPartition]:
+        """Let go of partitions; return up to where each is settled."""
+        gone = [self._partitions.pop(place) for place in places if place in self._partitions]
+        await self.on_taken(gone)
+        return [one.settled for one in gone if one.settled is not None]
+
+    def _unsettled(self, partitions: list[TopicPartition]) -> list[Part]:
+        """Return what the group has before it, in each partition that has something."""
+        assert self._reader is not None
+        timeout_s = self.config.kafka.request_timeout_s
+        committed = self._reader.consumer.committed(partitions, timeout=timeout_s)
+        parts = []
+        for one, (first, end) in zip(committed, self._admin.ends(partitions), strict=True):
+            ours = self._partitions.get((one.topic, one.partition))
+            settled = ours.settled_offset if ours is not None else None
+            is_new = one.offset < 0 and settled is None
+            from_end = is_new and self.config.kafka.consumer.start == "latest"
+            begin = end if from_end else max(first, one.offset, settled or 0)
+            if begin < end:
+                parts.append(Part(one.topic, one.partition, begin, end))
+        return parts
+
+    def _holds_of(self, part: Part) -> bool:
+        partition = self._partitions.get((part.name, part.number))
+        return partition is not None and bool(partition.held)
+
+    async def _prepare_own(self, name: str, **settings: str) -> None:
+        """Make sure once that a topic of the bus's own is there."""
+        if name in self._own:
+            return
+        if self.config.strategy != "skip":
+            await self._blocking(lambda: self._admin.create_own(name, **settings))
+        self._own.add(name)
+
+    def _failed(self, error: KafkaError) -> None:
+        """Hear from librdkafka what it cannot help."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            logger.warning("! Kafka: %s", error.str())
+        elif self._is_connected:
+            self._is_connected = False
+            self.on_connection(False, ConnectionLost(error.str()))
+            self._probing = self._loop.create_task(self._probe())
+
+    def _alive(self) -> None:
+        if self._is_open and not self._is_connected:
+            self._is_connected = True
+            self.on_connection(True, None)
+
+    async def _probe(self) -> None:
+        """Find out when a broker can be reached again."""
+        while not self._is_connected:
+            try:
+                await self._blocking(self._admin.topics)
+            except PenstockError:
+                await asyncio.sleep(PROBE_S)
+            else:
+                self._alive()
+
+    async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+
+def _not_promised() -> BusError:
+    return BusError("Kafka delivers nothing that is not kept, and answers no requests")
+
+
+def _nothing() -> None:
+    """Stand in for what there is nothing to stop of."""
+
+
+def _ignore(settled: list[Any]) -> None:
+    """Stand in while no publisher listens."""
+
+
+def _ignore_connection(connected: bool, error: Exception | None) -> None:
+    """Stand in while nobody wants to know."""
+
+
+async def _ignore_taken(sources: Collection[Any]) -> None:
+    """Stand in while nobody handles anything."""

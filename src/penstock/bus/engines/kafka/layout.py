@@ -1,0 +1,74 @@
+"""
+What things are called on Kafka, and how a record is numbered.
+
+| thing                      | name on Kafka           |
+|----------------------------|-------------------------|
+| topic `T`                  | `events.T`              |
+| the group of a service `S` | `events.S`              |
+| what was discarded         | `events-discarded`      |
+| heartbeats                 | `events-heartbeats`     |
+
+`events` is the namespace of the bus. A record has an offset in its partition; the
+bus wants one number in the topic, so both are in it: `offset * 10000 + partition + 1`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock import subjects
+from penstock.bus.names import check_topic
+from penstock.errors import BusError
+
+NAME_CHARACTERS_MAX = 249
+PARTITIONS_MAX = 10_000
+_is_name = re.compile(r"[A-Za-z0-9._-]+").fullmatch
+
+
+class KafkaLayout:
+    """The names of one namespace."""
+
+    def __init__(self, namespace: str, service: str) -> None:
+        self._prefix = f"{namespace}."
+        self.group = f"{namespace}.{service}"
+        self.pattern = f"^{namespace}[.].*"
+        """Every topic of the namespace, as librdkafka subscribes to it."""
+        self.discarded = f"{namespace}-discarded"
+        self.heartbeats = f"{namespace}-heartbeats"
+
+    def name(self, topic: str) -> str:
+        """Return what a topic is called on the broker."""
+        name = self._prefix + check_topic(topic)
+        if not _is_name(name) or len(name) > NAME_CHARACTERS_MAX:
+            raise BusError(
+                f"`{topic}` cannot be a topic of Kafka; hint: letters, digits, `_` and `-`, "
+                f"{NAME_CHARACTERS_MAX - len(self._prefix)} characters at most"
+            )
+        return name
+
+    def topic(self, name: str) -> str:
+        """Return the topic of a name."""
+        return name.removeprefix(self._prefix)
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Tell whether a name is one of the topics that a pattern stands for."""
+        return name.startswith(self._prefix) and subjects.matches(
+            pattern.encode(), self.topic(name).encode()
+        )
+
+
+def sequence_of(partition: int, offset: int) -> int:
+    """Return the number of a record in its topic; never 0."""
+    return offset * PARTITIONS_MAX + partition + 1
+
+
+def place_of(sequence: int) -> tuple[int, int]:
+    """Return partition and offset of a record by its number."""
+    offset, partition = divmod(sequence - 1, PARTITIONS_MAX)
+    return partition, offset
+
+
+def offset_from(sequence: int, partition: int) -> int:
+    """Return the first offset of a partition whose number is not below `sequence`."""
+    offset, at = divmod(sequence - 1, PARTITIONS_MAX)
+    return offset if partition >= at else offset + 1

@@ -1,0 +1,108 @@
+"""
+A partition that this process reads, and how far it is done with it.
+
+Its messages are handled in parallel by key and end in any order, but Kafka keeps one
+number for a group: where to go on. So what is stored there is the first message not
+yet settled, and nothing behind it is ever taken for done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Message, TopicPartition
+
+from penstock.bus.engine import Delivery, Headers
+from penstock.bus.engines.kafka.layout import place_of, sequence_of
+
+
+class Partition:
+    """One partition, from being assigned until it is taken away."""
+
+    def __init__(self, name: str, number: int, topic: str) -> None:
+        self.name = name
+        self.number = number
+        self.topic = topic
+        self.stream = f"{name}/{number}"
+        self.held: dict[int, Delivery] = {}
+        """What was handed out and is not settled, by sequence, lowest first."""
+        self._next: int | None = None
+
+    def deliver(self, message: Message) -> Delivery:
+        """Make what is handed out of a record."""
+        offset: int = message.offset()  # type: ignore[assignment]
+        sequence = sequence_of(self.number, offset)
+        delivery = Delivery(self.topic, _bytes(message), b"", sequence, self, message)
+        self.held[sequence] = delivery
+        self._next = offset + 1
+        return delivery
+
+    @property
+    def settled_offset(self) -> int | None:
+        """Where to go on: the first that is not settled. None if nothing was handed out."""
+        if self.held:
+            return place_of(next(iter(self.held)))[1]
+        return self._next
+
+    @property
+    def settled(self) -> TopicPartition | None:
+        """The same as Kafka takes it."""
+        offset = self.settled_offset
+        return None if offset is None else TopicPartition(self.name, self.number, offset)
+
+    def timestamp_ns(self, handle: Message) -> int:
+        """Return when a message was stored."""
+        return timestamp_ns(handle)
+
+    def deliveries(self, handle: Message) -> int:
+        """Return 1: Kafka does not count."""
+        return 1
+
+    def headers(self, handle: Message) -> Headers:
+        """Return every header in order."""
+        return headers_of(handle)
+
+
+class Stored:
+    """Where a message came from that was read again."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.stream = f"{name}/{number}"
+
+    def timestamp_ns(self, handle: Message) -> int:
+        """Return when a message was stored."""
+        return timestamp_ns(handle)
+
+    def deliveries(self, handle: Message) -> int:
+        """Return 1: Kafka does not count."""
+        return 1
+
+    def headers(self, handle: Message) -> Headers:
+        """Return every header in order."""
+        return headers_of(handle)
+
+
+def stored(message: Message, topic: str, source: Stored) -> Delivery:
+    """Make a delivery that nobody settles of a record."""
+    sequence = sequence_of(message.partition(), message.offset())  # type: ignore[arg-type]
+    return Delivery(topic, _bytes(message), b"", sequence, source, message)
+
+
+def timestamp_ns(message: Message) -> int:
+    """Return when a record was stored, to the millisecond."""
+    return int(message.timestamp()[1]) * 1_000_000
+
+
+def headers_of(message: Message) -> Headers:
+    """Return every header of a record; a value may be missing or no text."""
+    pairs: Any = message.headers() or []
+    return [(name, _text(value)) for name, value in pairs]
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+def _bytes(message: Message) -> bytes:
+    value = message.value()
+    return value if isinstance(value, bytes) else b""

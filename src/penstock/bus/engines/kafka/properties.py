@@ -1,0 +1,118 @@
+"""From the settings of the bus to the properties of librdkafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from penstock.bus.config import BusConfig
+from penstock.errors import ConfigError
+
+logger = logging.getLogger("penstock.bus.kafka")
+
+T = TypeVar("T")
+Properties = dict[str, Any]
+
+HEARTBEAT_S_MAX = 3.0
+WINDOW_SPARE = 2
+"""Librdkafka holds as many messages as the window of the bus, and some it made itself."""
+
+
+def common(config: BusConfig) -> Properties:
+    """Return what every connection needs."""
+    kafka = config.kafka
+    properties: Properties = {
+        "bootstrap.servers": ",".join(kafka.brokers),
+        "client.id": config.service,
+        "security.protocol": kafka.protocol,
+        # An outage ends when it ends; do not sleep through half a minute of what follows.
+        "reconnect.backoff.max.ms": 1000,
+        "socket.connection.setup.timeout.ms": _ms(kafka.connect_timeout_s),
+    }
+    if kafka.protocol.startswith("sasl"):
+        properties["sasl.mechanism"] = kafka.mechanism
+    optional = {
+        "sasl.username": kafka.user,
+        "sasl.password": kafka.password,
+        "ssl.ca.location": kafka.ca_file,
+        "ssl.certificate.location": kafka.certificate_file,
+        "ssl.key.location": kafka.key_file,
+        "ssl.key.password": kafka.key_password,
+    }
+    return properties | {name: value for name, value in optional.items() if value is not None}
+
+
+def producer(config: BusConfig) -> Properties:
+    """Return what the one producer needs."""
+    settings = config.kafka.producer
+    return {
+        **common(config),
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": settings.linger_s * 1000,
+        "batch.size": settings.batch_bytes,
+        "batch.num.messages": max(10_000, config.publisher.window_messages_max),
+        "queue.buffering.max.messages": config.publisher.window_messages_max * WINDOW_SPARE,
+        "queue.buffering.max.kbytes": max(1, settings.buffer_bytes // 1024),
+        "compression.type": settings.compression,
+        "message.timeout.ms": _ms(config.publisher.ack_timeout_s),
+        # As Java's producers do it, so that a key has one partition whoever writes.
+        "partitioner": "murmur2_random",
+        **config.kafka.properties,
+    }
+
+
+def consumer(config: BusConfig, group: str) -> Properties:
+    """Return what the one group member needs."""
+    settings = config.kafka.consumer
+    return {
+        **_reading(config, group),
+        "partition.assignment.strategy": "cooperative-sticky",
+        "auto.offset.reset": settings.start,
+        # What is settled is stored by us and committed by librdkafka.
+        "enable.auto.offset.store": False,
+        "enable.auto.commit": True,
+        "auto.commit.interval.ms": _ms(settings.commit_interval_s),
+        "session.timeout.ms": _ms(settings.session_timeout_s),
+        "heartbeat.interval.ms": _ms(min(HEARTBEAT_S_MAX, settings.session_timeout_s / 6)),
+        "max.poll.interval.ms": _ms(settings.poll_interval_s_max),
+        "topic.metadata.refresh.interval.ms": _ms(settings.discovery_interval_s),
+        **config.kafka.properties,
+    }
+
+
+def reader(config: BusConfig, group: str) -> Properties:
+    """Return what reads a part of a topic again, as no member of any group."""
+    return {
+        **_reading(config, f"{group}.replay"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        **config.kafka.properties,
+    }
+
+
+def checked(make: Callable[[], T]) -> T:
+    """Make a client; say what is wrong with its settings."""
+    try:
+        return make()
+    except KafkaException as error:
+        raise ConfigError(f"`kafka`: {error.args[0].str()}") from error
+
+
+def _reading(config: BusConfig, group: str) -> Properties:
+    settings = config.kafka.consumer
+    return {
+        **common(config),
+        "group.id": group,
+        "fetch.wait.max.ms": _ms(settings.fetch_wait_s),
+        "queued.max.messages.kbytes": max(1, settings.buffer_bytes // 1024),
+        "allow.auto.create.topics": False,
+    }
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

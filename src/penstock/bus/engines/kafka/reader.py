@@ -1,0 +1,239 @@
+"""
+The one member of the consumer group, on a thread of its own.
+
+The thread does as little as it can: it takes messages when the bus asks for some, and
+hands them to the loop, where all state is. While the bus asks for nothing, because too
+much is being handled, every partition is paused and the thread goes on polling: so
+librdkafka sees that it is alive, and the group can be rebalanced, for as long as it
+takes.
+
+The group subscribes to every topic of the namespace, and partitions that nobody here
+listens to are paused. So a handler that comes late resumes them, and no partition
+moves because of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, NamedTuple, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from penstock.bus.engines.kafka.layout import KafkaLayout
+from penstock.bus.engines.kafka.properties import Properties, checked, logger
+
+Place: TypeAlias = tuple[str, int]
+"""A partition: name of the topic, and number."""
+
+REST_S = 0.2
+"""How long nobody may ask before partitions are paused."""
+POLL_S = 0.1
+RETRY_S = 0.1
+REFRESH_S_MAX = 5.0
+
+
+class Listener(NamedTuple):
+    """Who is told what happens. All are called on the loop."""
+
+    messages: Callable[[list[Message]], None]
+    assigned: Callable[[list[Place]], None]
+    taken: Callable[[list[Place]], Coroutine[Any, Any, list[TopicPartition]]]
+    """Lets go of partitions; returns up to where they are settled."""
+    failed: Callable[[KafkaError], None]
+
+
+class Reader:
+    """Takes messages as a member of the group."""
+
+    def __init__(
+        self, properties: Properties, layout: KafkaLayout, listener: Listener, *, handover_s: float
+    ) -> None:
+        self._layout = layout
+        self._listener = listener
+        self._handover_s = handover_s
+        self._loop = asyncio.get_running_loop()
+        self._orders: queue.SimpleQueue[int | Callable[[], None] | None] = queue.SimpleQueue()
+        self._patterns: tuple[str, ...] = ()
+        self._paused: set[Place] = set()
+        self._is_resting = False
+        self._is_closing = False
+        self.consumer = checked(
+            lambda: Consumer(
+                properties | {"error_cb": self._failed},
+                logger=logging.getLogger(logger.name),
+            )
+        )
+        self._thread = threading.Thread(target=self._run, name="penstock-kafka", daemon=True)
+        self._thread.start()
+
+    def ask(self, messages_max: int) -> None:
+        """Have the thread take messages; `listener.messages` is called once, maybe with none."""
+        self._orders.put(messages_max)
+
+    def listen(self, patterns: tuple[str, ...]) -> None:
+        """Read the topics of these patterns, and no others."""
+
+        def change() -> None:
+            self._patterns = patterns
+            self._sort_out()
+
+        self._orders.put(change)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look for new topics now."""
+        self._orders.put(self._look)
+
+    def store(self, offsets: list[TopicPartition]) -> None:
+        """Remember where to go on, for the next commit."""
+        try:
+            self.consumer.store_offsets(offsets=offsets)
+        except (KafkaException, RuntimeError) as error:
+            logger.info("= an offset is not ours to store any more: %s", error)
+
+    def commit(self) -> None:
+        """Commit what is stored. Blocks."""
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                logger.warning("! committing: %s", error.args[0].str())
+        except RuntimeError:
+            return  # closed, and closing commits
+
+    def stop(self) -> None:
+        """Commit, leave the group, and end the thread. Blocks."""
+        self._is_closing = True
+        self._orders.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        self.consumer.subscribe(
+            [self._layout.pattern],
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+        try:
+            while not self._is_closing:
+                try:
+                    self._work()
+                except Exception:
+                    logger.exception("! reading from Kafka")
+                    time.sleep(RETRY_S)
+        finally:
+            self.consumer.close()
+
+    def _work(self) -> None:
+        try:
+            order = self._orders.get(timeout=0.001 if self._is_resting else REST_S)
+        except queue.Empty:
+            self._rest(True)
+            self._hand_over(self._poll(POLL_S))
+            return
+        if order is None:
+            return
+        if isinstance(order, int):
+            self._take(order)
+        else:
+            order()
+
+    def _take(self, messages_max: int) -> None:
+        messages: list[Message] = []
+        try:
+            self._rest(False)
+            messages = self._poll(POLL_S)
+            if messages and messages_max > 1:
+                messages += self.consumer.consume(messages_max - 1, timeout=0)
+        finally:
+            self._tell(self._listener.messages, messages)
+
+    def _poll(self, timeout_s: float) -> list[Message]:
+        # `consume` alone would wait for as many as it may return.
+        message = self.consumer.poll(timeout_s)
+        return [] if message is None else [message]
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        if messages:
+            self._tell(self._listener.messages, messages)
+
+    def _rest(self, is_resting: bool) -> None:
+        if is_resting is not self._is_resting:
+            self._is_resting = is_resting
+            self._sort_out()
+
+    def _sort_out(self) -> None:
+        """Pause and resume partitions: those nobody listens to, or all."""
+        wanted = {(one.topic, one.partition) for one in self.consumer.assignment()}
+        paused = {place for place in wanted if self._is_resting or not self._is_listened(place)}
+        self._paused &= wanted
+        if paused - self._paused:
+            self.consumer.pause(_partitions(paused - self._paused))
+        if self._paused - paused:
+            self.consumer.resume(_partitions(self._paused - paused))
+        self._paused = paused
+
+    def _is_listened(self, place: Place) -> bool:
+        return any(self._layout.matches(pattern, place[0]) for pattern in self._patterns)
+
+    def _look(self) -> None:
+        try:
+            self.consumer.list_topics(timeout=REFRESH_S_MAX)
+        except KafkaException as error:
+            logger.info("= topics cannot be listed: %s", error.args[0].str())
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        self._tell(self._listener.assigned, _places(partitions))
+        self._sort_out()
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Finish what runs, and commit, before another process gets the partitions."""
+        offsets = self._let_go(partitions)
+        if offsets:
+            self.store(offsets)
+            self.commit()
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Let go: others have these partitions already, and what we say of them is void."""
+        logger.warning("! %d partitions were lost to others", len(partitions))
+        self._let_go(partitions)
+
+    def _let_go(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        places = _places(partitions)
+        self._paused -= set(places)
+        if self._is_closing or not places:
+            return []
+        future = asyncio.run_coroutine_threadsafe(self._listener.taken(places), self._loop)
+        try:
+            return future.result(self._handover_s)
+        except FutureTimeout:
+            logger.warning(
+                "! handlers took longer than %s s when partitions moved; others may handle the "
+                "same messages meanwhile",
+                self._handover_s,
+            )
+            return []
+
+    def _failed(self, error: KafkaError) -> None:
+        self._tell(self._listener.failed, error)
+
+    def _tell(self, function: Callable[[Any], None], value: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, value)
+        except RuntimeError:
+            self._is_closing = True  # the loop is gone
+
+
+def _places(partitions: list[TopicPartition]) -> list[Place]:
+    return [(one.topic, one.partition) for one in partitions]
+
+
+def _partitions(places: set[Place]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name, number in places]

@@ -30,7 +30,7 @@ def common(config: BusConfig) -> Properties:
         "security.protocol": kafka.protocol,
         # An outage ends when it ends; do not sleep through half a minute of what follows.
         "reconnect.backoff.max.ms": 1000,
-        "socket.connection.setup.timeout.ms": _ms(kafka.connect_timeout_s),
+        "socket.connection.setup.timeout.ms": max(1000, _ms(kafka.connect_timeout_s)),
     }
     if kafka.protocol.startswith("sasl"):
         properties["sasl.mechanism"] = kafka.mechanism

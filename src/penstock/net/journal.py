@@ -142,7 +142,7 @@ class Journal:
     def _commit(self, engine: Engine) -> None:
         commit = engine.begin_commit()
         assert commit is not None, "somebody is dirty"
-        if not self.engine.waits_for_sync:
+        if not engine.waits_for_sync:
             self._unsynced += commit.release()
             unsynced = sum(engine.dirty_bytes() for engine in self.engines.values())
             if unsynced > UNSYNCED_BYTES_MAX:

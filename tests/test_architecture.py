@@ -18,9 +18,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
-GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "nkeys"}
+GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "tokens", "nkeys"}
 WIRE = {"_hot", "wire"} | GROUND
-CONFIG = {"config", "accounts", "sharing", "transport", "setting"}
+CONFIG = {"config", "accounts", "accounttokens", "sharing", "transport", "setting"}
 SETTINGS = CONFIG | {"conf", "flags", "directives", "accountreaders", "readers", "options"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"config", "setting"} | WIRE,
     "net": {"jetstream", "core"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
-    "core": {"config", "accounts", "sharing", "fanout"} | WIRE,
+    "core": {"config", "accounts", "accounttokens", "sharing", "fanout"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},
     "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}
@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "flags": {"errors"},
     "conf": {"errors"},
     "config": {"accounts", "transport", "setting", "errors"},
+    "accounttokens": {"tokens", "sharing", "accounts", "transforms", "errors"},
     "sharing": {"accounts", "subjects", "errors"},
     "accounts": {"nkeys", "subjects", "errors"},
     "transport": {"setting", "errors"},
@@ -56,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fanout": {"wire"},
     "records": set(),
     "wire": {"subjects", "headers", "errors"},
+    "tokens": {"nkeys"},
     "nkeys": {"errors"},
     "transforms": {"subjects"},
     "headers": {"errors"},

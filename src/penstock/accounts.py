@@ -7,8 +7,9 @@ Nothing here looks at a connection. `core.auth` finds out who somebody is, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from penstock import nkeys, subjects
 from penstock.errors import ConfigError
@@ -122,13 +123,22 @@ class Export:
     """How long the answers to a request may take."""
     account_token: int = 0
     """Which token of the subject, from 1, has to be the name of the importing account."""
+    needs_token: bool = False
+    """Whether who imports it needs a token of the exporter's."""
+    revocations: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Account → time up to which tokens issued to it count no more."""
 
-    def allows(self, account: str, subject: str) -> bool:
-        """Tell whether an account may import `subject` by this export."""
-        if not subjects.contains(self.subject.encode(), subject.encode()):
-            return False
+    def offers(self, taken: Import) -> bool:
+        """Tell whether this is what an import means."""
+        pattern, subject = self.subject.encode(), taken.subject.encode()
+        return self.kind == taken.kind and subjects.contains(pattern, subject)
+
+    def allows(self, account: str, taken: Import) -> bool:
+        """Tell whether an account may have what this offers."""
+        if self.needs_token:
+            return taken.is_activated
         if self.account_token:
-            return subject.split(".")[self.account_token - 1] == account
+            return taken.subject.split(".")[self.account_token - 1] == account
         return self.accounts is None or account in self.accounts
 
 
@@ -144,6 +154,10 @@ class Import:
     """What it is called here; empty: the same."""
     share: bool = False
     """Whether a service may know which client asks."""
+    token: str = ""
+    """What permits it, where the export needs a token."""
+    is_activated: bool = False
+    """Whether that token is good."""
 
     @property
     def local(self) -> str:
@@ -168,6 +182,23 @@ class SubjectMapping:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AccountClaims:
+    """What a token says about an account beside what a configuration could say."""
+
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    issuer: str = ""
+    issued_s: int = 0
+    expires_s: int = 0
+    """0: never."""
+    signing_keys: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    """Keys that sign its users beside its own; with a template, what such users are bound to."""
+    revocations: Mapping[str, int] = field(default_factory=dict)
+    """User → time up to which tokens issued to it count no more; `*` is everybody."""
+    refuses_bearers: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Account:
     """One entry of `accounts`: users that share a space of subjects and streams."""
 
@@ -180,10 +211,21 @@ class Account:
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
     mappings: tuple[SubjectMapping, ...] = ()
+    claims: AccountClaims | None = None
+    """What its token says, if it comes from one."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return (self.claims.name if self.claims is not None else "") or self.name
+
+    def export_of(self, taken: Import) -> Export | None:
+        """Return the export that an import means."""
+        return next((export for export in self.exports if export.offers(taken)), None)
 
     def export_for(self, taken: Import, account: str) -> Export | None:
         """Return the export by which `account` may have an import; None if it may not."""
         for export in self.exports:
-            if export.kind == taken.kind and export.allows(account, taken.subject):
+            if export.offers(taken) and export.allows(account, taken):
                 return export
         return None

@@ -89,9 +89,9 @@ def test_an_import_needs_an_account_that_exports_it() -> None:
 def test_an_export_may_be_for_the_account_that_its_subject_names() -> None:
     export = Export(kind="service", subject="q.*.x", account_token=2)
 
-    assert export.allows("B", "q.B.x")
-    assert not export.allows("B", "q.C.x")
-    assert not export.allows("B", "q.*.x")
+    assert export.allows("B", taking("A", "q.B.x"))
+    assert not export.allows("B", taking("A", "q.C.x"))
+    assert not export.allows("B", taking("A", "q.*.x"))
 
 
 def test_imports_do_not_lead_round_in_a_circle() -> None:

@@ -1,0 +1,228 @@
+"""
+Accounts as the tokens of an operator describe them.
+
+The result is the same as that of a configuration file. An import that its exporter
+does not allow is left out and told, for the file of the server says nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock import tokens, transforms
+from penstock.accounts import (
+    Account,
+    AccountClaims,
+    AccountLimits,
+    Destination,
+    Export,
+    Import,
+    JetStreamLimits,
+    Permissions,
+    ResponseRules,
+    SubjectMapping,
+    SubjectRules,
+)
+from penstock.errors import ConfigError
+from penstock.sharing import check_import
+from penstock.tokens import Claims, InvalidToken
+
+log = logging.getLogger("penstock")
+
+RESPONSES = {"stream": "stream", "chunked": "chunked"}
+NANOSECONDS = 1e9
+UNLIMITED = -1
+JETSTREAM = {
+    "mem_storage": "memory_bytes_max",
+    "disk_storage": "storage_bytes_max",
+    "streams": "streams_max",
+    "consumer": "consumers_max",
+    "max_ack_pending": "ack_pending_max",
+    "mem_max_stream_bytes": "memory_stream_bytes_max",
+    "disk_max_stream_bytes": "storage_stream_bytes_max",
+}
+
+
+def read_accounts(preload: Mapping[str, str], operators: frozenset[str]) -> tuple[Account, ...]:
+    """Return the accounts of a resolver; every one must be signed by one of the operators."""
+    accounts = {key: _account(key, token, operators) for key, token in preload.items()}
+    return tuple(_with_allowed_imports(account, accounts) for account in accounts.values())
+
+
+def permissions(nats: Mapping[str, Any]) -> Permissions | None:
+    """Return the permissions of a user, of a scope or of an account; None if there are none."""
+    publish, subscribe = _rules(nats.get("pub")), _rules(nats.get("sub"))
+    responses = nats.get("resp")
+    if publish is None and subscribe is None and not responses:
+        return None
+    rules = None
+    if responses:
+        usual = ResponseRules()
+        rules = ResponseRules(
+            messages_max=int(responses.get("max", 0)) or usual.messages_max,
+            expires_s=int(responses.get("ttl", 0)) / NANOSECONDS or usual.expires_s,
+        )
+        if publish is None or publish.allow is None:
+            publish = SubjectRules(allow=(), deny=publish.deny if publish else ())
+    return Permissions(
+        publish=publish or SubjectRules(),
+        subscribe=subscribe or SubjectRules(),
+        allow_responses=rules,
+    )
+
+
+def _rules(rules: Mapping[str, Any] | None) -> SubjectRules | None:
+    allow, deny = ((rules or {}).get(name) or () for name in ("allow", "deny"))
+    if not allow and not deny:
+        return None
+    return SubjectRules(allow=tuple(allow) or None, deny=tuple(deny))
+
+
+def _account(key: str, token: str, operators: frozenset[str]) -> Account:
+    try:
+        claims = tokens.decode(token, "account")
+        if claims.subject != key:
+            raise InvalidToken(f"it is about {claims.subject}")
+        if claims.issuer not in operators:
+            raise InvalidToken("no trusted operator has signed it")
+        return account_of(claims)
+    except InvalidToken as error:
+        raise ConfigError(
+            f"`resolver_preload` has a bad token for account {key}: {error}"
+        ) from None
+
+
+def account_of(claims: Claims) -> Account:
+    """Return the account that a token describes."""
+    nats = claims.nats
+    limits = nats.get("limits") or {}
+    defaults = nats.get("default_permissions")
+    return Account(
+        name=claims.subject,
+        limits=AccountLimits(
+            connections_max=int(limits.get("conn", UNLIMITED)),
+            subscriptions_max=int(limits.get("subs", UNLIMITED)),
+            payload_bytes_max=int(limits.get("payload", UNLIMITED)),
+        ),
+        jetstream=_jetstream(limits),
+        default_permissions=permissions(defaults) if defaults else None,
+        exports=tuple(_export(each) for each in nats.get("exports") or ()),
+        imports=tuple(_import(each) for each in nats.get("imports") or ()),
+        mappings=tuple(_mappings(nats.get("mappings") or {})),
+        claims=AccountClaims(
+            name=claims.name,
+            tags=claims.tags,
+            issuer=claims.issuer,
+            issued_s=claims.issued_s,
+            expires_s=claims.expires_s,
+            signing_keys=dict(map(_signing_key, nats.get("signing_keys") or ())),
+            revocations={key: int(at) for key, at in (nats.get("revocations") or {}).items()},
+            refuses_bearers=bool(limits.get("disallow_bearer", False)),
+        ),
+    )
+
+
+def _jetstream(limits: Mapping[str, Any]) -> JetStreamLimits | None:
+    # With tiers, those of one replica are what a single server has.
+    tiers = limits.get("tiered_limits") or {}
+    given = {**limits, **(tiers.get("R1") or {})}
+    if not given.get("mem_storage") and not given.get("disk_storage"):
+        return None
+    values = {field: int(given.get(name, 0)) for name, field in JETSTREAM.items()}
+    for field in ("memory_stream_bytes_max", "storage_stream_bytes_max"):
+        values[field] = values[field] or UNLIMITED
+    return JetStreamLimits(
+        requires_max_bytes=bool(given.get("max_bytes_required", False)), **values
+    )
+
+
+def _export(export: Mapping[str, Any]) -> Export:
+    threshold_ns = int(export.get("response_threshold", 0))
+    return Export(
+        kind="service" if export.get("type") == "service" else "stream",
+        subject=export["subject"],
+        needs_token=bool(export.get("token_req", False)),
+        response=RESPONSES.get(str(export.get("response_type", "")).lower(), "singleton"),  # type: ignore[arg-type]
+        response_s_max=threshold_ns / NANOSECONDS or Export.response_s_max,
+        account_token=int(export.get("account_token_position", 0)),
+        revocations={key: int(at) for key, at in (export.get("revocations") or {}).items()},
+    )
+
+
+def _import(taken: Mapping[str, Any]) -> Import:
+    kind = "service" if taken.get("type") == "service" else "stream"
+    subject, to = taken["subject"], taken.get("local_subject", "")
+    older = taken.get("to", "")
+    if not to and older:
+        # The older form: a prefix for streams; for services, the names are swapped.
+        to = f"{older}.{subject}" if kind == "stream" else subject
+        subject = subject if kind == "stream" else older
+    return Import(
+        kind=kind,  # type: ignore[arg-type]
+        account=taken["account"],
+        subject=subject,
+        to=to,
+        share=bool(taken.get("share", False)),
+        token=taken.get("token", ""),
+    )
+
+
+def _mappings(mappings: Mapping[str, Any]) -> list[SubjectMapping]:
+    found = []
+    for source, ways in mappings.items():
+        destinations = tuple(
+            Destination(subject=way["subject"], weight=int(way.get("weight", 0)) or 100)
+            for way in ways
+        )
+        try:
+            for each in destinations:
+                transforms.check(source, each.subject)
+        except transforms.InvalidTransform as error:
+            log.error("The mapping of %s is left out: %s", source, error)
+            continue
+        found.append(SubjectMapping(source=source, destinations=destinations))
+    return found
+
+
+def _signing_key(key: Any) -> tuple[str, Mapping[str, Any] | None]:
+    """Return a signing key and, if it has one, what its users are bound to."""
+    if isinstance(key, str):
+        return key, None
+    return key["key"], key.get("template") or {}
+
+
+def _with_allowed_imports(account: Account, accounts: Mapping[str, Account]) -> Account:
+    kept = []
+    for taken in account.imports:
+        try:
+            exporter = accounts.get(taken.account)
+            activated = _activated(account, taken, exporter) if exporter is not None else taken
+            check_import(account.name, activated, accounts)
+            kept.append(activated)
+        except ConfigError as error:
+            log.error("Account %s: %s", account.name, error)
+    return replace(account, imports=tuple(kept))
+
+
+def _activated(account: Account, taken: Import, exporter: Account) -> Import:
+    """Return an import whose token, if it has a good one, counts as a permission."""
+    if not taken.token or exporter.claims is None:
+        return replace(taken, is_activated=False)
+    try:
+        claims = tokens.decode(taken.token, "activation")
+    except InvalidToken as error:
+        raise ConfigError(f'the token to import "{taken.subject}" is bad: {error}') from None
+    issuer = claims.nats.get("issuer_account") or claims.issuer
+    is_signed = claims.issuer == exporter.name or claims.issuer in exporter.claims.signing_keys
+    export = exporter.export_of(taken)
+    is_good = (
+        is_signed
+        and issuer == exporter.name
+        and claims.subject == account.name
+        and export is not None
+        and not tokens.is_revoked(export.revocations, claims)
+    )
+    return replace(taken, is_activated=is_good)

@@ -1,0 +1,120 @@
+"""
+JSON Web Tokens as NATS uses them: claims about a key, signed by another.
+
+An operator's key signs what its accounts are, an account's key signs who its users
+are. Tokens of both versions are read: the older one signs only its body and has its
+kind outside the `nats` part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import nkeys
+
+Json = Mapping[str, Any]
+
+ALGORITHMS = {"ed25519-nkey": 2, "ed25519": 1}
+"""How a token is signed → its version."""
+PREFIXES = {
+    "O": nkeys.OPERATOR_PREFIX,
+    "A": nkeys.ACCOUNT_PREFIX,
+    "U": nkeys.USER_PREFIX,
+}
+KINDS = {
+    # kind: whose keys sign it, and what its subject is
+    "operator": ("O", "O"),
+    "account": ("OA", "A"),
+    "user": ("A", "U"),
+    "activation": ("AO", "A"),
+}
+
+
+class InvalidToken(ValueError):
+    """A token that says nothing; the text says why."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a token says. That it was signed by `issuer` is certain, and nothing more."""
+
+    kind: str
+    subject: str
+    issuer: str
+    name: str = ""
+    issued_s: int = 0
+    expires_s: int = 0
+    """0: never."""
+    not_before_s: int = 0
+    nats: Mapping[str, Any] = ()  # type: ignore[assignment]
+    tags: tuple[str, ...] = ()
+    version: int = 2
+
+    def is_valid_at(self, now_s: float) -> bool:
+        """Tell whether the time of a token has come and not passed."""
+        return self.not_before_s <= now_s and (not self.expires_s or now_s < self.expires_s)
+
+
+def decode(token: str, kind: str) -> Claims:
+    """Return the claims of a token of a kind, whose signature is right."""
+    try:
+        header, body, signature = token.strip().split(".")
+        version = ALGORITHMS[_object(header)["alg"].lower()]
+        claims = _object(body)
+        signed = body if version == 1 else f"{header}.{body}"
+        issuer = claims["iss"]
+        if not nkeys.verify(issuer, signed.encode(), signature):
+            raise InvalidToken("its signature is wrong")
+        return _checked(_claims(claims, version), kind)
+    except InvalidToken:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InvalidToken("it is no token of NATS") from error
+
+
+def is_revoked(revocations: Mapping[str, int], claims: Claims) -> bool:
+    """Tell whether what was issued then has been taken back."""
+    times = [revocations[key] for key in (claims.subject, "*") if key in revocations]
+    return any(claims.issued_s <= until_s for until_s in times)
+
+
+def numbers(values: Json, names: Iterable[str], *, missing: int = 0) -> dict[str, int]:
+    """Return the numbers of an object under their names."""
+    return {name: int(values.get(name, missing)) for name in names}
+
+
+def _object(part: str) -> dict[str, Any]:
+    found = json.loads(nkeys.decode_base64(part))
+    if not isinstance(found, dict):
+        raise InvalidToken("it is no token of NATS")
+    return found
+
+
+def _claims(claims: Json, version: int) -> Claims:
+    nats = claims.get("nats") or {}
+    return Claims(
+        kind=nats.get("type") or claims.get("type", ""),
+        subject=claims["sub"],
+        issuer=claims["iss"],
+        name=claims.get("name", ""),
+        issued_s=int(claims.get("iat", 0)),
+        expires_s=int(claims.get("exp", 0)),
+        not_before_s=int(claims.get("nbf", 0)),
+        nats=nats,
+        tags=tuple(nats.get("tags") or claims.get("tags") or ()),
+        version=int(nats.get("version", version)),
+    )
+
+
+def _checked(claims: Claims, kind: str) -> Claims:
+    if claims.kind != kind:
+        raise InvalidToken(f"it is a token of kind `{claims.kind}`, not `{kind}`")
+    issuers, subject = KINDS[kind]
+    if not any(nkeys.is_public(claims.issuer, PREFIXES[letter]) for letter in issuers):
+        raise InvalidToken("its issuer may not issue it")
+    if not nkeys.is_public(claims.subject, PREFIXES[subject]):
+        raise InvalidToken("its subject is a key of another kind")
+    return claims

@@ -1,0 +1,396 @@
+"""The bus on Kafka while brokers fail, partitions move, and processes are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+
+pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
+
+from confluent_kafka import Consumer, TopicPartition
+from tests.contract.kafkamock import (
+    COORDINATOR_LOADING,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER,
+    OFFSET_COMMIT,
+    PRODUCE,
+    MockCluster,
+)
+
+from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, SubscriberConfig
+from penstock.bus.config import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
+from penstock.bus.engine import ReplayFrom
+from penstock.bus.testing.kafka import KafkaBroker, classpath
+from penstock.errors import MissingExtra, RequestTimeout
+
+KEYS, EVENTS = 20, 1000
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster() as cluster:
+        yield cluster
+
+
+def on_mock(cluster: MockCluster, **consumer: Any) -> BusConfig:
+    # The mock waits for a session, less a second, before it rebalances a group.
+    settings = KafkaConsumerConfig(
+        **{"discovery_interval_s": 0.3, "session_timeout_s": 1.3} | consumer
+    )
+    kafka = KafkaConfig(brokers=cluster.addresses, consumer=settings)
+    return BusConfig(
+        type="kafka",
+        strategy="skip",
+        namespace=f"n{uuid.uuid4().hex[:12]}",
+        kafka=kafka,
+        publisher=PublisherConfig(ack_timeout_s=30.0),
+        subscriber=SubscriberConfig(backoff_s=0.02),
+    )
+
+
+def on_broker(broker: KafkaBroker, **consumer: Any) -> BusConfig:
+    settings = KafkaConsumerConfig(discovery_interval_s=0.3, **consumer)
+    return BusConfig(
+        type="kafka",
+        namespace=f"n{uuid.uuid4().hex[:12]}",
+        kafka=KafkaConfig(brokers=(broker.address,), consumer=settings),
+        subscriber=SubscriberConfig(backoff_s=0.02),
+    )
+
+
+def event(number: int) -> Envelope[Any]:
+    return Envelope(aggregate_id=f"k{number % KEYS}", event_type="t", payload=number)
+
+
+def in_order(events: int = EVENTS) -> dict[str, list[int]]:
+    return {f"k{key}": list(range(key, events, KEYS)) for key in range(KEYS)}
+
+
+def by_key(handled: list[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {f"k{key}": [] for key in range(KEYS)}
+    for number in handled:
+        found[f"k{number % KEYS}"].append(number)
+    return found
+
+
+class Handled:
+    """A handler that remembers what came, also when several buses call it."""
+
+    def __init__(self, wait_s: float = 0.0) -> None:
+        self.numbers: list[int] = []
+        self._wait_s = wait_s
+
+    async def __call__(self, envelope: Envelope[Any]) -> None:
+        await asyncio.sleep(self._wait_s)
+        self.numbers.append(envelope.payload)
+
+
+@asynchronous
+async def test_produces_that_are_refused_for_now_are_stored_once_and_in_order(
+    cluster: MockCluster,
+) -> None:
+    async with EventBus(on_mock(cluster)) as bus:
+        await bus.publish_envelope_sync("orders", event(0))
+        for number in range(1, EVENTS):
+            await bus.publish_envelope("orders", event(number))
+            if number % 250 == 0:
+                cluster.fail(PRODUCE, NOT_ENOUGH_REPLICAS, NOT_LEADER, NOT_ENOUGH_REPLICAS)
+        await bus.flush()
+        stored = [envelope.payload async for _, envelope in bus.replay("orders")]
+
+        assert in_order() == by_key(stored)
+        assert 0 == bus.metrics.publish_failed_total
+
+
+@asynchronous
+async def test_brokers_that_are_away_for_a_while_lose_and_reorder_nothing(
+    cluster: MockCluster,
+) -> None:
+    async with EventBus(on_mock(cluster)) as bus:
+        handled = Handled()
+        back: list[None] = []
+        bus.on_reconnected(lambda: back.append(None))
+        await bus.subscribe_envelope("orders", handled)
+        for number in range(EVENTS // 2):
+            await bus.publish_envelope("orders", event(number))
+        await until(lambda: handled.numbers)
+        for broker in cluster.brokers:
+            cluster.down(broker)
+        publishing = asyncio.create_task(_publish(bus, range(EVENTS // 2, EVENTS)))
+        await until(lambda: not bus.health().connected)
+        assert bus.health().last_error
+        for broker in cluster.brokers:
+            cluster.up(broker)
+        await publishing
+        await bus.flush()
+        await until(lambda: len(set(handled.numbers)) == EVENTS, 40)
+
+        assert in_order() == by_key(list(dict.fromkeys(handled.numbers)))
+        assert 0 == bus.metrics.publish_failed_total
+        await until(lambda: back and bus.health().connected)
+
+
+@asynchronous
+async def test_a_slow_cluster_makes_publishers_wait_for_the_window(cluster: MockCluster) -> None:
+    base = on_mock(cluster)
+    base = replace(base, publisher=PublisherConfig(window_messages_max=10))
+    base = replace(base, kafka=replace(base.kafka, producer=KafkaProducerConfig(linger_s=0.0)))
+    async with EventBus(base) as bus:
+        await bus.publish_envelope_sync("orders", event(0))
+        for broker in cluster.brokers:
+            cluster.delay(broker, 100)
+        started_s, highest = monotonic(), 0
+        for number in range(1, 31):
+            await bus.publish_envelope("orders", event(number))
+            highest = max(highest, bus.health().unacked)
+        await bus.flush()
+
+        assert 10 == highest
+        assert monotonic() - started_s >= 0.2
+        assert 0 == bus.metrics.publish_failed_total
+
+
+@asynchronous
+async def test_an_ack_that_does_not_come_is_reported_in_time(cluster: MockCluster) -> None:
+    base = replace(on_mock(cluster), publisher=PublisherConfig(ack_timeout_s=0.5))
+    async with EventBus(replace(base, shutdown_timeout_s=0.5)) as bus:
+        await bus.publish_envelope("orders", event(0), timeout_s=20)
+        await bus.flush()
+        for broker in cluster.brokers:
+            cluster.down(broker)
+        with pytest.raises(RequestTimeout, match=r"0\.5 s"):
+            await bus.publish_envelope_sync("orders", event(1))
+
+
+@asynchronous
+async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockCluster) -> None:
+    base = on_mock(cluster)
+    async with EventBus(base) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(100)])
+        cluster.fail(OFFSET_COMMIT, COORDINATOR_LOADING)
+        await until(lambda: len(handled.numbers) == 100)
+    async with EventBus(base) as bus:
+        again = Handled()
+        await bus.subscribe_envelope("orders", again)
+        await bus.publish_envelope_sync("orders", event(100))
+        await until(lambda: again.numbers)
+
+        assert [100] == again.numbers
+
+
+@asynchronous
+async def test_a_key_may_be_parked_for_longer_than_the_poll_interval(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = on_mock(cluster, poll_interval_s_max=1.5, ack_pending_max=20)
+    base = replace(base, subscriber=SubscriberConfig(backoff_s=0.1, attempts_max=1000))
+    async with EventBus(base) as bus:
+        handled = Handled()
+        is_healed = False
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            if envelope.aggregate_id == "k0" and not is_healed:
+                raise RuntimeError("not yet")
+            await handled(envelope)
+
+        await bus.subscribe_envelope("orders", handle)
+        stuck = [event(number * KEYS) for number in range(100)]
+        await bus.publish_envelope_batch("orders", stuck)
+        await until(lambda: bus.health().in_flight == 20)
+        before = list(bus.engine._partitions.values())  # type: ignore[attr-defined]
+        await asyncio.sleep(3 * base.kafka.consumer.poll_interval_s_max)
+        is_healed = True
+        await until(lambda: len(handled.numbers) == 100)
+
+        assert [one.payload for one in stuck] == handled.numbers
+        assert before == list(bus.engine._partitions.values())  # type: ignore[attr-defined]
+        assert "were lost" not in caplog.text
+
+
+@asynchronous
+async def test_partitions_move_without_loss_repetition_or_reordering(kafka: KafkaBroker) -> None:
+    base = on_broker(kafka)
+    handled = Handled(0.001)
+    async with EventBus(base) as first:
+        await first.subscribe_envelope("orders", handled)
+        publishing = asyncio.create_task(_publish(first, range(EVENTS), wait_s=0.002))
+        await until(lambda: len(handled.numbers) > 50)
+        async with EventBus(base) as second:
+            await second.subscribe_envelope("orders", handled)
+            await until(lambda: second.metrics.handled_total > 50, 30)
+            assert first.engine._partitions.keys().isdisjoint(  # type: ignore[attr-defined]
+                second.engine._partitions.keys()  # type: ignore[attr-defined]
+            )
+        await publishing
+        await until(lambda: len(handled.numbers) >= EVENTS, 30)
+
+    assert in_order() == by_key(handled.numbers)
+
+
+@asynchronous
+async def test_a_handler_that_comes_late_moves_no_partition(kafka: KafkaBroker) -> None:
+    async with EventBus(on_broker(kafka)) as bus:
+        early, late = Handled(), Handled()
+        for topic in ("early", "late"):
+            await bus.publish_envelope_batch(topic, [event(n) for n in range(10)])
+        await bus.subscribe_envelope("early", early)
+        await until(lambda: len(early.numbers) == 10)
+        engine: Any = bus.engine
+        before = {id(partition) for partition in engine._partitions.values()}
+        assert {"early", "late"} == {one.topic for one in engine._partitions.values()}
+        await bus.subscribe_envelope("late", late)
+        await until(lambda: len(late.numbers) == 10)
+
+        assert before == {id(partition) for partition in engine._partitions.values()}
+        assert 20 == bus.metrics.received_total
+
+
+@asynchronous
+async def test_closing_commits_what_is_settled_and_nothing_behind_it(kafka: KafkaBroker) -> None:
+    base = on_broker(kafka)
+    base = replace(base, subscriber=SubscriberConfig(attempts_max=1000, backoff_s=0.1))
+    base = replace(base, kafka=replace(base.kafka, topic=replace(base.kafka.topic, partitions=1)))
+    handled: list[int] = []
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        if envelope.payload == 7:
+            raise RuntimeError("never")
+        handled.append(envelope.payload)
+
+    async with EventBus(base) as bus:
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
+        await bus.subscribe_envelope("orders", handle)
+        await until(lambda: len(handled) == KEYS - 1)
+
+    assert 7 == _committed(kafka, base)
+
+
+@asynchronous
+async def test_a_record_says_with_its_key_and_headers_what_the_envelope_says(
+    kafka: KafkaBroker,
+) -> None:
+    base = on_broker(kafka)
+    async with EventBus(base) as bus:
+        envelope = Envelope(
+            aggregate_id="a-1", event_type="Paid", payload=1, trace_id="t", tenant_id=7
+        )
+        await bus.publish_envelope_sync("orders", envelope)
+        await bus.publish("orders", b"raw", key="a-1", headers=[("Color", "red")])
+        found = [one async for some in bus.engine.replay("orders", ReplayFrom()) for one in some]
+
+    first, second = (one.handle for one in found)
+    assert b"a-1" == first.key() == second.key()
+    assert first.partition() == second.partition()
+    assert {
+        "X-Event-ID": envelope.event_id,
+        "X-Aggregate-ID": "a-1",
+        "X-Event-Type": "Paid",
+        "X-Event-Version": "1",
+        "X-Trace-ID": "t",
+        "X-Tenant-ID": "7",
+    } == dict(found[0].headers)
+    assert [("Color", "red")] == found[1].headers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_broker_restart_and_a_killed_consumer_lose_and_reorder_nothing(tmp_path: Path) -> None:
+    try:
+        classpath()
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    with KafkaBroker(tmp_path) as broker:
+        asyncio.run(asyncio.wait_for(_go_through_it(broker, tmp_path / "handled"), 250))
+    handled: dict[str, dict[int, None]] = {}
+    for line in (tmp_path / "handled").read_text().splitlines():
+        key, number = line.split()
+        handled.setdefault(key, {})[int(number)] = None
+    expected = {f"a{key}": list(range(key, MESSAGES, AGGREGATES)) for key in range(AGGREGATES)}
+    assert expected == {key: list(numbers) for key, numbers in handled.items()}
+
+
+AGGREGATES, MESSAGES = 1000, 10_000
+
+
+async def _go_through_it(broker: KafkaBroker, path: Path) -> None:
+    """Publish while one of two consumers is killed and the broker is restarted."""
+    namespace = "through"
+    config = BusConfig(
+        type="kafka",
+        namespace=namespace,
+        kafka=KafkaConfig(brokers=(broker.address,)),
+        publisher=PublisherConfig(ack_timeout_s=120.0),
+    )
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        async with EventBus(config) as bus:
+            await bus.configure_topic("orders", partitions=6)
+            workers += [_worker(broker, namespace, path) for _ in range(2)]
+            for number in range(MESSAGES):
+                key = f"a{number % AGGREGATES}"
+                await bus.publish_envelope(
+                    "orders", Envelope(aggregate_id=key, event_type="t", payload=number)
+                )
+                if number == MESSAGES // 3:
+                    await until(lambda: _lines(path) > MESSAGES // 10, 60)
+                    workers[0].kill()
+                elif number == MESSAGES // 2:
+                    await asyncio.to_thread(broker.kill)
+                    await asyncio.to_thread(broker.start)
+            await bus.flush()
+            await until(lambda: _lines(path) >= MESSAGES and _all_are_there(path), 120)
+            assert 0 == bus.metrics.publish_failed_total
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def _worker(broker: KafkaBroker, namespace: str, path: Path) -> subprocess.Popen[bytes]:
+    program = Path(__file__).with_name("kafka_worker.py")
+    with path.with_name(f"worker-{uuid.uuid4().hex}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, str(program), broker.address, namespace, str(path)],
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _all_are_there(path: Path) -> bool:
+    return len(set(path.read_text().splitlines())) == MESSAGES
+
+
+async def _publish(bus: EventBus, numbers: range, *, wait_s: float = 0.0) -> None:
+    for number in numbers:
+        await bus.publish_envelope("orders", event(number))
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+
+def _committed(kafka: KafkaBroker, config: BusConfig) -> int:
+    group = f"{config.namespace}.{config.service}"
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.address, "group.id": group}, logger=logging.getLogger("test")
+    )
+    try:
+        place = TopicPartition(f"{config.namespace}.orders", 0)
+        return consumer.committed([place], timeout=10)[0].offset
+    finally:
+        consumer.close()

@@ -2,6 +2,7 @@ r"""
 Conversations with consumers, written as text: what was sent, and all that came back.
 
     # pull
+    % jetstream { store_dir: "js" }          the server's configuration, if it is not that
 
     > $JS.API.CONSUMER.MSG.NEXT.S.C 2        a request: subject, payload
     + Nats-Required-Api-Level: 99            one of its headers
@@ -26,7 +27,7 @@ import select
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.servers import NATS_SERVER, RawClient, ServerProcess
@@ -42,6 +43,9 @@ VARYING = (
     (r'"_nats\.ver":"[^"]*"', '"_nats.ver":VERSION'),
     (r'"_nats\.level":"[^"]*"', '"_nats.level":LEVEL'),
     (r'"id":"\w{22}"', '"id":ID'),
+    (r'"server":"\w{56}"', '"server":SERVER'),
+    (r'"client":{"start":"TIME","host":"127.0.0.1","id":\d+,', '"client":{"id":CLIENT,'),
+    (r'"rtt":\d+,', ""),
     (r'"leader":"[^"]*"', '"leader":ID'),
     (r'"pinned_(client_id|id)":"\w{22}"', r'"pinned_\1":PIN'),
     (r"Nats-Pin-Id: \w{22}", "Nats-Pin-Id: PIN"),
@@ -72,10 +76,12 @@ class Conversation:
     path: Path
     title: str
     steps: list[Step]
+    config: str = CONFIG
 
     def lines(self) -> list[str]:
         """Return it as it is written down."""
-        return [self.title, *(line for step in self.steps for line in step.lines())]
+        config = [f"% {self.config}"] if self.config != CONFIG else []
+        return [self.title, *config, *(line for step in self.steps for line in step.lines())]
 
 
 def load_all() -> list[Conversation]:
@@ -85,6 +91,7 @@ def load_all() -> list[Conversation]:
 
 def _load(path: Path) -> Conversation:
     title, *lines = path.read_text().splitlines()
+    config = lines.pop(0)[2:] if lines[0].startswith("% ") else CONFIG
     steps: list[Step] = []
     for line in lines:
         if line.startswith("+ "):
@@ -93,7 +100,7 @@ def _load(path: Path) -> Conversation:
             steps[-1].messages.append(line)
         else:
             steps.append(Step(line))
-    return Conversation(path, title, steps)
+    return Conversation(path, title, steps, config)
 
 
 def play(conversation: Conversation, port: int, *, records: bool = False) -> Conversation:
@@ -101,7 +108,7 @@ def play(conversation: Conversation, port: int, *, records: bool = False) -> Con
     with RawClient(port) as client:
         player = _Player(client.connect())
         steps = [player.step(step, records=records) for step in conversation.steps]
-    return Conversation(conversation.path, conversation.title, steps)
+    return replace(conversation, steps=steps)
 
 
 class _Player:
@@ -184,7 +191,9 @@ def _rank(message: str) -> int:
     promises less.
     """
     is_answer = message == "< _INBOX.t" or message.startswith('< _INBOX.t {"')
-    return 2 if ".ADVISORY." in message else 1 if is_answer else 0
+    if ".ADVISORY." in message:
+        return 3 if ".ADVISORY.API " in message else 2
+    return 1 if is_answer else 0
 
 
 def record(*names: str) -> None:
@@ -192,7 +201,7 @@ def record(*names: str) -> None:
     for conversation in load_all():
         if names and conversation.path.stem not in names:
             continue
-        with ServerProcess(NATS_SERVER, CONFIG) as server:
+        with ServerProcess(NATS_SERVER, conversation.config) as server:
             played = play(conversation, server.port, records=True)
         conversation.path.write_text("\n".join(played.lines()) + "\n")
 

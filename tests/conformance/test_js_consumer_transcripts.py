@@ -14,7 +14,7 @@ def test_consumers_deliver_as_nats_server_does(
 ) -> None:
     # The real one serves requests from several threads, so its order is mostly the same.
     for _ in range(3 if program is NATS_SERVER else 1):
-        with ServerProcess(program, jsdeliveries.CONFIG) as server:
+        with ServerProcess(program, conversation.config) as server:
             actual = jsdeliveries.play(conversation, server.port).lines()
         if actual == conversation.lines():
             break

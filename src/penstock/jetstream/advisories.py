@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.clientinfo import client_info
+from penstock.jetstream.stream import message
 from penstock.jetstream.times import format_time
+from penstock.wire import Op
 
 if TYPE_CHECKING:
+    from penstock.jetstream.api import Request
     from penstock.jetstream.engine import Engine
 
 ADVISORY = "$JS.EVENT.ADVISORY"
@@ -36,6 +40,22 @@ class Advisories:
             action=action,
         )
 
+    def api_audit(self, request: Request, response: bytes) -> list[Op]:
+        """Return the message that tells of a request and its answer, if anybody listens."""
+        engine, target = self._engine, f"{ADVISORY}.API".encode()
+        if request.publisher is None or not engine.account.has_interest(target):
+            return []
+        fields: dict[str, Any] = {
+            "server": engine.server_name,
+            "client": client_info(request.publisher, engine.server_name),
+            "subject": request.subject,
+            "request": request.body.decode(errors="replace"),
+            "response": response.decode(),
+        }
+        if not request.body:
+            del fields["request"]
+        return [message(target, self._encode(ADVISORY, "api_audit", fields))]
+
     def metric(self, subject: str, kind: str, **fields: Any) -> None:
         """Publish one metric, if anybody wants to know."""
         self._publish(METRIC, subject, kind, fields)
@@ -45,9 +65,12 @@ class Advisories:
         self._publish(ADVISORY, subject, kind, fields)
 
     def _publish(self, prefix: str, subject: str, kind: str, fields: dict[str, Any]) -> None:
-        engine, target = self._engine, f"{prefix}.{subject}".encode()
-        if not engine.account.has_interest(target):
-            return
+        target = f"{prefix}.{subject}".encode()
+        if self._engine.account.has_interest(target):
+            self._engine.account.send(target, self._encode(prefix, kind, fields))
+
+    def _encode(self, prefix: str, kind: str, fields: dict[str, Any]) -> bytes:
+        engine = self._engine
         event = {
             "type": f"{TYPES[prefix]}.{kind}",
             "id": engine.new_id(),
@@ -55,4 +78,4 @@ class Advisories:
         } | fields
         if engine.domain:
             event["domain"] = engine.domain
-        engine.account.send(target, json.dumps(event, separators=(",", ":")).encode())
+        return json.dumps(event, separators=(",", ":")).encode()

@@ -19,7 +19,8 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import directget, errorcodes, strictjson
 from penstock.jetstream.model import is_api_level_known
 from penstock.jetstream.publish import error_document
-from penstock.wire import CRLF, PUB, Op
+from penstock.jetstream.stream import message
+from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -37,6 +38,8 @@ class Request:
     """One API request."""
 
     engine: Engine
+    call: Call
+    subject: str
     names: tuple[str, ...]
     """What follows in the subject: mostly the stream, and the consumer."""
     body: bytes
@@ -48,6 +51,10 @@ class Request:
     def is_empty(self) -> bool:
         """Whether nothing was asked for in particular."""
         return self.body.strip() in (b"", b"{}")
+
+    def answer(self, answer: Mapping[str, Any] | Deferred) -> None:
+        """Answer, at once or when it is true."""
+        self.engine.api.answer(self, answer)
 
     def stream(self) -> Stream:
         """Return the stream that the subject names."""
@@ -97,6 +104,8 @@ class Call:
     """None is no answer, for now: the call has arranged for one."""
     on_error: Mapping[str, Any] | None = None
     """Fields that an error has beside itself."""
+    is_audited: bool = True
+    """Whether an advisory tells of each request and its answer."""
 
 
 class Api:
@@ -163,27 +172,34 @@ class Api:
             call = self._calls.get(tuple(tokens[:length]))
             names = tokens[length:]
             if call is not None and (call.names == len(names) or (call.names < 0 and names)):
-                for message in payloads(publish):
-                    self._run(call, publish, tuple(names), message, publisher)
+                self._run_all(call, publish, tokens, tuple(names), publisher)
                 return
 
-    def _run(
+    def _run_all(
         self,
         call: Call,
         publish: Op,
+        tokens: list[str],
         names: tuple[str, ...],
-        message: bytes,
         publisher: Session | None,
     ) -> None:
         header_bytes = publish[3]
-        request = Request(
-            engine=self._engine,
-            names=names,
-            body=message[header_bytes:-2],
-            header=message[:header_bytes],
-            reply=publish[2],
-            publisher=publisher,
-        )
+        for payload in payloads(publish):
+            request = Request(
+                engine=self._engine,
+                call=call,
+                # As without a domain: that is how it is told to others.
+                subject=PREFIX.decode() + ".".join(tokens),
+                names=names,
+                body=payload[header_bytes:-2],
+                header=payload[:header_bytes],
+                reply=publish[2],
+                publisher=publisher,
+            )
+            self._run(request)
+
+    def _run(self, request: Request) -> None:
+        call = request.call
         self.total += 1
         try:
             if not is_api_level_known(request.header):
@@ -193,22 +209,25 @@ class Api:
             self.errors += 1
             answer = {"error": error_document(error)} | dict(call.on_error or {})
         if answer is not None:
-            self.answer(call.kind, request.reply, answer)
+            self.answer(request, answer)
 
-    def answer(self, kind: str, reply: bytes, answer: Mapping[str, Any] | Deferred) -> None:
-        """Send an answer, at once or when it is true."""
-        if not reply:
+    def answer(self, request: Request, answer: Mapping[str, Any] | Deferred) -> None:
+        """Send an answer, at once or when it is true, and tell whoever audits the calls."""
+        fields = answer.document if isinstance(answer, Deferred) else answer
+        document = encode_answer(request.call.kind, fields)
+        messages = [message(request.reply, document)] if request.reply else []
+        if request.call.is_audited:
+            messages += self._engine.advisories.api_audit(request, document)
+        if not messages:
             return
         if isinstance(answer, Deferred):
-            stream = answer.stream
-            stream.owe([encode_answer(kind, reply, answer.document)])
-            self._engine.touch(stream)
+            answer.stream.owe(messages)
+            self._engine.touch(answer.stream)
         else:
-            self._engine.account.publish([encode_answer(kind, reply, answer)], None)
+            self._engine.account.publish(messages, None)
 
 
-def encode_answer(kind: str, reply: bytes, document: Mapping[str, Any]) -> Op:
-    """Return the message that answers a request."""
+def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:
+    """Return the JSON that answers a request."""
     typed = {"type": TYPE.format(kind)} | dict(document)
-    data = json.dumps(typed, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-    return (PUB, reply, b"", 0, len(data), data + CRLF)
+    return json.dumps(typed, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

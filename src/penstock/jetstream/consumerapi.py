@@ -20,7 +20,6 @@ from penstock.jetstream.times import ZERO, parse_time
 NAMES_MAX = 1024
 LIST_MAX = 256
 
-CREATE = "consumer_create"
 CREATE_FIELDS = {
     "stream_name": "string",
     "config": CONSUMER_CONFIG_FIELDS,
@@ -108,13 +107,12 @@ def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) ->
     """Make or change a consumer; it answers when that is safe."""
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
-    api, reply = request.engine.api, request.reply
     consumers.create(
         request.stream(),
         config,
         action=values["action"],
         pedantic=values.get("pedantic", False),
-        answer=lambda document: api.answer(CREATE, reply, document),
+        answer=request.answer,
     )
 
 
@@ -129,10 +127,7 @@ def delete(request: Request) -> Answer:
     """`CONSUMER.DELETE.<stream>.<consumer>`."""
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
-    engine, reply = request.engine, request.reply
-    _consumer(request).delete(
-        lambda: engine.api.answer("consumer_delete", reply, {"success": True})
-    )
+    _consumer(request).delete(lambda: request.answer({"success": True}))
     return None
 
 
@@ -140,12 +135,7 @@ def pause(request: Request) -> Answer:
     """`CONSUMER.PAUSE.<stream>.<consumer>`: until a time, or no longer."""
     options = request.decode_options(PAUSE_FIELDS, "JSApiConsumerPauseRequest")
     until_ns = _check_time(options.get("pause_until", ""))
-    api, reply = request.engine.api, request.reply
-    consumers.pause(
-        _consumer(request),
-        until_ns,
-        lambda document: api.answer("consumer_pause", reply, document),
-    )
+    consumers.pause(_consumer(request), until_ns, request.answer)
     return None
 
 
@@ -171,12 +161,7 @@ def reset(request: Request) -> Answer:
     if not isinstance(consumer, Consumer):
         return None
     options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
-    api, reply = request.engine.api, request.reply
-    consumers.reset(
-        consumer,
-        options.get("seq", 0),
-        lambda document: api.answer("consumer_reset", reply, document),
-    )
+    consumers.reset(consumer, options.get("seq", 0), request.answer)
     return None
 
 
@@ -211,13 +196,13 @@ def _consumer(request: Request) -> Consumer:
 
 
 CALLS = {
-    ("CONSUMER", "CREATE"): Call(CREATE, -1, create),
-    ("CONSUMER", "DURABLE", "CREATE"): Call(CREATE, -1, create_durable),
+    ("CONSUMER", "CREATE"): Call("consumer_create", -1, create),
+    ("CONSUMER", "DURABLE", "CREATE"): Call("consumer_create", -1, create_durable),
     ("CONSUMER", "INFO"): Call("consumer_info", 2, info),
     ("CONSUMER", "DELETE"): Call("consumer_delete", 2, delete),
     ("CONSUMER", "PAUSE"): Call("consumer_pause", 2, pause, UNPAUSED),
     ("CONSUMER", "UNPIN"): Call("consumer_unpin", 2, unpin),
-    ("CONSUMER", "RESET"): Call("consumer_reset", 2, reset, {"reset_seq": 0}),
+    ("CONSUMER", "RESET"): Call("consumer_reset", 2, reset, {"reset_seq": 0}, is_audited=False),
     ("CONSUMER", "NAMES"): Call("consumer_names", 1, names, UNPAGED | {"consumers": []}),
     ("CONSUMER", "LIST"): Call("consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}),
 }

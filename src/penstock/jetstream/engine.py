@@ -25,7 +25,15 @@ from penstock import _hot
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.errors import ApiError, JetStreamError, StoreError
-from penstock.jetstream import consumerapi, consumers, errorcodes, quota, rules, streamapi
+from penstock.jetstream import (
+    clusterapi,
+    consumerapi,
+    consumers,
+    errorcodes,
+    quota,
+    rules,
+    streamapi,
+)
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
 from penstock.jetstream.commit import Commit, Durable
@@ -84,7 +92,7 @@ class Engine:
         self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
-        self.api = Api(self, streamapi.CALLS | consumerapi.CALLS)
+        self.api = Api(self, streamapi.CALLS | consumerapi.CALLS | clusterapi.CALLS)
         self.random = random
         self._retry: Timer | None = None
         self._turn = 0

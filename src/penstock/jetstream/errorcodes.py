@@ -11,6 +11,7 @@ from penstock.errors import ApiError
 # Requests.
 ACCOUNT_RESOURCES_EXCEEDED = ApiError(400, 10002, "resource limits exceeded for account")
 BAD_REQUEST = ApiError(400, 10003, "bad request")
+CLUSTER_REQUIRED = ApiError(503, 10010, "JetStream clustering support required")
 INSUFFICIENT_RESOURCES = ApiError(503, 10023, "insufficient resources")
 INVALID_JSON = ApiError(400, 10025, "invalid JSON: {err}")
 MAXIMUM_CONSUMERS_LIMIT = ApiError(400, 10026, "maximum consumers limit reached")

@@ -65,7 +65,7 @@ class Intake:
         )
         name = json.dumps(config.name)
         self._refused = f'"stream":{name},"seq":0}}'
-        domain = f', "domain":{json.dumps(engine.domain)}, ' if engine.domain else ","
+        domain = f',"domain":{json.dumps(engine.domain)},' if engine.domain else ","
         self._ack = f'{{"stream":{name}{domain}"seq":'.encode()
         if self._duplicates is not None:
             self._duplicates.window_ns = config.duplicate_window

@@ -150,7 +150,7 @@ def test_streams_may_not_reserve_more_than_there_is(tmp_path: Path) -> None:
 
 
 def test_those_who_listen_hear_of_streams_that_come_change_and_go(world: World) -> None:
-    world.send(b"SUB $JS.EVENT.ADVISORY.> 2\r\n")
+    world.send(b"SUB $JS.EVENT.ADVISORY.STREAM.> 2\r\n")
     world.publish("$JS.API.STREAM.CREATE.S", '{"name":"S","storage":"memory"}')
     world.publish("$JS.API.STREAM.UPDATE.S", '{"name":"S","storage":"memory","max_msgs":1}')
     world.publish("$JS.API.STREAM.DELETE.S")

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.account import Account, message_count
 from penstock.errors import JetStreamError
-from penstock.jetstream import consumerapi, errorcodes, streamapi
+from penstock.jetstream import clusterapi, consumerapi, errorcodes, streamapi
 from penstock.jetstream.api import PREFIX, Call, encode_answer
 from penstock.jetstream.publish import error_document
+from penstock.jetstream.stream import message
 from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
-CALLS = streamapi.CALLS | consumerapi.CALLS
+CALLS = streamapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
 
 
 class Refusal:
@@ -47,6 +48,5 @@ def _find(tokens: list[str]) -> Call | None:
 
 def _answer(call: Call, reply: bytes) -> Op:
     error = JetStreamError(errorcodes.NOT_ENABLED_FOR_ACCOUNT)
-    return encode_answer(
-        call.kind, reply, {"error": error_document(error)} | dict(call.on_error or {})
-    )
+    document = {"error": error_document(error)} | dict(call.on_error or {})
+    return message(reply, encode_answer(call.kind, document))

@@ -105,6 +105,13 @@ class ServerProcess:
         assert found is not None
         return int(found[1])
 
+    @property
+    def websocket_port(self) -> int:
+        """The port of its WebSocket listener, if it has one."""
+        found = re.search(r"Listening for websocket clients on wss?://\S+:(\d+)", self.log)
+        assert found is not None
+        return int(found[1])
+
     def varz(self) -> dict[str, Any]:
         """Return what its monitoring says."""
         with urllib.request.urlopen(f"http://{HOST}:{self.http_port}/varz") as answer:

@@ -156,7 +156,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     CONNECTIONS: (
         *("mqtt", "proxies", "proxy_protocol", "authorization.proxy_required"),
-        *("websocket.authorization", "websocket.authentication"),
+        *("websocket.authorization", "websocket.authentication", "websocket.ping_interval"),
     ),
     SYSLOG: ("syslog", "remote_syslog"),
     ENCRYPTION: (

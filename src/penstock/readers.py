@@ -183,7 +183,6 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "int": read_number,
     "int | None": read_number,
     "float": read_duration,
-    "float | None": read_duration,
     "float | Literal['always']": read_sync,
     "HandshakeFirst": read_handshake_first,
     "TlsVersion": read_tls_version,

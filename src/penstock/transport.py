@@ -204,11 +204,6 @@ class WebSocketConfig:
         "User that WebSocket clients without credentials become.",
         directive="websocket.no_auth_user",
     )
-    ping_interval_s: float | None = setting(
-        None,
-        "Time between server pings over WebSocket; `ping_interval` if unset.",
-        directive="websocket.ping_interval",
-    )
     tls: TlsConfig | None = None
 
     def __post_init__(self) -> None:

@@ -141,7 +141,11 @@ def ports(server: Server) -> dict[str, list[str]]:
     config = server.config
     urls = {"nats": _urls("nats", config.host, server.port)}
     if server.http_port:
-        urls["monitoring"] = _urls("http", config.http_host or config.host, server.http_port)
+        scheme = "http" if config.http_port is not None else "https"
+        urls["monitoring"] = _urls(scheme, config.http_host or config.host, server.http_port)
+    if config.websocket is not None:
+        scheme = "ws" if config.websocket.tls is None else "wss"
+        urls["websocket"] = _urls(scheme, config.websocket.host, server.websocket_port)
     return urls
 
 

@@ -52,7 +52,6 @@ KINDS = {
     "int": "number",
     "int | None": "number",
     "float": "duration",
-    "float | None": "duration",
     "float | Literal['always']": "duration or `always`",
     "HandshakeFirst": "boolean, `auto` or duration",
     "TlsVersion": "version",

@@ -40,6 +40,8 @@ class Caller(NamedTuple):
     nonce: str = ""
     """What it was asked to sign."""
     connection_type: str = "STANDARD"
+    no_auth_user: str | None = None
+    """Who it is without credentials, where its listener has a rule of its own."""
 
 
 UNKNOWN = Caller()
@@ -113,7 +115,8 @@ class Authenticator:
         # Where no user has an nkey, one that is given says nothing.
         nkey = options.get("nkey", "") if self.needs_nonce else ""
         if not nkey and not any(options.get(field) for field in CREDENTIALS):
-            return self.stranger
+            user_id = caller.no_auth_user
+            return self._identity(user_id) if user_id in self._users else self.stranger
         user = self._users.get(nkey or name)
         if user is None or not _may_connect_by(caller.connection_type, user):
             return None

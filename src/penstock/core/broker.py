@@ -22,10 +22,13 @@ from penstock.core.account import Account
 from penstock.core.auth import Authenticator
 from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
-from penstock.core.session import Session
+from penstock.core.session import WEBSOCKET, Session
 from penstock.version import NATS_VERSION
 
 log = logging.getLogger("penstock")
+
+OF_LISTENER = ("tls_required", "tls_available", "tls_verify", "connect_urls")
+"""What INFO says of the listener a client came in by."""
 
 
 NONCE_BYTES = 12
@@ -87,16 +90,18 @@ class Broker:
         }
         if self.authenticator.required:
             self.info["auth_required"] = True
+        self.websocket_info: dict[str, Any] = {}
+        """What WebSocket clients are told in place of `OF_LISTENER`."""
 
     @property
     def accounts(self) -> dict[str, Account]:
         """Every account by its name."""
         return self.directory.accounts
 
-    def open(self, ip: str, port: int) -> Session:
+    def open(self, ip: str, port: int, *, kind: str = "nats") -> Session:
         """Begin a session and greet it."""
         self.total_connections += 1
-        session = Session(self, self.total_connections, ip=ip, port=port)
+        session = Session(self, self.total_connections, ip=ip, port=port, kind=kind)
         session.write(self.info_line(session, **self._challenge(session)))
         if len(self.sessions) >= self.config.limits.connections_max > 0:
             session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
@@ -120,7 +125,11 @@ class Broker:
 
     def info_line(self, session: Session, **extra: Any) -> bytes:
         """Return the INFO for one session; nats-server too writes a space before the CRLF."""
-        info = self.info | {"client_id": session.client_id, "client_ip": session.ip} | extra
+        info = self.info
+        if session.kind == WEBSOCKET:
+            info = {name: info[name] for name in info if name not in OF_LISTENER}
+            info |= self.websocket_info
+        info = info | {"client_id": session.client_id, "client_ip": session.ip} | extra
         return b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n"
 
     def _challenge(self, session: Session) -> dict[str, str]:

@@ -33,7 +33,8 @@ OPTION_TYPES: dict[str, type] = {
 }
 """The fields of a CONNECT that mean something, and what they have to be."""
 PROTOCOLS = (0, 1)
-CONNECTION_TYPES = {"nats": "STANDARD", "websocket": "WEBSOCKET"}
+WEBSOCKET = "websocket"
+CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
 """What the ways to connect are called where a user is told to use them."""
 ONLY_PONG = [(PONG,)]
 
@@ -86,14 +87,16 @@ class Session(_hot.Outlet):
         "verbose",
     )
 
-    def __init__(self, broker: Broker, client_id: int, *, ip: str, port: int) -> None:
+    def __init__(
+        self, broker: Broker, client_id: int, *, ip: str, port: int, kind: str = "nats"
+    ) -> None:
         limits = broker.config.limits
         super().__init__(limits.congested_bytes, broker.dirty, broker.congested)
         self.broker = broker
         self.client_id = client_id
         self.ip = ip
         self.port = port
-        self.kind = "nats"
+        self.kind = kind
         self.nonce = ""
         """What the peer was asked to sign, if anything."""
         self.tls: TlsState | None = None
@@ -324,7 +327,12 @@ class Session(_hot.Outlet):
 
     def identify(self) -> Identity | Check | None:
         """Return who the peer is by the rules now in force."""
-        caller = Caller(nonce=self.nonce, connection_type=CONNECTION_TYPES[self.kind])
+        websocket = self.broker.config.websocket if self.kind == WEBSOCKET else None
+        caller = Caller(
+            nonce=self.nonce,
+            connection_type=CONNECTION_TYPES[self.kind],
+            no_auth_user=websocket.no_auth_user if websocket is not None else None,
+        )
         return self.broker.authenticator.identify(self.connect_options, caller)
 
     def _identified(self, identity: Identity | None) -> None:

@@ -1,31 +1,31 @@
 """
 Where clients come in: from an accepted socket to a session and its connection.
 
-What stands between the two (a TLS handshake, before INFO or after it) is decided here,
-anew for each client, so that a reload counts from the next client on.
+What stands between the two (a TLS handshake, before INFO or after it; a WebSocket upgrade)
+is decided here, anew for each client, so that a reload counts from the next client on.
 """
 
 from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import ServerConfig
 from penstock.core.broker import Broker
-from penstock.core.session import Session
+from penstock.core.session import WEBSOCKET, Session
 from penstock.core.tls import TlsState
 from penstock.net.connection import Channel, Connection
 from penstock.net.handshake import Handshake, Tls
 from penstock.net.tls import TlsSocket
+from penstock.net.upgrade import Agreement
+from penstock.net.websocket import Upgrade, WebSocket
+from penstock.transport import WebSocketConfig
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
 
 Address = tuple[str, int]
-
-TLS_FIELDS = ("tls_required", "tls_available", "tls_verify")
-"""The fields of INFO about TLS."""
 
 
 class Door:
@@ -95,6 +95,49 @@ class Door:
             self.reactor.flush()
 
 
+class WebSocketDoor:
+    """Lets WebSocket clients in; from there on they are like any others."""
+
+    def __init__(self, door: Door, broker: Broker, config: WebSocketConfig) -> None:
+        self._door = door
+        self._broker = broker
+        self.config = config
+        self.tls = Tls.of(config.tls) if config.tls is not None else None
+
+    def accept(self, sock: socket.socket) -> None:
+        """Let a client in, over TLS if that is asked for."""
+        address = prepare(sock)
+        if address is None:
+            return
+        if self.tls is None:
+            self._upgrade(address, sock, None)
+        else:
+            secured = partial(self._secured, address)
+            peer = f"{address[0]}:{address[1]}"
+            Handshake(self._door.reactor, sock, self.tls, peer=peer, secured=secured).wait()
+
+    def _secured(
+        self, address: Address, sock: TlsSocket, state: TlsState, _: Session | None
+    ) -> None:
+        self._upgrade(address, sock, state)
+
+    def _upgrade(self, address: Address, sock: Channel, state: TlsState | None) -> None:
+        Upgrade(self._door.reactor, sock, self.config, partial(self._upgraded, address, state))
+
+    def _upgraded(
+        self, address: Address, state: TlsState | None, sock: Channel, agreement: Agreement
+    ) -> None:
+        ip, port = address
+        session = self._broker.open(agreement.forwarded_for or ip, port, kind=WEBSOCKET)
+        session.tls = state
+        session.connect_options |= agreement.credentials
+        websocket = WebSocket(sock, session, agreement)
+        connection = self._door.serve(websocket.sock, session)
+        connection.receive = websocket.receive
+        connection.farewell = websocket.farewell
+        connection.flush()
+
+
 def prepare(sock: socket.socket) -> Address | None:
     """Set up an accepted socket; return who it is, or None if it has gone meanwhile."""
     try:
@@ -105,6 +148,18 @@ def prepare(sock: socket.socket) -> Address | None:
         sock.close()
         return None
     return ip, port
+
+
+def websocket_info(config: WebSocketConfig, port: int) -> dict[str, Any]:
+    """Return what INFO says to WebSocket clients in place of what it says to others."""
+    info: dict[str, Any] = {"host": config.host, "port": port}
+    if config.tls is not None:
+        info |= {"tls_required": True, "tls_available": True}
+    if config.tls is not None and config.tls.verifies:
+        info["tls_verify"] = True
+    if config.advertise:
+        info["connect_urls"] = [config.advertise]
+    return info
 
 
 def tls_info(config: ServerConfig) -> dict[str, bool]:

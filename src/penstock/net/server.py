@@ -19,10 +19,10 @@ from typing import Any
 from penstock import _hot, nkeys
 from penstock.config import ServerConfig
 from penstock.core import reload
-from penstock.core.broker import Broker
+from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.connection import Connection
-from penstock.net.door import TLS_FIELDS, Door, tls_info
+from penstock.net.door import Door, WebSocketDoor, tls_info, websocket_info
 from penstock.net.handshake import Tls
 from penstock.net.journal import Journal
 from penstock.net.monitor import Monitor
@@ -54,10 +54,12 @@ class Server:
         self.config = config
         self.port = 0
         self.http_port: int | None = None
+        self.websocket_port = 0
         self.is_ready = False
         """Whether clients can connect: from `start` until `stop` or `lame_duck`."""
         self.door: Door
         """Where new clients come in."""
+        self.websocket_door: WebSocketDoor | None = None
         self.journal: Journal | None = None
         """JetStream, if it is switched on."""
         self._monitor: Monitor | None = None
@@ -87,9 +89,11 @@ class Server:
         self._log_start()
         self.door = Door(self.broker, Tls.of(self.config.tls) if self.config.tls else None)
         listener = _listening_socket(self.config.host, self.config.port)
+        websocket = None
         try:
             self._open_journal()
             await self._start_monitor()
+            websocket = self._open_websocket()
         except PenstockError:
             listener.close()
             if self.journal is not None:
@@ -102,6 +106,8 @@ class Server:
             self.journal.attach(self.reactor)
         self.reactor.listen(listener, self.door.accept)
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
+        if websocket is not None:
+            self._listen_for_websocket(websocket)
         self._stopped = asyncio.Event()
         self.is_ready = True
         log.info("Server is ready")
@@ -172,9 +178,13 @@ class Server:
         """Put into INFO where clients reach this server."""
         info, config = self.broker.info, self.config
         info["port"] = self.port
-        for name in (*TLS_FIELDS, "connect_urls"):
+        for name in OF_LISTENER:
             info.pop(name, None)
         info.update(tls_info(config))
+        if self.websocket_door is not None:
+            self.broker.websocket_info = websocket_info(
+                self.websocket_door.config, self.websocket_port
+            )
         if config.client_advertise and not config.no_advertise:
             has_port = config.client_advertise.rpartition(":")[2].isdigit()
             suffix = "" if has_port else f":{self.port}"
@@ -204,6 +214,25 @@ class Server:
         await self._monitor.start(listener, context)
         scheme = "https" if context else "http"
         log.info("Starting %s monitor on %s", scheme, _address(host, self.http_port))
+
+    def _open_websocket(self) -> socket.socket | None:
+        config = self.config.websocket
+        if config is None:
+            return None
+        self.websocket_door = WebSocketDoor(self.door, self.broker, config)
+        listener = _listening_socket(config.host, config.port)
+        self.websocket_port = listener.getsockname()[1]
+        return listener
+
+    def _listen_for_websocket(self, listener: socket.socket) -> None:
+        assert self.websocket_door is not None
+        config = self.websocket_door.config
+        self.reactor.listen(listener, self.websocket_door.accept)
+        scheme = "ws" if config.tls is None else "wss"
+        address = _address(config.host, self.websocket_port)
+        log.info("Listening for websocket clients on %s://%s", scheme, address)
+        if config.tls is None:
+            log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
     def _log_start(self) -> None:
         log.info("Starting penstock")

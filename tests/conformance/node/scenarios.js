@@ -1,12 +1,19 @@
-// What the NATS client for Node.js does with a server: `node scenarios.js URL`.
+// What the NATS client for Node.js does with a server: `node scenarios.js URL [OPTIONS]`, where
+// the options are JSON. Over WebSocket it is the client for browsers, with `ws` for a browser.
 // Prints one line for each scenario, `ok name` or `not ok name: why`.
 
 import assert from "node:assert/strict";
 import nats from "@nats-io/transport-node";
+import WebSocket from "ws";
 
-const { Empty, connect, createInbox, headers, syncIterator } = nats;
+const { Empty, createInbox, headers, syncIterator } = nats;
 
 const servers = process.argv[2];
+const given = JSON.parse(process.argv[3] ?? "{}");
+const isWebSocket = servers.startsWith("ws");
+if (isWebSocket) globalThis.WebSocket = WebSocket;
+const connect = (options) =>
+  (isWebSocket ? nats.wsconnect : nats.connect)({ ...given, ...options });
 const DEADLINE_MS = 10_000;
 
 const scenarios = {

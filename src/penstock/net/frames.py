@@ -1,0 +1,200 @@
+"""
+The frames of WebSocket (RFC 6455), without I/O: bytes in, payloads out, and headers.
+
+The NATS protocol takes no notice of where messages of WebSocket begin and end, so a
+payload is passed on as it comes, and a frame larger than any buffer is never held.
+Compressed messages (RFC 7692) are inflated as they come, each with a window of its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+DATA = (TEXT, BINARY)
+CONTROL = (CLOSE, PING, PONG)
+FINAL, COMPRESSED, RESERVED, MASKED = 0x80, 0x40, 0x30, 0x80
+
+CONTROL_BYTES_MAX = 125
+INFLATED_BYTES_MAX = 64 * 1024 * 1024
+"""What one compressed message may grow to."""
+INFLATED_STEP_BYTES = 64 * 1024
+EMPTY_BLOCK = b"\x00\x00\xff\xff"
+"""What a sender leaves out at the end of a compressed message."""
+
+NORMAL_CLOSURE, GOING_AWAY, PROTOCOL_ERROR = 1000, 1001, 1002
+INVALID_DATA, POLICY_VIOLATION, TOO_BIG, SERVER_ERROR = 1007, 1008, 1009, 1011
+
+
+class FrameError(Exception):
+    """The peer broke the rules of WebSocket; it is told `status` and why, and that is all."""
+
+    def __init__(self, reason: str, status: int = PROTOCOL_ERROR) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class FrameReader:
+    """Takes the frames of one peer apart, cut anywhere."""
+
+    def __init__(self, *, inflates: bool, is_masked: bool = True) -> None:
+        self._inflates = inflates
+        self._is_masked = is_masked
+        self._head = b""
+        self._left = 0
+        """Bytes of the current frame still to come."""
+        self._key = b""
+        self._is_in_message = False
+        self._is_final = True
+        self._inflater: zlib._Decompress | None = None
+        self._inflated_bytes = 0
+
+    def feed(self, data: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
+        """Yield (BINARY, piece of payload) and whole control frames as (opcode, payload)."""
+        if self._head:
+            data = self._head + bytes(data)
+            self._head = b""
+        position, end = 0, len(data)
+        while position < end:
+            if self._left:
+                piece = self._unmasked(data[position : position + self._left])
+                position += len(piece)
+                self._left -= len(piece)
+                yield from self._payload(piece)
+                continue
+            size = _head_size(data, position)
+            if size is None or position + size > end:
+                break
+            opcode = self._read_head(bytes(data[position : position + size]))
+            if opcode in CONTROL:
+                if position + size + self._left > end:
+                    # Small as they are, they wait to be whole; their head is read again.
+                    self._left = 0
+                    break
+                position += size
+                payload = self._unmasked(data[position : position + self._left])
+                position += self._left
+                self._left = 0
+                yield opcode, payload
+            else:
+                position += size
+                if not self._left:
+                    yield from self._payload(b"")
+        self._head = bytes(data[position:])
+
+    def _read_head(self, head: bytes) -> int:
+        """Take note of a frame; return its opcode."""
+        opcode, is_final = head[0] & 0x0F, bool(head[0] & FINAL)
+        is_compressed = bool(head[0] & COMPRESSED)
+        self._check_head(head, opcode, is_final, is_compressed)
+        mask_at = len(head) - 4 if head[1] & MASKED else len(head)
+        self._key = head[mask_at:]
+        length = head[1] & 0x7F
+        self._left = int.from_bytes(head[2:mask_at], "big") if length > 125 else length
+        if self._left >> 63:
+            raise FrameError("invalid 64-bit payload length")
+        if opcode not in CONTROL:
+            self._is_in_message = not is_final
+            self._is_final = is_final
+            if is_compressed:
+                self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+                self._inflated_bytes = 0
+        return opcode
+
+    def _check_head(self, head: bytes, opcode: int, is_final: bool, is_compressed: bool) -> None:
+        if head[0] & RESERVED:
+            raise FrameError("RSV2 and RSV3 must be clear")
+        if is_compressed and not self._inflates:
+            raise FrameError("compressed frame received without negotiated permessage-deflate")
+        if self._is_masked and not head[1] & MASKED:
+            raise FrameError("mask bit missing")
+        if opcode in CONTROL:
+            if head[1] & 0x7F > CONTROL_BYTES_MAX:
+                raise FrameError(f"control frame length bigger than {CONTROL_BYTES_MAX} bytes")
+            if not is_final:
+                raise FrameError("control frame does not have final bit set")
+            if is_compressed:
+                raise FrameError("control frame must not be compressed")
+        elif opcode in DATA:
+            if self._is_in_message:
+                raise FrameError("new message started before the previous one was final")
+        elif opcode != CONTINUATION:
+            raise FrameError(f"unknown opcode {opcode}")
+        elif not self._is_in_message or is_compressed:
+            raise FrameError("invalid continuation frame")
+
+    def _unmasked(self, piece: bytes | memoryview) -> bytes:
+        size = len(piece)
+        if not self._key or not size:
+            return bytes(piece)
+        mask = self._key * (size // 4 + 1)
+        number = int.from_bytes(piece, "little") ^ int.from_bytes(mask[:size], "little")
+        turn = size % 4
+        self._key = self._key[turn:] + self._key[:turn]
+        return number.to_bytes(size, "little")
+
+    def _payload(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield a piece of a message, inflated if it is compressed."""
+        ends_message = self._is_final and not self._left
+        if self._inflater is None:
+            if piece:
+                yield BINARY, piece
+            return
+        yield from self._inflate(self._inflater, piece + EMPTY_BLOCK if ends_message else piece)
+        if ends_message:
+            self._inflater = None
+
+    def _inflate(self, inflater: zlib._Decompress, piece: bytes) -> Iterator[tuple[int, bytes]]:
+        while piece:
+            try:
+                inflated = inflater.decompress(piece, INFLATED_STEP_BYTES)
+            except zlib.error:
+                raise FrameError("invalid compressed data", INVALID_DATA) from None
+            piece = inflater.unconsumed_tail
+            self._inflated_bytes += len(inflated)
+            if self._inflated_bytes > INFLATED_BYTES_MAX:
+                raise FrameError("compressed message too large", TOO_BIG)
+            if inflated:
+                yield BINARY, inflated
+
+
+def _head_size(data: bytes | memoryview, position: int) -> int | None:
+    """Return the size of a frame's head, None if too little of it is there to tell."""
+    if len(data) < position + 2:
+        return None
+    length = data[position + 1] & 0x7F
+    size = {126: 4, 127: 10}.get(length, 2)
+    return size + 4 if data[position + 1] & MASKED else size
+
+
+def frame_head(opcode: int, size: int, *, is_compressed: bool = False) -> bytes:
+    """Return the head of a whole message of the server's."""
+    first = FINAL | opcode | (COMPRESSED if is_compressed else 0)
+    if size < 126:
+        return bytes((first, size))
+    if size < 1 << 16:
+        return bytes((first, 126)) + size.to_bytes(2, "big")
+    return bytes((first, 127)) + size.to_bytes(8, "big")
+
+
+def close_payload(status: int, reason: str) -> bytes:
+    """Return the payload of a close frame."""
+    return status.to_bytes(2, "big") + reason.encode()[: CONTROL_BYTES_MAX - 2]
+
+
+def read_close(payload: bytes) -> bytes:
+    """Return the payload of the close frame that answers one."""
+    if not payload:
+        return b""
+    if len(payload) == 1:
+        raise FrameError("close frame payload cannot be 1 byte")
+    status = int.from_bytes(payload[:2], "big")
+    is_reserved = status in (1004, 1005, 1006, 1015) or 1016 <= status < 3000
+    if is_reserved or not 1000 <= status < 5000:
+        raise FrameError(f"invalid close status code {status}")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        return close_payload(INVALID_DATA, "invalid utf8 body in close frame")
+    return payload

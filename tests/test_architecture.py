@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": {"setting", "errors"},
     "setting": {"errors"},
     "_hot": {"_speedups", "answers", "consuming", "deliveries", "fanout", "records", "wire"},
-    "answers": {"wire"},
+    "answers": {"headers", "times", "wire"},
     "consuming": {"wire"},
     "deliveries": {"wire"},
     "fanout": {"wire"},

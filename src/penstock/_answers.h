@@ -76,3 +76,114 @@ static PyObject *numbered_answers(PyObject *module, PyObject *const arguments[],
     }
     return new_answers(&frame, arguments[0], number);
 }
+
+#define SECOND_NS 1000000000
+#define DAY_SECONDS 86400
+#define TIME_BYTES_MAX 36 /* a year has four digits until 2262, where the nanoseconds end */
+
+/* Write a number with leading zeros; return where it ends. */
+static char *put_digits(char *start, int64_t number, int width) {
+    for (int i = width - 1; i >= 0; i--, number /= 10)
+        start[i] = (char)('0' + number % 10);
+    return start + width;
+}
+
+/* Write a date, given in days since 1970: years are counted from March, so that a leap day
+ * is the last of its year, in eras of 400 years, which all have the same number of days. */
+static char *put_date(char *end, int64_t days) {
+    days += 719468; /* since 1 March of the year 0 */
+    int64_t era = days / 146097, day = days - era * 146097;
+    int64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    day -= 365 * year + year / 4 - year / 100;
+    int64_t month = (5 * day + 2) / 153; /* March is 0 */
+    day -= (153 * month + 2) / 5;
+    year += era * 400 + (month >= 10);
+    end = put_digits(end, year, 4);
+    *end++ = '-';
+    end = put_digits(end, month < 10 ? month + 3 : month - 9, 2);
+    *end++ = '-';
+    return put_digits(end, day + 1, 2);
+}
+
+/* Write a time as RFC 3339 in UTC, to the nanosecond, as timestamp() of times.py does. */
+static char *put_timestamp(char *end, int64_t time_ns) {
+    int64_t seconds = time_ns / SECOND_NS, fraction = time_ns - seconds * SECOND_NS;
+    int64_t days = seconds / DAY_SECONDS, second = seconds - days * DAY_SECONDS;
+    end = put_date(end, days);
+    const int64_t parts[] = {second / 3600, second / 60 % 60, second % 60};
+    for (int i = 0; i < 3; i++) {
+        *end++ = i == 0 ? 'T' : ':';
+        end = put_digits(end, parts[i], 2);
+    }
+    if (fraction > 0) {
+        *end++ = '.';
+        end = put_digits(end, fraction, 9);
+        while (end[-1] == '0')
+            end--;
+    }
+    *end++ = 'Z';
+    return end;
+}
+
+/* A stored message and the stream it is of. */
+typedef struct {
+    Slice stream, subject, header, payload;
+    int64_t sequence, time_ns;
+} Stored;
+
+static bool get_stored(PyObject *message, Stored *stored) {
+    if (!PyTuple_Check(message) || PyTuple_Size(message) != 5) {
+        PyErr_SetString(PyExc_TypeError, "a message is a tuple of 5");
+        return false;
+    }
+    stored->sequence = as_number(PyTuple_GetItem(message, 0));
+    stored->time_ns = as_number(PyTuple_GetItem(message, 1));
+    if (!PyErr_Occurred() && (stored->sequence < 0 || stored->time_ns < 0))
+        PyErr_SetString(PyExc_ValueError, "sequences and times are not negative, and fit 64 bits");
+    return !PyErr_Occurred() && as_slice(PyTuple_GetItem(message, 2), &stored->subject) &&
+           as_slice(PyTuple_GetItem(message, 3), &stored->header) &&
+           as_slice(PyTuple_GetItem(message, 4), &stored->payload);
+}
+
+/* What the headers of an answer add to those that the message has of its own. */
+static const Slice STREAM_HEADER = {"Nats-Stream: ", 13}, SUBJECT_HEADER = {"\r\nNats-Subject: ", 16},
+                   SEQUENCE_HEADER = {"\r\nNats-Sequence: ", 17},
+                   TIME_HEADER = {"\r\nNats-Time-Stamp: ", 19}, HEADERS_END = {"\r\n\r\n", 4},
+                   FIRST_LINE = {"NATS/1.0\r\n", 10};
+
+/* Write the header block of an answer; return where it ends. */
+static char *put_origin(char *end, const Stored *stored) {
+    Slice own = stored->header.size > 0 ? stored->header : FIRST_LINE;
+    bool has_end = own.size >= 2 && memcmp(own.start + own.size - 2, CRLF, 2) == 0;
+    if (stored->header.size > 0 && has_end)
+        own.size -= 2;
+    end = put(put(put(end, own), STREAM_HEADER), stored->stream);
+    end = put(put(end, SUBJECT_HEADER), stored->subject);
+    end = write_number(put(end, SEQUENCE_HEADER), stored->sequence);
+    end = put_timestamp(put(end, TIME_HEADER), stored->time_ns);
+    return put(end, HEADERS_END);
+}
+
+static PyObject *stored_answer(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+    (void)module;
+    Stored stored;
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "expected 3 arguments, got %zd", count);
+        return NULL;
+    }
+    if (!as_slice(arguments[1], &stored.stream) || !get_stored(arguments[2], &stored))
+        return NULL;
+    Py_ssize_t size_max = stored.header.size + stored.stream.size + stored.subject.size +
+                          DIGITS_MAX + TIME_BYTES_MAX + 80;
+    char small[512], *block = size_max <= LENGTH(small) ? small : PyMem_Malloc((size_t)size_max);
+    if (block == NULL)
+        return PyErr_NoMemory();
+    Py_ssize_t size = put_origin(block, &stored) - block;
+    PyObject *data = join_data((Slice){block, size}, stored.payload);
+    if (block != small)
+        PyMem_Free(block);
+    Py_INCREF(arguments[0]);
+    return NEW_OPERATION(PUB, arguments[0], PyBytes_FromStringAndSize("", 0),
+                         PyLong_FromSsize_t(size), PyLong_FromSsize_t(size + stored.payload.size),
+                         data);
+}

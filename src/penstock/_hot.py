@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.answers import numbered_answers
+from penstock.answers import numbered_answers, stored_answer
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out
@@ -32,6 +32,7 @@ __all__ = [
     "parse_commands",
     "parse_messages",
     "plain_acks",
+    "stored_answer",
 ]
 
 COMPILED = False
@@ -52,6 +53,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             parse_commands,
             parse_messages,
             plain_acks,
+            stored_answer,
         )
     except ImportError:
         pass

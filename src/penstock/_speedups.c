@@ -528,6 +528,7 @@ static PyMethodDef methods[] = {
     {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
     {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
     {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
+    {"stored_answer", FAST(stored_answer), "Return a stored message as an answer."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},

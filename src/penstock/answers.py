@@ -1,13 +1,17 @@
 """
-Answers that differ in a number, as PubAcks do: the reference implementation.
+The answers of JetStream that are sent most: the reference implementation.
 
-A publisher with a thousand messages in flight waits for a thousand answers, each to
+A publisher with a thousand messages in flight waits for a thousand PubAcks, each to
 an inbox of its own and each with the next sequence. They are encoded in one go.
+A direct get, which is what key-value reads are made of, is answered with the stored
+message and, in its headers, where it came from.
 """
 
 from __future__ import annotations
 
-from penstock.wire import CRLF
+from penstock import headers
+from penstock.times import timestamp
+from penstock.wire import CRLF, PUB, Op
 
 NUMBER_MAX = 2**63 - 1
 
@@ -29,3 +33,23 @@ def numbered_answers(
         payload_bytes += len(payload)
         encoded.append(b"MSG %b %b %d\r\n%b%b" % (reply, sid, len(payload), payload, CRLF))
     return b"".join(encoded), payload_bytes
+
+
+def stored_answer(
+    reply: bytes, stream: bytes, message: tuple[int, int, bytes, bytes, bytes], /
+) -> Op:
+    """Return a stored message of a stream as the answer to a direct get."""
+    sequence, time_ns, subject, header, payload = message
+    if not (0 <= sequence <= NUMBER_MAX and 0 <= time_ns <= NUMBER_MAX):
+        raise ValueError("sequences and times are not negative, and fit 64 bits")
+    block = (
+        b"%bNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n"
+        % (
+            header.removesuffix(CRLF) if header else headers.VERSION + CRLF,
+            stream,
+            subject,
+            sequence,
+            timestamp(time_ns).encode(),
+        )
+    )
+    return PUB, reply, b"", len(block), len(block) + len(payload), block + payload + CRLF

@@ -44,3 +44,38 @@ def test_the_twins_agree(
     arguments = (replies, sid, before, after, number)
 
     assert answers.numbered_answers(*arguments) == compiled_twin().numbered_answers(*arguments)
+
+
+def test_a_stored_message_answers_with_where_it_came_from(twin: ModuleType) -> None:
+    message = (7, 1_700_000_000_120_000_000, b"kv.a", b"NATS/1.0\r\nA: b\r\n\r\n", b"hi")
+
+    kind, subject, reply, header_bytes, size, data = twin.stored_answer(b"in.1", b"KV", message)
+
+    assert (0, b"in.1", b"") == (kind, subject, reply)
+    assert size == len(data) - 2
+    assert b"hi\r\n" == data[header_bytes:]
+    assert data[:header_bytes] == (
+        b"NATS/1.0\r\nA: b\r\nNats-Stream: KV\r\nNats-Subject: kv.a\r\nNats-Sequence: 7\r\n"
+        b"Nats-Time-Stamp: 2023-11-14T22:13:20.12Z\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize("numbers", [(-1, 0), (0, -1), (2**63, 0), (0, 2**63)])
+def test_a_message_that_can_not_be_stored_is_no_answer(
+    twin: ModuleType, numbers: tuple[int, int]
+) -> None:
+    with pytest.raises(ValueError, match="fit 64 bits"):
+        twin.stored_answer(b"in", b"S", (*numbers, b"a", b"", b""))
+
+
+@given(
+    st.integers(0, 2**63 - 1) | st.integers(0, 200),
+    st.integers(0, 2**63 - 1) | st.integers(0, 2**33).map(lambda seconds: seconds * 10**9),
+    *[st.binary(max_size=600)] * 3,
+)
+def test_the_twins_agree_on_stored_messages(
+    sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes
+) -> None:
+    arguments = (b"in", b"S", (sequence, time_ns, subject, header, payload))
+
+    assert answers.stored_answer(*arguments) == compiled_twin().stored_answer(*arguments)

@@ -31,6 +31,7 @@ PREFIX = b"$JS.API."
 DIRECT_GET = b"DIRECT.GET."
 MESSAGE_NEXT = b"CONSUMER.MSG.NEXT."
 TYPE = "io.nats.jetstream.api.v1.{}_response"
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,4 +231,4 @@ class Api:
 def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:
     """Return the JSON that answers a request."""
     typed = {"type": TYPE.format(kind)} | dict(document)
-    return json.dumps(typed, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return _ENCODER.encode(typed).encode(errors="replace")

@@ -134,7 +134,8 @@ class Catalog:
         """Return the block with its places loaded."""
         if block.places is None:
             self._loader.load_places(block)
-        block.resolve()
+        if block.unresolved:
+            block.resolve()
         return block
 
     def positioned(self, block: Block) -> Block:

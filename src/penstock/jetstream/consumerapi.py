@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from penstock.errors import JetStreamError
@@ -53,7 +52,7 @@ def create(request: Request) -> Answer:
         raise JetStreamError(errorcodes.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED)
     if filter_subject and config.filter_subject != filter_subject:
         raise JetStreamError(errorcodes.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH)
-    _create(request, values, replace(config, name=name))
+    _create(request, values, config.but(name=name))
     return None
 
 
@@ -69,7 +68,7 @@ def create_durable(request: Request) -> Answer:
         raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_SET)
     if config.durable_name != name:
         raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
-    _create(request, values, replace(config, name=name))
+    _create(request, values, config.but(name=name))
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
@@ -54,7 +53,7 @@ def create(
 def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: Answer) -> None:
     stream, old = consumer.stream, consumer.config
     # A pause is not changed this way: it has a call of its own.
-    config = replace(config, pause_until=old.pause_until)
+    config = config.but(pause_until=old.pause_until)
     if action == "create" and config != old:
         raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
     config = consumerconfig.with_name(config, consumer.name)
@@ -73,7 +72,7 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
 def pause(consumer: Consumer, until_ns: int, answer: Answer) -> None:
     """Let a consumer deliver nothing until then, or again; answer when that is safe."""
     until = format_time(until_ns) if until_ns else ""
-    consumer.update(replace(consumer.config, pause_until=until))
+    consumer.update(consumer.config.but(pause_until=until))
     document: dict[str, Any] = {
         "paused": consumer.paused_until_ns > 0,
         "pause_until": format_time(until_ns),

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock import headers
+from penstock import _hot, headers
 from penstock.core.account import payloads
 from penstock.jetstream import lookup, strictjson
 from penstock.jetstream.model import is_api_level_known
-from penstock.jetstream.times import format_time
 from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
@@ -53,15 +52,17 @@ class _Status(Exception):
 
 def answers(stream: Stream, publish: Op, subject: bytes) -> list[Op]:
     """Return the answers to requests; `subject` is what follows the stream's name, or empty."""
-    _, _, reply, header_bytes, _, _ = publish
+    _, _, reply, header_bytes, _, data = publish
+    if data == CRLF and subject:
+        # The plainest question is also the most frequent one: what is stored under a key?
+        message = stream.store.get(lookup.last_sequence(stream.store, subject))
+        if message is not None:
+            return [_hot.stored_answer(reply, stream.name_bytes, message)]
     found: list[Op] = []
     for request in payloads(publish):
         try:
-            if subject and len(request) == len(CRLF):
-                parts = [_last(stream, subject)]
-            else:
-                options = _options(request[:header_bytes], request[header_bytes:-2], subject)
-                parts = _parts(stream, options)
+            options = _options(request[:header_bytes], request[header_bytes:-2], subject)
+            parts = _parts(stream, options)
         except _Status as status:
             parts = [(headers.encode((), status=str(status)), b"")]
         for block, payload in parts:
@@ -103,21 +104,13 @@ def _parts(stream: Stream, options: dict[str, Any]) -> list[Answer]:
 # One message.
 
 
-def _last(stream: Stream, subject: bytes) -> Answer:
-    """Return the answer to the plainest question, which is also the most frequent one."""
-    message = stream.store.get(lookup.last_sequence(stream.store, subject))
-    if message is None:
-        raise _Status("404 Message Not Found")
-    return _with_origin(stream.name, message), message[4]
-
-
 def _message(stream: Stream, options: dict[str, Any]) -> Answer:
     message = lookup.find(stream.store, options)
     if message is None:
         raise _Status("404 Message Not Found")
     if options.get("no_hdr"):
         return b"", message[4]
-    return _with_origin(stream.name, message), message[4]
+    return _with_origin(stream, message), message[4]
 
 
 # Many messages.
@@ -136,7 +129,7 @@ def _in_a_row(stream: Stream, options: dict[str, Any]) -> list[Answer]:
             found.append((b"", message[4]))
         else:
             left = max(left - 1, 0)
-            found.append((_with_progress(stream.name, message, left, sequence), message[4]))
+            found.append((_with_progress(stream, message, left, sequence), message[4]))
         sequence, count, size_bytes = message[0], count + 1, size_bytes + _size(message)
         if count >= options["batch"] or size_bytes >= _bytes_max(options):
             break
@@ -165,7 +158,7 @@ def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
         message = store.get(sequence) if sequence >= options.get("seq", 0) else None
         if message is None:
             continue
-        found.append((_with_progress(stream.name, message, left, last), message[4]))
+        found.append((_with_progress(stream, message, left, last), message[4]))
         last, count, size_bytes = sequence, count + 1, size_bytes + _size(message)
         if count == options.get("batch", 0) or size_bytes >= _bytes_max(options):
             break
@@ -193,22 +186,13 @@ def _size(message: Message) -> int:
 # Header blocks.
 
 
-def _with_origin(stream: str, message: Message) -> bytes:
-    sequence, time_ns, subject, header, _ = message
-    own = header.removesuffix(CRLF) if header else headers.VERSION + CRLF
-    return (
-        b"%bNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n\r\n"
-        % (
-            own,
-            stream.encode(),
-            subject,
-            sequence,
-            format_time(time_ns).encode(),
-        )
-    )
+def _with_origin(stream: Stream, message: Message) -> bytes:
+    _, _, _, header_bytes, _, data = _hot.stored_answer(b"", stream.name_bytes, message)
+    block: bytes = data[:header_bytes]
+    return block
 
 
-def _with_progress(stream: str, message: Message, left: int, last_sequence: int) -> bytes:
+def _with_progress(stream: Stream, message: Message, left: int, last_sequence: int) -> bytes:
     block = _with_origin(stream, message).removesuffix(CRLF)
     return block + _progress(left, last_sequence) + CRLF
 

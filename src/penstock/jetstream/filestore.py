@@ -34,7 +34,6 @@ from penstock.errors import StoreError
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
-from penstock.jetstream.columns import Places
 from penstock.jetstream.disk import Disk, File
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.recovery import load, mend
@@ -207,9 +206,9 @@ class FileLog:
         """Return messages of one block; None for each whose bytes are damaged."""
         places = block.places
         assert places is not None
-        self.cache.touch(block)
         if len(positions) == 1:
-            return [self._fetch_one(block, places, positions[0])]
+            return [self.fetch_one(block, positions[0])]
+        self.cache.touch(block)
         if isinstance(positions, range):
             offsets: Sequence[int] = places.offsets[positions.start : positions.stop]
             lengths: Sequence[int] = places.lengths[positions.start : positions.stop]
@@ -227,13 +226,17 @@ class FileLog:
         pairs = zip(messages, expected, strict=True)
         return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
 
-    def _fetch_one(self, block: Block, places: Places, position: int) -> Message | None:
+    def fetch_one(self, block: Block, position: int) -> Message | None:
         """Return one message; a get of a key is just that, and wants to be quick."""
+        places = block.places
+        assert places is not None
+        self.cache.touch(block)
         offset = places.offsets[position]
         data = self._bytes(block, offset, offset + places.lengths[position])
         message = decode_messages(data, (offset,), offset, self.salt)[0]
-        is_right = message is not None and message[0] == block.sequence(position)
-        return message if is_right else None
+        if message is None or message[0] != block.sequence(position):
+            return None
+        return message
 
     def _bytes(self, block: Block, start: int, end: int) -> bytes:
         try:

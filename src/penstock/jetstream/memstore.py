@@ -79,6 +79,10 @@ class MemoryLog:
             return list(messages[positions.start : positions.stop])
         return [messages[position] for position in positions]
 
+    def fetch_one(self, block: Block, position: int) -> Message | None:
+        """Return one message."""
+        return self._messages[block.number][position]
+
     def load_places(self, block: Block) -> None:
         """Never needed: everything is in memory."""
         raise AssertionError(f"block {block.number} of a memory store has no places")

@@ -55,6 +55,9 @@ class Log(Protocol):
     def fetch(self, block: Block, positions: Sequence[int]) -> list[Message | None]:
         """Return messages of one block; None for each whose bytes are damaged."""
 
+    def fetch_one(self, block: Block, position: int) -> Message | None:
+        """Return one message; None if its bytes are damaged."""
+
     def flush(self) -> Work | None:
         """See Store."""
 
@@ -158,7 +161,7 @@ class MessageStore:
         if found is None:
             return None
         block, position = found
-        message = self._log.fetch(self._catalog.placed(block), range(position, position + 1))[0]
+        message = self._log.fetch_one(self._catalog.placed(block), position)
         if message is None:
             self._catalog.lose(block, position)
         return message
@@ -226,7 +229,7 @@ class MessageStore:
         low, high = block.start, block.total
         while low < high:
             middle = (low + high) // 2
-            message = self._log.fetch(block, range(middle, middle + 1))[0]
+            message = self._log.fetch_one(block, middle)
             if message is not None and message[1] < time_ns:
                 low = middle + 1
             else:

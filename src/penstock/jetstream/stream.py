@@ -107,6 +107,7 @@ class Stream:
     ) -> None:
         self.engine = engine
         self.config = config
+        self.name_bytes = config.name.encode()
         self.created_ns = created_ns
         self.store = store
         self.consumers: dict[str, Consumer] = {}
@@ -321,7 +322,6 @@ class Stream:
 
     def consumers_changed(self) -> None:
         """Drop what nobody waits for any more; called after a consumer came or went."""
-        self.intake.configure()
         if self.config.retention != "interest":
             return
         readers = self.readers

@@ -95,11 +95,10 @@ def is_object_or_array(request: bytes) -> bool:
 def _values(text: str) -> list[Any]:
     values = []
     position = 0
-    decoder = json.JSONDecoder(parse_float=_Fraction, parse_constant=_refuse)
     try:
         while position < len(text.rstrip(WHITE_SPACE)):
             position += len(text[position:]) - len(text[position:].lstrip(WHITE_SPACE))
-            value, position = decoder.raw_decode(text, position)
+            value, position = _DECODER.raw_decode(text, position)
             values.append(value)
     except RecursionError:
         raise InvalidJson("exceeded max depth") from None
@@ -110,6 +109,9 @@ def _values(text: str) -> list[Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+_DECODER = json.JSONDecoder(parse_float=_Fraction, parse_constant=_refuse)
 
 
 def _object(value: Mapping[str, Any], fields: Fields, path: str) -> dict[str, Any]:

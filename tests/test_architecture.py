@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"conf", "accounts", "transport", "subjects", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"accounts", "transport", "setting", "errors"},
+    "config": {"accounts", "accounttokens", "transport", "setting", "nkeys", "errors"},
     "accounttokens": {"tokens", "sharing", "accounts", "transforms", "errors"},
     "sharing": {"accounts", "subjects", "errors"},
     "accounts": {"nkeys", "subjects", "errors"},

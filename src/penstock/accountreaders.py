@@ -8,6 +8,7 @@ what each account has. Whether an import has an export is checked once all are r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from penstock import transforms
@@ -19,6 +20,7 @@ from penstock.accounts import (
     Export,
     Import,
     JetStreamLimits,
+    Resolver,
     SubjectMapping,
 )
 from penstock.conf import Node
@@ -294,8 +296,39 @@ def _weight(node: Node) -> int:
     return int(text)
 
 
+def read_operators(node: Node, name: str) -> tuple[str, ...]:
+    """Return tokens of operators: each as it is, or in a file."""
+    return tuple(_token(node, text, name) for text in read_texts(node, name))
+
+
+def _token(node: Node, text: str, name: str) -> str:
+    if text.startswith("eyJ"):
+        return text
+    try:
+        lines = Path(text).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(node, f"`{name}` names a file that can not be read: {error}")
+    found = [line.strip() for line in lines if line.strip().startswith("eyJ")]
+    if not found:
+        fail(node, f"`{name}` names a file without a token: {text}")
+    return found[0]
+
+
+def read_resolver(node: Node, name: str) -> Resolver:
+    """Return where tokens of accounts are; there is one place."""
+    if isinstance(node.value, str) and node.value.strip().upper() in ("MEM", "MEMORY"):
+        return "MEMORY"
+    fail(
+        node,
+        f"`{name}` can only be MEMORY: list the tokens of accounts under `resolver_preload`, "
+        "and send SIGHUP when they change",
+    )
+
+
 READERS: dict[str, Callable[[Node, str], Any]] = {
     "tuple[Account, ...]": read_accounts,
     "tuple[SubjectMapping, ...]": read_mappings,
+    "tuple[OperatorToken, ...]": read_operators,
+    "Resolver": read_resolver,
 }
 """The readers of what accounts are made of, by the annotation of the field."""

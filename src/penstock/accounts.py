@@ -16,6 +16,9 @@ from penstock.errors import ConfigError
 
 GLOBAL = "$G"
 """The account of those who are in no other."""
+OperatorToken = str
+Resolver = Literal["MEMORY"] | None
+
 SYSTEM = "$SYS"
 """The account of the server itself, unless another is named `system_account`."""
 CONNECTION_TYPES = (

@@ -8,8 +8,8 @@ does not allow is left out and told, for the file of the server says nothing of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock import tokens, transforms
@@ -50,6 +50,38 @@ def read_accounts(preload: Mapping[str, str], operators: frozenset[str]) -> tupl
     """Return the accounts of a resolver; every one must be signed by one of the operators."""
     accounts = {key: _account(key, token, operators) for key, token in preload.items()}
     return tuple(_with_allowed_imports(account, accounts) for account in accounts.values())
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the tokens of operators say together."""
+
+    keys: frozenset[str] = frozenset()
+    """Keys that sign accounts."""
+    strict_keys: frozenset[str] = frozenset()
+    """Those of them whose accounts sign users with signing keys only."""
+    system_account: str = ""
+
+
+def read_operators(texts: Iterable[str]) -> Trust:
+    """Return whom the operators' tokens trust."""
+    trust = Trust()
+    for text in texts:
+        try:
+            claims = tokens.decode(text, "operator")
+        except InvalidToken as error:
+            raise ConfigError(f"`operator` has a bad token: {error}") from None
+        keys = frozenset(claims.nats.get("signing_keys") or ())
+        is_strict = bool(claims.nats.get("strict_signing_key_usage", False))
+        if claims.issuer not in keys | {claims.subject}:
+            raise ConfigError("`operator` has a token that another has signed")
+        keys |= frozenset() if is_strict else {claims.subject}
+        trust = Trust(
+            keys=trust.keys | keys,
+            strict_keys=trust.strict_keys | (keys if is_strict else frozenset()),
+            system_account=trust.system_account or claims.nats.get("system_account", ""),
+        )
+    return trust
 
 
 def permissions(nats: Mapping[str, Any]) -> Permissions | None:

@@ -12,9 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from functools import cached_property
 from typing import Literal
 
-from penstock.accounts import GLOBAL, SYSTEM, Account, Permissions, SubjectMapping, User
+from penstock import accounttokens, nkeys
+from penstock.accounts import (
+    GLOBAL,
+    SYSTEM,
+    Account,
+    OperatorToken,
+    Permissions,
+    Resolver,
+    SubjectMapping,
+    User,
+)
 from penstock.errors import ConfigError
 from penstock.setting import check_bounds, setting
 from penstock.transport import TlsConfig, WebSocketConfig
@@ -146,8 +157,34 @@ class Authorization:
         directive="system_account",
         aliases=("system",),
     )
+    operators: tuple[OperatorToken, ...] = setting(
+        (),
+        "Tokens of the operators whose accounts are trusted, or files that hold one.",
+        directive="operator",
+        aliases=("operators", "roots", "root", "root_operator", "root_operators"),
+    )
+    trusted_keys: tuple[str, ...] = setting(
+        (),
+        "Public keys of operators whose accounts are trusted, in place of their tokens.",
+        directive="trusted_keys",
+        aliases=("trusted",),
+    )
+    resolver: Resolver = setting(  # noqa: RUF009
+        None,
+        "Where tokens of accounts are looked for: `MEMORY`, that is in `resolver_preload`.",
+        directive="resolver",
+        aliases=("account_resolver", "accounts_resolver"),
+    )
+    resolver_preload: Mapping[str, str] = setting(
+        MISSING,
+        "Accounts of the operators: public key and token of each.",
+        directive="resolver_preload",
+        default_factory=dict,
+    )
 
     def __post_init__(self) -> None:
+        if self.trusts_operators:
+            self._check_operators()
         if self.token is not None and self.all_users:
             raise ConfigError("`authorization` has both a `token` and users: choose one")
         names = set()
@@ -155,16 +192,63 @@ class Authorization:
             if user.id in names:
                 raise ConfigError(f'`authorization` has more than one user "{user.id}"')
             names.add(user.id)
-        known = {account.name for account in self.accounts}
-        if self.system_account not in known | {SYSTEM}:
-            raise ConfigError(f'`system_account` "{self.system_account}" is not one of `accounts`')
+        known = {account.name for account in self.all_accounts}
+        if self.system_account_name not in known | {SYSTEM}:
+            raise ConfigError(
+                f'`system_account` "{self.system_account_name}" is not one of the accounts'
+            )
         if self.no_auth_user is not None and self.no_auth_user not in names:
             raise ConfigError(f'`no_auth_user` "{self.no_auth_user}" is not one of the users')
 
     @property
     def required(self) -> bool:
         """Whether a client has to authenticate at all."""
-        return self.token is not None or bool(self.all_users)
+        return self.token is not None or bool(self.all_users) or self.trusts_operators
+
+    @property
+    def trusts_operators(self) -> bool:
+        """Whether users come with tokens that their accounts have signed."""
+        return bool(self.operators or self.trusted_keys)
+
+    @cached_property
+    def all_accounts(self) -> tuple[Account, ...]:
+        """The accounts of the configuration, or those that the operators have signed."""
+        if not self.trusts_operators:
+            return self.accounts
+        keys = self._trust.keys | frozenset(self.trusted_keys)
+        return accounttokens.read_accounts(self.resolver_preload, keys)
+
+    @property
+    def strict_keys(self) -> frozenset[str]:
+        """Keys of operators whose accounts sign users with signing keys only."""
+        return self._trust.strict_keys
+
+    @property
+    def system_account_name(self) -> str:
+        """The account of the server itself; an operator may name it too."""
+        if self.system_account == SYSTEM and self.trusts_operators:
+            return self._trust.system_account or SYSTEM
+        return self.system_account
+
+    @cached_property
+    def _trust(self) -> accounttokens.Trust:
+        return accounttokens.read_operators(self.operators)
+
+    def _check_operators(self) -> None:
+        """Refuse what contradicts users that come with tokens."""
+        nkeys.require_cryptography("an `operator`")
+        if self.operators and self.trusted_keys:
+            raise ConfigError("`operator` and `trusted_keys` say the same: choose one")
+        if self.users or self.accounts or self.token is not None or self.no_auth_user:
+            raise ConfigError(
+                "`operator` goes with accounts and users that have tokens; "
+                "remove `accounts`, `authorization` and `no_auth_user`"
+            )
+        if self.resolver is None:
+            raise ConfigError("`operator` needs a `resolver`: write `resolver: MEMORY`")
+        for key in self.trusted_keys:
+            if not nkeys.is_public(key, nkeys.OPERATOR_PREFIX):
+                raise ConfigError(f'`trusted_keys` has "{key}", not the public key of an operator')
 
     @property
     def all_users(self) -> tuple[User, ...]:
@@ -173,7 +257,7 @@ class Authorization:
 
     def account_of(self, name: str) -> Account:
         """Return an account; those that every server has need not be configured."""
-        for account in self.accounts:
+        for account in self.all_accounts:
             if account.name == name:
                 return account
         return Account(name=name, mappings=self.mappings if name == GLOBAL else ())

@@ -126,7 +126,7 @@ CLUSTER = "Penstock serves one machine; run a nats-server cluster where one is n
 CERTIFICATES = (
     "name the certificate's files with `cert_file` and `key_file`, and authorities with `ca_file`"
 )
-ACCOUNTS = "list the users under `authorization.users`, with permissions to keep them apart"
+ACCOUNTS = "list users under `accounts`, or accounts with tokens under `resolver_preload`"
 TUNING = "it tunes an inner part of nats-server that Penstock does not have; remove it"
 CONNECTIONS = "clients connect over TCP, TLS or WebSocket, and say who they are there; remove it"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
@@ -149,9 +149,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     ACCOUNTS: (
         *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
-        *("operator", "operators", "roots", "root", "root_operator", "root_operators"),
-        *("resolver", "account_resolver", "accounts_resolver", "resolver_tls"),
-        *("resolver_preload", "resolver_pinned_accounts", "trusted", "trusted_keys"),
+        *("resolver_tls", "resolver_pinned_accounts"),
         *("authorization.auth_callout", "authorization.auth_hook"),
     ),
     CONNECTIONS: (

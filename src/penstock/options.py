@@ -148,8 +148,8 @@ def _unknown(written: str, key: str) -> str:
     """Return what to say about a directive that means nothing here."""
     if written in UNSUPPORTED:
         return f"`{key}` is not supported: {UNSUPPORTED[written]}"
-    names = [*DIRECTIVES, *ALIASES, *BLOCKS]
-    meant = nearest(written, names)
+    # Aliases are many, and most people have never heard of them.
+    meant = nearest(written, [*DIRECTIVES, *BLOCKS]) or nearest(written, [*ALIASES])
     return f"unknown directive `{written}`" + (f"; did you mean `{meant}`?" if meant else "")
 
 

@@ -37,7 +37,7 @@ class Key:
         self.seed = new_seed(self.prefix)
         self.public = auth.public_key(self.seed)
 
-    def jwt(self, subject: str, name: str, nats: dict[str, Any]) -> str:
+    def jwt(self, subject: str, name: str, nats: dict[str, Any], **claims: Any) -> str:
         """Return a claim about `subject`, signed with this key."""
         header = _encode({"typ": "JWT", "alg": "ed25519-nkey"})
         claims = {
@@ -47,6 +47,7 @@ class Key:
             "sub": subject,
             "name": name,
             "nats": {"version": 2, **nats},
+            **claims,
         }
         signed = f"{header}.{_encode(claims)}"
         return f"{signed}.{auth.sign(self.seed, signed)}"
@@ -56,26 +57,57 @@ def _encode(value: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
+NO_LIMITS = {"subs": -1, "data": -1, "payload": -1}
+ACCOUNT_LIMITS = {
+    **NO_LIMITS,
+    "conn": -1,
+    "leaf": -1,
+    "imports": -1,
+    "exports": -1,
+    "wildcards": True,
+}
+
+
+class Realm:
+    """An operator and the accounts it has signed."""
+
+    def __init__(self, **nats: Any) -> None:
+        self.operator = Key(OPERATOR)
+        self._nats = nats
+        self._accounts: dict[str, str] = {}
+
+    def sign(self, account: Key, name: str, **nats: Any) -> None:
+        """Sign what an account is; a claim such as `exp` may be among it."""
+        claims = {key: nats.pop(key) for key in ("exp", "iat") if key in nats}
+        nats["limits"] = ACCOUNT_LIMITS | nats.pop("limits", {})
+        self._accounts[account.public] = self.operator.jwt(
+            account.public, name, {"type": "account", **nats}, **claims
+        )
+
+    @property
+    def config(self) -> str:
+        """The configuration of a server that trusts the operator."""
+        operator = self.operator
+        token = operator.jwt(operator.public, "operator", {"type": "operator", **self._nats})
+        preload = "\n".join(f"{key}: {jwt}" for key, jwt in self._accounts.items())
+        return f"operator: {token}\nresolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
+
+
+def write_credentials(path: Path, jwt: str, seed: str) -> Path:
+    """Write a creds file."""
+    path.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    return path
+
+
 def operator_config_and_creds(directory: Path) -> tuple[str, Path]:
     """Return the configuration of a server with an operator, and a user's creds file."""
-    operator, account, user = Key(OPERATOR), Key(ACCOUNT), Key(USER)
-    unlimited = {"subs": -1, "data": -1, "payload": -1}
-    account_limits = {**unlimited, "conn": -1, "imports": -1, "exports": -1, "wildcards": True}
-    operator_jwt = operator.jwt(operator.public, "operator", {"type": "operator"})
-    account_jwt = operator.jwt(
-        account.public, "account", {"type": "account", "limits": account_limits}
-    )
-    user_jwt = account.jwt(user.public, "user", {"type": "user", **unlimited})
-    path = directory / "user.creds"
-    path.write_text(
-        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{user.seed}\n------END USER NKEY SEED------\n"
-    )
-    config = (
-        f"operator: {operator_jwt}\nresolver: MEMORY\n"
-        f"resolver_preload: {{ {account.public}: {account_jwt} }}\n"
-    )
-    return config, path
+    account, user, realm = Key(ACCOUNT), Key(USER), Realm()
+    realm.sign(account, "account")
+    user_jwt = account.jwt(user.public, "user", {"type": "user", **NO_LIMITS})
+    return realm.config, write_credentials(directory / "user.creds", user_jwt, user.seed)
 
 
 def make_certificate(directory: Path, name: str = "server") -> tuple[Path, Path]:

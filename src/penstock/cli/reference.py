@@ -61,6 +61,8 @@ KINDS = {
     "Permissions | None": "permissions",
     "tuple[Account, ...]": "block of accounts",
     "tuple[SubjectMapping, ...]": "block of mappings",
+    "tuple[OperatorToken, ...]": "token, file, or list of them",
+    "Resolver": "`MEMORY`",
     "address": "`host:port` or port",
 }
 

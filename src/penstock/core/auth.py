@@ -32,6 +32,16 @@ class Identity:
     user: str = ""
     permissions: Permissions | None = None
     account: str = GLOBAL
+    label: str = ""
+    """What people call the user, where its name is a key."""
+    issuer_key: str = ""
+    """The key that signed its token, if it has one."""
+    subscriptions_max: int = -1
+    payload_bytes_max: int = -1
+    expires_s: float = 0
+    """When it ceases to be who it is; 0: never."""
+    expiry_text: str = ""
+    """What it is told then."""
 
 
 class Caller(NamedTuple):
@@ -42,6 +52,8 @@ class Caller(NamedTuple):
     connection_type: str = "STANDARD"
     no_auth_user: str | None = None
     """Who it is without credentials, where its listener has a rule of its own."""
+    ip: str = ""
+    now_s: float = 0
 
 
 UNKNOWN = Caller()
@@ -81,13 +93,10 @@ class Authenticator:
         passwords = [user.password for user in authorization.all_users]
         if any(map(is_bcrypt, [*passwords, authorization.token or ""])):
             _require_bcrypt()
+        self.needs_nonce = any(user.nkey for user in self._users.values())
+        """Whether somebody may have to sign something to prove who they are."""
         if self.needs_nonce:
             nkeys.require_cryptography("a user with an `nkey`")
-
-    @property
-    def needs_nonce(self) -> bool:
-        """Whether somebody may have to sign something to prove who they are."""
-        return any(user.nkey for user in self._users.values())
 
     @property
     def required(self) -> bool:
@@ -121,7 +130,7 @@ class Authenticator:
         if user is None or not _may_connect_by(caller.connection_type, user):
             return None
         if user.nkey:
-            is_proven = user.nkey == rules.no_auth_user or _is_signed(user.nkey, options, caller)
+            is_proven = user.nkey == rules.no_auth_user or is_signed(user.nkey, options, caller)
             return self._identity(user.id) if nkey and is_proven else None
         return self._compare(self._identity(user.id), user.password, options.get("pass", ""))
 
@@ -150,7 +159,7 @@ def _may_connect_by(connection_type: str, user: User) -> bool:
     return not user.connection_types or connection_type in user.connection_types
 
 
-def _is_signed(public: str, options: Mapping[str, Any], caller: Caller) -> bool:
+def is_signed(public: str, options: Mapping[str, Any], caller: Caller) -> bool:
     """Tell whether the owner of a key has signed the nonce that this connection was sent."""
     return bool(caller.nonce) and nkeys.verify(
         public, caller.nonce.encode(), options.get("sig", "")

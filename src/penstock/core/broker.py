@@ -19,10 +19,10 @@ from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import system, trace
 from penstock.core.account import Account
-from penstock.core.auth import Authenticator
 from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
+from penstock.core.tokenauth import authenticator_for
 from penstock.version import NATS_VERSION
 
 log = logging.getLogger("penstock")
@@ -46,6 +46,7 @@ class Broker:
         clock_ns: Callable[[], int],
         random: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        call_later: Callable[[float, Callable[[], None]], object] = lambda delay_s, action: None,
     ) -> None:
         self.config = config
         self.server_id = server_id
@@ -53,7 +54,9 @@ class Broker:
         self.clock_ns = clock_ns
         self.start_ns = clock_ns()
         self._random_bytes = random_bytes
-        self.authenticator = Authenticator(config.authorization)
+        self.call_later = call_later
+        """Have something done after so many seconds."""
+        self.authenticator = authenticator_for(config.authorization)
         self.directory = Directory(
             config.authorization,
             route_cache_size=config.limits.route_cache_size,

@@ -52,15 +52,16 @@ class Directory:
         while self._imports:
             self._imports.pop().close()
         kept: dict[str, Account] = {}
-        names = [account.name for account in authorization.accounts]
-        for name in dict.fromkeys((GLOBAL, authorization.system_account, *names)):
+        names = [account.name for account in authorization.all_accounts]
+        system = authorization.system_account_name
+        for name in dict.fromkeys((GLOBAL, system, *names)):
             account = self.accounts.get(name) or self._new_account(name)
             account.config = authorization.account_of(name)
             mappings = account.config.mappings
             account.mappings = Mappings(mappings, self._random) if mappings else None
             kept[name] = account
         self.accounts = kept
-        self.system = self.accounts[authorization.system_account]
+        self.system = self.accounts[system]
         for account in self.accounts.values():
             self._join(account)
 

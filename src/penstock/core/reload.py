@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 from penstock.config import ServerConfig
 from penstock.core import trace
-from penstock.core.auth import Authenticator, Check
+from penstock.core.auth import Check
 from penstock.core.broker import Broker
 from penstock.core.session import Session
+from penstock.core.tokenauth import authenticator_for
 
 NEEDS_RESTART = ("host", "port", "server_name", "http_host", "http_port", "jetstream")
 
@@ -26,7 +27,7 @@ def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
 def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     """Apply users, permissions and limits; return sessions whose password must be checked again."""
     old = broker.config
-    broker.authenticator = Authenticator(config.authorization)
+    broker.authenticator = authenticator_for(config.authorization)
     broker.config = config
     broker.directory.apply(config.authorization)
     broker.traces = trace.is_on()
@@ -46,7 +47,7 @@ def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
     payload_changed = broker.info["max_payload"] != limits.payload_bytes_max
     broker.info["max_payload"] = limits.payload_bytes_max
     for session in sessions:
-        session.parser.payload_bytes_max = limits.payload_bytes_max
+        session.set_payload_limit()
         session.parser.control_line_bytes_max = limits.control_line_bytes_max
         session.congested_bytes = limits.congested_bytes
         if payload_changed and session.connect_options.get("protocol") == 1:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects
+from penstock import _hot, subjects, times
 from penstock.core import trace
 from penstock.core.account import Account, single_messages
 from penstock.core.auth import Caller, Check, Identity
@@ -332,6 +332,8 @@ class Session(_hot.Outlet):
             nonce=self.nonce,
             connection_type=CONNECTION_TYPES[self.kind],
             no_auth_user=websocket.no_auth_user if websocket is not None else None,
+            ip=self.ip,
+            now_s=self.broker.clock_ns() / times.SECOND_NS,
         )
         return self.broker.authenticator.identify(self.connect_options, caller)
 
@@ -367,6 +369,10 @@ class Session(_hot.Outlet):
         """Take on what a user may do, and end the subscriptions it may not have."""
         self.identity = identity
         self._enter_account(self.broker.accounts[identity.account])
+        self.set_payload_limit()
+        if identity.expires_s:
+            delay_s = identity.expires_s - self.broker.clock_ns() / times.SECOND_NS
+            self.broker.call_later(max(delay_s, 0), lambda: self._expire(identity))
         rules = identity.permissions
         self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
         self._set_ways()
@@ -384,9 +390,19 @@ class Session(_hot.Outlet):
             self._is_counted = True
             account.connections += 1
             account.total_connections += 1
-        limit = account.config.limits.payload_bytes_max
-        server_limit = self.broker.config.limits.payload_bytes_max
-        self.parser.payload_bytes_max = min(limit, server_limit) if limit >= 0 else server_limit
+
+    def set_payload_limit(self) -> None:
+        """Take payloads as large as the server, the account and the user allow."""
+        limits = [self.broker.config.limits.payload_bytes_max]
+        if self.identity is not None:
+            limits += [self.account.config.limits.payload_bytes_max]
+            limits += [self.identity.payload_bytes_max]
+        self.parser.payload_bytes_max = min(limit for limit in limits if limit >= 0)
+
+    def _expire(self, identity: Identity) -> None:
+        """End the session when its time is over, if it is still who it was."""
+        if self.identity is identity and self.closing is None:
+            self.fail(identity.expiry_text, "Authentication Expired")
 
     def leave_account(self) -> None:
         """Count no longer among the connections of an account."""
@@ -417,10 +433,12 @@ class Session(_hot.Outlet):
             self._subscribe(subject, queue, sid)
 
     def _has_room_to_subscribe(self) -> bool:
-        server_limit = self.broker.config.limits.subscriptions_max
-        limit = self.account.config.limits.subscriptions_max
         count = len(self.subscriptions)
-        return not (0 < server_limit <= count or 0 <= limit <= count)
+        limits = [self.broker.config.limits.subscriptions_max or -1]
+        limits += [self.account.config.limits.subscriptions_max]
+        if self.identity is not None:
+            limits += [self.identity.subscriptions_max]
+        return not any(0 <= limit <= count for limit in limits)
 
     def _may_subscribe(self, subject: bytes, queue: bytes) -> bool:
         """Tell whether a subscription is permitted, and the peer if it is not."""

@@ -14,6 +14,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from penstock import _hot, nkeys
@@ -84,6 +85,7 @@ class Server:
             clock_ns=time.time_ns,
             random=random.random,
             random_bytes=os.urandom,
+            call_later=self._call_later,
         )
         self.config_load_ns = self.broker.start_ns
         self._log_start()
@@ -143,6 +145,16 @@ class Server:
         self.config_load_ns = self.broker.clock_ns()
         self._advertise()
         self.reactor.flush()
+
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something later on behalf of the broker, and write what that gives."""
+
+        def run() -> None:
+            if not self._is_stopping:
+                action()
+                self.reactor.flush()
+
+        asyncio.get_running_loop().call_later(delay_s, run)
 
     async def wait_stopped(self) -> None:
         """Return once the server has stopped, for whatever reason."""

@@ -41,7 +41,8 @@ def frame(
     if not is_masked:
         return head + payload
     key = os.urandom(4)
-    return head + key + bytes(byte ^ key[index % 4] for index, byte in enumerate(payload))
+    mask = int.from_bytes((key * (size // 4 + 1))[:size], "big")
+    return head + key + (int.from_bytes(payload, "big") ^ mask).to_bytes(size, "big")
 
 
 def request(headers: dict[str, str | None], method: str = "GET") -> bytes:

@@ -80,12 +80,10 @@ def test_large_messages_go_both_ways(program: Program, servers: Servers) -> None
     payload = bytes(range(256)) * 3900
     with open_websocket(servers(program, config())) as client:
         client.say(CONNECT + b"SUB large 1\r\n")
-        for _ in range(8):
-            client.say(b"PUB large %d\r\n%b\r\n" % (len(payload), payload))
-        client.say(b"PING\r\n")
-
         expected = b"MSG large 1 %d\r\n%b\r\n" % (len(payload), payload)
-        assert client.read_until(b"PONG\r\n") == expected * 8 + b"PONG\r\n"
+        for _ in range(4):
+            client.say(b"PUB large %d\r\n%b\r\nPING\r\n" % (len(payload), payload))
+            assert client.read_until(b"PONG\r\n") == expected + b"PONG\r\n"
 
 
 def test_compression_is_used_where_it_was_agreed_on(program: Program, servers: Servers) -> None:

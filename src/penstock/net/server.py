@@ -264,8 +264,12 @@ class Server:
 def _listening_socket(host: str, port: int) -> socket.socket:
     """Listen on `host`; a port of 0 or -1 picks a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Every address of IPv6 means every address of IPv4 too, as it does to nats-server.
+    is_both = host == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server((host, max(port, 0)), family=family, backlog=BACKLOG)
+        return socket.create_server(
+            (host, max(port, 0)), family=family, backlog=BACKLOG, dualstack_ipv6=is_both
+        )
     except OSError as error:
         raise ConfigError(f"Error listening on port: {_address(host, port)}, {error}") from error
 

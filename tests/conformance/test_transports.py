@@ -1,0 +1,133 @@
+"""Every way to a server: IPv4 and IPv6, in pieces of any size, and each kind of user on each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from tests.certificates import Authority
+from tests.conftest import Servers
+from tests.contract.credentials import USER, Key, operator_config_and_creds
+from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess
+
+import penstock
+
+CONVERSATION = (
+    b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
+    b"SUB a.* 1\r\nSUB b q 22\r\nPUB a.b 5\r\nhello\r\nPUB a.c r.x 0\r\n\r\n"
+    b"HPUB b 12 17\r\nNATS/1.0\r\n\r\nworld\r\nUNSUB 1\r\nPUB a.b 1\r\nx\r\nPING\r\n"
+)
+ANSWERS = (
+    b"MSG a.b 1 5\r\nhello\r\nMSG a.c 1 r.x 0\r\n\r\n"
+    b"HMSG b 22 12 17\r\nNATS/1.0\r\n\r\nworld\r\nPONG\r\n"
+)
+
+
+def has_ipv6() -> bool:
+    return Path("/proc/net/if_inet6").exists() and "1" in Path("/proc/net/if_inet6").read_text()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_a_conversation_may_come_in_pieces_of_any_size(
+    size: int, program: Program, servers: Servers
+) -> None:
+    with RawClient(servers(program).port) as client:
+        for start in range(0, len(CONVERSATION), size):
+            client.send(CONVERSATION[start : start + size])
+
+        assert client.read(len(ANSWERS)) == ANSWERS
+
+
+@pytest.mark.parametrize("address", ["::1", "::"])
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+def test_clients_connect_over_ipv6(address: str, program: Program) -> None:
+    with ServerProcess(program, "", "-a", address) as server:
+
+        async def scenario() -> None:
+            foreign = await nats.connect(f"nats://[::1]:{server.port}")
+            own = await penstock.connect(f"nats://[::1]:{server.port}")
+            subscription = await foreign.subscribe("a")
+            await foreign.flush()
+            await own.publish("a", b"hi")
+            assert (await subscription.next_msg(DEADLINE_S)).data == b"hi"
+            await own.close()
+            await foreign.close()
+
+        asyncio.run(scenario())
+        if address == "::":
+            RawClient(server.port).close()
+
+
+class Realm:
+    """A kind of user: how a server is told of it, and what a client says."""
+
+    def __init__(self, directory: Path) -> None:
+        key = Key(USER)
+        seed = directory / "user.nk"
+        seed.write_text(key.seed)
+        jwt, creds = operator_config_and_creds(directory)
+        self.config: dict[str, str] = {
+            "nobody": "",
+            "token": "authorization { token: t0ken }",
+            "user": "authorization { user: ann, password: secret }",
+            "users": "authorization { users = [ {user: ann, password: secret} ] }",
+            "nkey": f"authorization {{ users = [ {{nkey: {key.public}}} ] }}",
+            "accounts": "accounts { A { users = [ {user: ann, password: secret} ] } }",
+            "jwt": jwt,
+        }
+        self.options: dict[str, dict[str, Any]] = {
+            "nobody": {},
+            "token": {"token": "t0ken"},
+            "user": {"user": "ann", "password": "secret"},
+            "users": {"user": "ann", "password": "secret"},
+            "nkey": {"nkeys_seed": str(seed)},
+            "accounts": {"user": "ann", "password": "secret"},
+            "jwt": {"user_credentials": str(creds)},
+        }
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
+    return Realm(tmp_path_factory.mktemp("realm"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("transports"))
+
+
+# nats-py uses what aiohttp is about to drop.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["nobody", "token", "user", "users", "nkey", "accounts"])
+def test_every_kind_of_user_connects_by_every_way(
+    kind: str, realm: Realm, authority: Authority, program: Program
+) -> None:
+    pair = authority.server()
+    tls = json.dumps({"cert_file": str(pair.cert), "key_file": str(pair.key)})
+    secure = f"tls {tls}\nwebsocket {{ listen: '{HOST}:-1', tls {tls} }}\n"
+    plain = f"websocket {{ listen: '{HOST}:-1', no_tls: true }}\n"
+    context = ssl.create_default_context(cafile=str(authority.ca))
+
+    async def reaches(url: str, tls: ssl.SSLContext | None) -> bool:
+        options = {"allow_reconnect": False, "tls": tls, "connect_timeout": DEADLINE_S}
+        client = await nats.connect(url, **options, **realm.options[kind])
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox)
+        await client.publish(inbox, b"hi")
+        message = await subscription.next_msg(DEADLINE_S)
+        await client.close()
+        return message.data == b"hi"
+
+    async def scenario(server: ServerProcess, tls: ssl.SSLContext | None) -> None:
+        schemes = ("tls", "wss") if tls else ("nats", "ws")
+        for scheme, port in zip(schemes, (server.port, server.websocket_port), strict=True):
+            assert await reaches(f"{scheme}://localhost:{port}", tls)
+
+    for config, tls_context in ((plain, None), (secure, context)):
+        with ServerProcess(program, config + realm.config[kind]) as server:
+            asyncio.run(scenario(server, tls_context))

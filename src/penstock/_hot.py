@@ -14,6 +14,7 @@ from penstock.answers import numbered_answers, stored_answer
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out
+from penstock.outbox import write_outbox
 from penstock.records import decode_messages, encode_records
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
@@ -33,6 +34,7 @@ __all__ = [
     "parse_messages",
     "plain_acks",
     "stored_answer",
+    "write_outbox",
 ]
 
 COMPILED = False
@@ -54,6 +56,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             parse_messages,
             plain_acks,
             stored_answer,
+            write_outbox,
         )
     except ImportError:
         pass

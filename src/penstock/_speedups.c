@@ -3,7 +3,7 @@
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
  * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
- * records.py and _fanout.h for fanout.py.
+ * records.py, _fanout.h for fanout.py and _outbox.h for outbox.py.
  *
  * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -519,6 +519,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 #include "_answers.h"
 #include "_records.h"
 #include "_fanout.h"
+#include "_outbox.h"
 
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
@@ -533,6 +534,7 @@ static PyMethodDef methods[] = {
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},
     {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
+    {"write_outbox", FAST(write_outbox), "Write an outbox as far as the kernel takes it."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,6 +4,7 @@ from penstock.deliveries import Columns
 from penstock.fanout import Outlet as Outlet
 from penstock.fanout import Receiver as Receiver
 from penstock.fanout import fan_out as fan_out
+from penstock.outbox import write_outbox as write_outbox
 from penstock.records import Entry, Message
 from penstock.wire import Buffer, Op, Parsed
 

@@ -3,8 +3,7 @@ Move bytes between a socket and a session. No protocol rules here.
 
 The socket is ours: reading goes into one buffer that all connections share, and
 writing goes straight to `send`, with no transport between that would copy. What
-the kernel does not take at once stays in the session's outbox, as it was put
-there, so that a message waiting for a thousand slow readers is held once.
+the kernel does not take at once stays in the session's outbox.
 
 A reader that is slow but moves slows down those who publish to it: they are not
 read from until it has caught up. One that does not move at all is left to fill
@@ -16,23 +15,21 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import socket
 import sys
 import termios
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock import _hot
 from penstock.core import trace
 from penstock.core.session import Session
+from penstock.outbox import drain
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
 
 log = logging.getLogger("penstock")
-
-WRITE_BYTES = 1024 * 1024
-"""About how much is encoded for one system call."""
-WRITE_BUFFERS = 1024
-"""How many buffers one system call takes (IOV_MAX)."""
 
 
 class Channel(Protocol):
@@ -60,6 +57,7 @@ class Connection:
     __slots__ = (
         "_congested_since_s",
         "_deadline",
+        "_is_plain",
         "_ping_timer",
         "_seen_bytes",
         "_stuck_timer",
@@ -80,6 +78,7 @@ class Connection:
         self.reactor = reactor
         self.sock = sock
         self.fd = sock.fileno()
+        self._is_plain = type(sock) is socket.socket
         self.session = session
         session.transport = self
         self.receive: Callable[[memoryview], None] = session.receive
@@ -148,24 +147,19 @@ class Connection:
     def _write(self) -> bool:
         """Return whether everything was written."""
         session = self.session
-        outbox = session.outbox
-        while outbox:
-            buffers, size = _encode(outbox, session.outbox_bytes)
-            try:
-                sent = self._send(buffers)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError:
-                self.close("Write Error")
-                return False
-            session.outbox_bytes -= sent
-            if sent:
-                self._moved(sent)
-            if sent < size:
-                outbox[: len(buffers)] = _rest(outbox, buffers, sent)
-                self._block()
-                return False
-            del outbox[: len(buffers)]
+        try:
+            if self._is_plain and not self.reactor.broker.traces:
+                sent = _hot.write_outbox(session, self.fd)
+            else:
+                sent = drain(session, self._send)
+        except OSError:
+            self.close("Write Error")
+            return False
+        if sent:
+            self._moved(sent)
+        if session.outbox:
+            self._block()
+            return False
         return True
 
     def _send(self, buffers: list[Any]) -> int:
@@ -296,31 +290,3 @@ class Connection:
         self.reactor.broker.close(self.session, reason)
         # Without this cycle its buffers go at once, not when the garbage collector comes by.
         self.session.transport = None
-
-
-def _encode(outbox: list[Any], outbox_bytes: int) -> tuple[list[Any], int]:
-    """Return the first entries as buffers, as many as are worth one system call."""
-    if outbox_bytes > WRITE_BYTES or len(outbox) > WRITE_BUFFERS:
-        outbox = _first_entries(outbox)
-    buffers = [entry if type(entry) is not tuple else entry[0].join(entry[1]) for entry in outbox]
-    return buffers, sum(map(len, buffers))
-
-
-def _first_entries(outbox: list[Any]) -> list[Any]:
-    size = 0
-    for index, entry in enumerate(outbox[:WRITE_BUFFERS]):
-        size += len(entry) if type(entry) is not tuple else sum(map(len, entry[1]))
-        if size >= WRITE_BYTES:
-            return outbox[: index + 1]
-    return outbox[:WRITE_BUFFERS]
-
-
-def _rest(outbox: list[Any], buffers: list[Any], sent: int) -> list[Any]:
-    """Return the entries behind `buffers` that are still to be sent."""
-    for index, buffer in enumerate(buffers):
-        if sent < len(buffer):
-            # Entries not begun go back unencoded; of the one begun only the rest is kept.
-            begun = [buffer[sent:]] if sent else [outbox[index]]
-            return begun + outbox[index + 1 : len(buffers)]
-        sent -= len(buffer)
-    raise AssertionError("called only when less than everything was sent")

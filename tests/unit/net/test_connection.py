@@ -10,14 +10,7 @@ import pytest
 from tests.unit.net.streams import QUIET, Stream, connected, run, until
 
 from penstock.config import Limits
-from penstock.net.connection import (
-    WRITE_BUFFERS,
-    WRITE_BYTES,
-    Connection,
-    _encode,
-    _first_entries,
-    _rest,
-)
+from penstock.net.connection import Connection
 from penstock.net.server import Server
 
 SMALL = Limits(congested_bytes=32 * 1024, pending_bytes_max=16 * 1024 * 1024, stuck_s=0.05)
@@ -28,58 +21,6 @@ def connection_of(server: Server, stream: Stream) -> Connection:
     connection = server.broker.sessions[stream.info["client_id"]].transport
     assert isinstance(connection, Connection)
     return connection
-
-
-def entries() -> list[object]:
-    return [
-        b"PONG\r\n",
-        (b"7", [b"MSG a ", b" 1\r\nx\r\nMSG a ", b" 1\r\ny\r\n"]),
-        memoryview(b"end"),
-    ]
-
-
-def test_entries_are_encoded_when_they_are_written() -> None:
-    buffers, size = _encode(entries(), 100)
-
-    assert list(map(bytes, buffers)) == [
-        b"PONG\r\n",
-        b"MSG a 7 1\r\nx\r\nMSG a 7 1\r\ny\r\n",
-        b"end",
-    ]
-    assert size == sum(map(len, buffers))
-
-
-@pytest.mark.parametrize("sent", range(37))
-def test_what_was_not_sent_is_all_that_is_left(sent: int) -> None:
-    outbox = entries()
-    buffers, size = _encode(outbox, 100)
-    assert size == 37
-    whole = b"".join(buffers)
-
-    left, left_size = _encode(_rest(outbox, buffers, sent), 100)
-
-    assert b"".join(left) == whole[sent:]
-    assert left_size == size - sent
-
-
-def test_entries_that_were_not_begun_stay_as_they_are() -> None:
-    outbox = entries()
-    buffers, _ = _encode(outbox, 100)
-
-    assert _rest(outbox, buffers, 0) == outbox
-    assert _rest(outbox, buffers, 2)[1:] == outbox[1:]
-
-
-def test_one_system_call_gets_about_so_many_bytes() -> None:
-    piece = bytes(WRITE_BYTES // 4)
-
-    assert len(_first_entries([piece] * 10)) == 4
-    assert len(_first_entries([(b"1", [piece, piece])] * 10)) == 2
-    assert _encode([piece] * 10, 10 * len(piece)) == ([piece] * 4, WRITE_BYTES)
-
-
-def test_one_system_call_gets_so_many_buffers() -> None:
-    assert len(_first_entries([b"x"] * (WRITE_BUFFERS + 5))) == WRITE_BUFFERS
 
 
 async def subscribed(client: Stream) -> None:

@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+REFERENCE := commands configuration
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types fuzz nightly clean
+.PHONY: all setup demo test lint types docs fuzz nightly clean
 .PHONY: bench bench-core bench-jetstream bench-client bench-bus bench-spark
 
-all: lint types test
+all: lint types docs test
 
 setup: $(STAMP)
 
@@ -31,6 +32,10 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy --strict src
+
+# What the reference says comes from the code; the tests fail when it is stale.
+docs: setup
+	for page in $(REFERENCE); do $(BIN)/penstock reference $$page > docs/reference/$$page.md; done
 
 bench: setup
 	$(BIN)/penstock bench compare

@@ -10,7 +10,7 @@ from penstock.version import VERSION as __version__
 if TYPE_CHECKING:
     from penstock.bus import Envelope, EventBus
     from penstock.client import connect
-    from penstock.config import Limits, ServerConfig
+    from penstock.config import JetStreamConfig, Limits, ServerConfig
     from penstock.errors import PenstockError
     from penstock.net.embedded import serve
     from penstock.net.server import Server
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Envelope": "penstock.bus",
     "EventBus": "penstock.bus",
+    "JetStreamConfig": "penstock.config",
     "Limits": "penstock.config",
     "PenstockError": "penstock.errors",
     "Server": "penstock.net.server",
@@ -31,6 +32,7 @@ _LAZY = {
 __all__ = [
     "Envelope",
     "EventBus",
+    "JetStreamConfig",
     "Limits",
     "PenstockError",
     "Server",

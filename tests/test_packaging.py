@@ -1,0 +1,66 @@
+"""What is shipped: a wheel with the compiled part, and a source that needs no compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+ROOT = Path(__file__).parent.parent
+IMPORT = "from penstock import _hot; import penstock; print(_hot.COMPILED, penstock.__version__)"
+
+
+def call(*words: str | Path, **environment: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 0 == ended.returncode, ended.stderr
+    return ended.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build both, from a copy: what lies about in the work tree must not help."""
+    home = tmp_path_factory.mktemp("packaging")
+    ignored = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
+    source = home / "source"
+    source.mkdir()
+    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    call("-m", "build", "--outdir", home / "dist", source)
+    return home / "dist"
+
+
+def run_from(wheel: Path, directory: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory)
+    return call("-c", IMPORT, PYTHONPATH=str(directory))
+
+
+def test_the_wheel_brings_the_compiled_part(shipped: Path, tmp_path: Path) -> None:
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        pytest.skip("there is no C compiler on this machine")
+    (wheel,) = shipped.glob("*.whl")
+
+    assert "abi3" in wheel.name
+    assert run_from(wheel, tmp_path).startswith("True ")
+
+
+def test_the_source_installs_without_a_compiler(shipped: Path, tmp_path: Path) -> None:
+    (source,) = shipped.glob("*.tar.gz")
+    call("-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source, CC="false")
+    (wheel,) = tmp_path.glob("*.whl")
+
+    assert run_from(wheel, tmp_path / "unpacked").startswith("False ")

@@ -55,6 +55,15 @@ def remove(block: bytes, key: bytes) -> bytes:
     return b"" if left == EMPTY else left
 
 
+def without_prefixes(block: bytes, prefixes: tuple[bytes, ...]) -> bytes:
+    """Return the block without the lines that start with one of these; empty if none is left."""
+    if not any(b"\r\n" + prefix in block for prefix in prefixes):
+        return block
+    kept = [line for line in block.split(b"\r\n") if not line.startswith(prefixes)]
+    left = b"\r\n".join(kept)
+    return b"" if left == EMPTY else left
+
+
 def put(block: bytes, key: bytes, value: bytes) -> bytes:
     """Return the block with a key's first value replaced, or added if there is none."""
     start = block.find(b"\r\n" + key + b":")

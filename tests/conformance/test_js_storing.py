@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import nats
@@ -226,3 +227,60 @@ async def test_a_mirror_without_its_origin_says_so(program: Program, servers: Se
 
         info = await until(lambda: call(client, "STREAM.INFO.MX"), holds)
         assert (-1, 10059) == (info["mirror"]["active"], info["mirror"]["error"]["err_code"])
+
+
+def in_a_second() -> str:
+    """Return a schedule for a time that comes soon."""
+    return datetime.fromtimestamp(time.time() + 1, UTC).strftime("@at %Y-%m-%dT%H:%M:%SZ")
+
+
+@asynchronous
+async def test_a_schedule_makes_a_message_when_it_is_due(
+    program: Program, servers: Servers
+) -> None:
+    options = {"subjects": ["sc.>"], "allow_msg_schedules": True}
+    async with connected(program, servers) as client, stream(client, "SC", **options):
+        js = client.jetstream()
+        told = {"Nats-Schedule-Target": "sc.target", "Other": "x"}
+        await js.publish("sc.once", b"once", headers=told | {"Nats-Schedule": in_a_second()})
+        await js.publish("sc.ever", b"tick", headers=told | {"Nats-Schedule": "@every 1s"})
+
+        async def made() -> list[Any]:
+            return [each for each in await stored(client, "SC") if each[1] == "sc.target"]
+
+        found = await until(made, lambda found: len(found) >= 3)
+        once = next(each for each in found if each[2] == b"once")
+        expected = {"Other": "x", "Nats-Scheduler": "sc.once", "Nats-Schedule-Next": "purge"}
+        assert expected == once[3]
+        ticks = [each for each in found if each[2] == b"tick"]
+        assert {"Other", "Nats-Scheduler", "Nats-Schedule-Next"} == set(ticks[0][3])
+        assert ticks[0][3]["Nats-Schedule-Next"] < ticks[1][3]["Nats-Schedule-Next"]
+        subjects = [subject for _, subject, *_ in await stored(client, "SC")]
+        assert "sc.once" not in subjects
+        assert "sc.ever" in subjects
+
+
+@asynchronous
+async def test_a_stream_sums_the_counters_of_others(program: Program, servers: Servers) -> None:
+    counter = {"allow_msg_counter": True}
+    sources = [
+        {"name": name, "subject_transforms": [{"src": f"{name}.>", "dest": "CS.>"}]}
+        for name in ("CA", "CB")
+    ]
+    async with (
+        connected(program, servers) as client,
+        stream(client, "CA", subjects=["CA.>"], **counter),
+        stream(client, "CB", subjects=["CB.>"], **counter),
+        stream(client, "CS", sources=sources, **counter),
+    ):
+        for subject, by in (("CA.x", "5"), ("CB.x", "7"), ("CA.x", "-1")):
+            await client.jetstream().publish(subject, b"", headers={"Nats-Incr": by})
+
+        async def total() -> Any:
+            messages = await stored(client, "CS")
+            return messages[-1] if messages else None
+
+        last = await until(total, lambda found: found is not None and found[2] == b'{"val":"11"}')
+        assert "CS.x" == last[1]
+        sums = json.loads(last[3]["Nats-Counter-Sources"])
+        assert {"CA": {"CA.x": "4"}, "CB": {"CB.x": "7"}} == sums

@@ -8,12 +8,14 @@ included. A model beside it knows what was promised.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
 from penstock.jetstream.filestore import FileSettings, open_file_store
+from penstock.jetstream.messagestore import VOID
 from penstock.jetstream.store import Entry, Message, Store, StoreLimits, complete
 
 DIRECTORY = "streams/s"
@@ -38,6 +40,8 @@ class History:
         """What we told it to remove, and was synced: must be gone."""
         self.evicted: dict[int, int] = {}
         """What a limit dropped, and the first sequence of those it was dropped for."""
+        self.batches: list[tuple[int, int]] = []
+        """Atomic appends: first and last sequence."""
         self.durable = 0
         self.time_ns = 0
         self.store: Store = self.open()
@@ -46,6 +50,8 @@ class History:
         store, _ = open_file_store(
             self.disk, DIRECTORY, limits=self.limits, salt=7, settings=SETTINGS
         )
+        # A skip is a record and its removal: what a crash leaves of it is no message.
+        store.purge(VOID)
         return store
 
     def entries(self) -> list[Entry]:
@@ -61,23 +67,31 @@ class History:
     def step(self) -> None:
         """Do one random thing."""
         actions = [self.append] * 6 + [self.sync] * 4 + [self.remove, self.purge, self.maintain] * 2
+        actions.append(self.skip)
         self.random.choice(actions)()
 
     def append(self) -> None:
         entries = self.entries()
         is_limited = self.limits != StoreLimits()
         before = {message[0] for message in everything(self.store)} if is_limited else set()
+        is_atomic = self.random.random() < 0.3
         try:
-            first = self.store.append(entries)
+            first = self.store.append(entries, is_atomic=is_atomic)
         except StoreError:
             assert self.store.failure is not None
             return
         for sequence, (subject, headers, payload, time_ns) in enumerate(entries, first):
             self.appended[sequence] = (sequence, time_ns, subject, headers, payload)
+        if is_atomic:
+            self.batches.append((first, first + len(entries) - 1))
         if is_limited:
             before |= set(range(first, first + len(entries)))
             after = {message[0] for message in everything(self.store)}
             self.evicted |= dict.fromkeys(before - after, first)
+
+    def skip(self) -> None:
+        with suppress(StoreError):
+            self.store.skip(self.random.choice((1, 3, 2000)))
 
     def remove(self) -> None:
         present = [message[0] for message in everything(self.store)]
@@ -135,6 +149,7 @@ class History:
         self.check()
         last = self.store.last_sequence
         self.appended = {s: message for s, message in self.appended.items() if s <= last}
+        self.batches = [pair for pair in self.batches if pair[1] <= last]
         # A removal that was not synced may not have happened.
         self.removed = {s for s in self.appended if self.store.get(s) is None}
         self.evicted = {}
@@ -151,6 +166,8 @@ class History:
         assert not self.gone & present.keys()
         assert self.store.last_sequence >= self.durable
         assert self.store.state().lost == 0
+        last = self.store.last_sequence
+        assert not [pair for pair in self.batches if pair[0] <= last < pair[1]], "half a batch"
         self.check_owed(present)
         check_figures(self.store, found)
 

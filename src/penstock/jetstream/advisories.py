@@ -60,6 +60,11 @@ class Advisories:
         """Publish one metric, if anybody wants to know."""
         self._publish(METRIC, subject, kind, fields)
 
+    def batch_abandoned(self, stream: str, batch: str, reason: str) -> None:
+        """Say that an atomic batch will not be stored."""
+        subject = f"STREAM.BATCH_ABANDONED.{stream}"
+        self.send(subject, "stream_batch_abandoned", stream=stream, batch=batch, reason=reason)
+
     def send(self, subject: str, kind: str, **fields: Any) -> None:
         """Publish one advisory, if anybody wants to know."""
         self._publish(ADVISORY, subject, kind, fields)

@@ -100,6 +100,9 @@ def _ranges(found: Recovered, *, erase: bool) -> list[tuple[int, int]]:
 
 def _last_sequence(found: Recovered, floor: int) -> int:
     ends = [max(s.block.last_sequence, s.header.base_sequence) for s in found.segments]
+    # What is on record as removed was given before, even if it never was a message.
+    removals = [removal for segment in found.segments for removal in segment.removals]
+    ends += [last for removal in removals for _, last in removal.ranges]
     return max(*ends, floor - 1) if ends else floor - 1
 
 

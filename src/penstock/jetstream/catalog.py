@@ -237,8 +237,9 @@ class Catalog:
 
     def skip(self, count: int) -> None:
         """Leave out so many sequences."""
+        first = self.last_sequence + 1
         self.last_sequence += count
-        self._front_moved = True
+        self._note(first, self.last_sequence)
         self.settle()
 
     def remove_matching(self, pattern: bytes, *, before: int, keep: int) -> int:

@@ -272,6 +272,8 @@ class Engine:
         stream.open()
         if self.files.is_expiring(name):
             stream.expiry.recover()
+        if config.allow_msg_schedules:
+            stream.schedules.recover()
         consumers.recover(stream)
         for note in notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)

@@ -21,7 +21,8 @@ The rules that make an acknowledgement mean something:
    purge is what makes room.
 5. A trailer is written only behind records that are synced. It repeats what they
    say; without it they are walked.
-6. Removals are records too, in the same order as the messages.
+6. Removals are records too, in the same order as the messages. So is the begin of
+   an atomic batch: if what a crash leaves ends before the batch does, it ends there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.disk import Disk, File
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.recovery import load, mend
-from penstock.jetstream.segment import HEADER_BYTES, Header, encode_header, encode_removal
+from penstock.jetstream.segment import (
+    HEADER_BYTES,
+    Header,
+    encode_batch,
+    encode_header,
+    encode_removal,
+)
 from penstock.jetstream.segmentcache import SegmentCache
 from penstock.jetstream.segmentfile import segment_path
 from penstock.jetstream.store import Entry, Message, StoreLimits, Work, complete
@@ -164,7 +171,9 @@ class FileLog:
         """Return the bytes that are not durable yet."""
         return self.position - self.durable_position
 
-    def append(self, first_sequence: int, entries: Sequence[Entry]) -> None:
+    def append(
+        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+    ) -> None:
         """Buffer messages and tell the catalog."""
         if self.failure is not None:
             raise StoreError(self.failure)
@@ -173,6 +182,8 @@ class FileLog:
             # A purge moved the sequence on: that goes on record before the gap shows.
             self._note_removals()
         tail = self._tail_from(first_sequence)
+        if is_atomic:
+            self._begin_batch(tail, first_sequence + len(entries) - 1)
         data, lengths = encode_records(first_sequence, entries, self.salt)
         offset = tail.add(data, first_sequence + len(entries) - 1)
         self.position += len(data)
@@ -181,6 +192,11 @@ class FileLog:
             block.first_time_ns = entries[0][3]
         block.last_time_ns = entries[-1][3]
         self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
+
+    def _begin_batch(self, tail: Tail, last_sequence: int) -> None:
+        data = encode_batch(last_sequence, self.salt)
+        tail.add(data, self.catalog.last_sequence)
+        self.position += len(data)
 
     def _tail_from(self, sequence: int) -> Tail:
         """Return the tail that takes the message with this sequence."""

@@ -38,7 +38,9 @@ class MemoryLog:
         """Return the last sequence: as safe as it gets."""
         return self.catalog.last_sequence
 
-    def append(self, first_sequence: int, entries: Sequence[Entry]) -> None:
+    def append(
+        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+    ) -> None:
         """Keep messages and tell the catalog."""
         block = self._block_from(first_sequence)
         block.last_time_ns = entries[-1][3]

@@ -49,7 +49,9 @@ class Log(Protocol):
     def dirty_bytes(self) -> int:
         """Return the bytes that are not durable yet."""
 
-    def append(self, first_sequence: int, entries: Sequence[Entry]) -> None:
+    def append(
+        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+    ) -> None:
         """Store messages and tell the catalog; raise StoreError after a failure."""
 
     def fetch(self, block: Block, positions: Sequence[int]) -> list[Message | None]:
@@ -139,12 +141,12 @@ class MessageStore:
         """Return why appends are refused, or None."""
         return self._log.failure
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    def append(self, entries: Sequence[Entry], *, is_atomic: bool = False) -> int:
         """Add messages, drop what the limits no longer allow, return the first new sequence."""
         catalog = self._catalog
         first = catalog.last_sequence + 1
         if entries:
-            self._log.append(first, entries)
+            self._log.append(first, entries, is_atomic=is_atomic)
             catalog.last_time_ns = entries[-1][3]
             if self.limits.messages_max or self.limits.bytes_max:
                 self._drop_surplus()
@@ -252,8 +254,9 @@ class MessageStore:
         """Give so many sequences to messages that are not there."""
         catalog = self._catalog
         if count > VOID_MAX:
-            catalog.skip(count)
-            return
+            # One record in the end tells where the gap ended.
+            catalog.skip(count - 1)
+            count = 1
         first = catalog.last_sequence + 1
         self._log.append(first, [(VOID, b"", b"", catalog.last_time_ns)] * count)
         catalog.remove_range(first, catalog.last_sequence)

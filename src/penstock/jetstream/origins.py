@@ -131,7 +131,7 @@ class Origins:
                 entries = []
             if gap:
                 self._skip(sequence, gap)
-            header = _without_expectations(header)
+            header = headers.without_prefixes(header, UNWANTED_PREFIXES)
             subject = follower.target(subject)
             if is_special:
                 intake.take_internal(subject, header, payload, time_ns=time_ns)
@@ -159,7 +159,8 @@ class Origins:
         now_ns = intake.time_ns()
         for sequence, _, subject, header, payload in messages:
             is_special = intake.is_careful or b"\r\nNats-" in header
-            header = _without_expectations(headers.remove(header, SOURCE_HEADER))
+            header = headers.remove(header, SOURCE_HEADER)
+            header = headers.without_prefixes(header, UNWANTED_PREFIXES)
             header = headers.add(header, SOURCE_HEADER, _source(follower, sequence, subject))
             entry = (follower.target(subject), header, payload, now_ns)
             if not is_special:
@@ -238,11 +239,3 @@ def _restore(followers: Mapping[bytes, Follower], value: bytes) -> None:
     if follower is not None:
         follower.read_sequence = int(fields[1])
         follower.identity = fields[5].decode() if len(fields) > 5 else ""
-
-
-def _without_expectations(header: bytes) -> bytes:
-    if not any(b"\r\n" + prefix in header for prefix in UNWANTED_PREFIXES):
-        return header
-    lines = [line for line in header.split(b"\r\n") if not line.startswith(UNWANTED_PREFIXES)]
-    left = b"\r\n".join(lines)
-    return b"" if left == headers.EMPTY else left

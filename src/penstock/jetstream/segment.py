@@ -22,6 +22,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from penstock.records import (
+    BATCH,
     MESSAGE,
     MESSAGE_WITH_HEADERS,
     RECORD,
@@ -61,6 +62,16 @@ class Removal(NamedTuple):
     erase: bool = False
 
 
+class Batch(NamedTuple):
+    """An atomic batch whose last message was not seen yet."""
+
+    offset: int
+    last_sequence: int
+    messages_before: int
+    """How many messages were found before it, and the time of the last of them."""
+    time_ns_before: int
+
+
 @dataclass
 class Scan:
     """What a walk over the records of a segment found."""
@@ -76,6 +87,15 @@ class Scan:
     """Where the last good record ends."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches of bytes that are no records: offset, length."""
+    batch: Batch | None = None
+    """The batch that is not complete."""
+
+    def drop_batch(self, batch: Batch) -> None:
+        """Forget a batch of which the end is missing."""
+        for column in (self.sequences, self.offsets, self.lengths, self.subjects):
+            del column[batch.messages_before :]
+        self.last_time_ns = batch.time_ns_before
+        self.end = batch.offset
 
 
 def encode_header(header: Header) -> bytes:
@@ -119,12 +139,19 @@ def encode_removal(removal: Removal, salt: int) -> bytes:
     return U32.pack(crc32(body, salt)) + body
 
 
+def encode_batch(last_sequence: int, salt: int) -> bytes:
+    """Return the record that begins an atomic batch, whose last message has this sequence."""
+    body = RECORD_BODY.pack(RECORD_BYTES_MIN, RECORD_MARK, BATCH, 0, 0, last_sequence, 0)
+    return U32.pack(crc32(body, salt)) + body
+
+
 def scan(buffer: bytes, salt: int, *, tolerant: bool = False, offset: int = HEADER_BYTES) -> Scan:
     """
     Walk over the records of a segment.
 
-    Stops at the first record that does not check out. A tolerant walk goes on
-    behind it, at the next record that does; only right for what was synced.
+    Stops at the first record that does not check out, and before a batch that is
+    not complete. A tolerant walk goes on behind it, at the next record that does;
+    only right for what was synced.
     """
     found = Scan(end=offset)
     last_sequence = 0
@@ -137,6 +164,8 @@ def scan(buffer: bytes, salt: int, *, tolerant: bool = False, offset: int = HEAD
         if behind is None:
             break
         offset = behind
+    if found.batch is not None and not tolerant:
+        found.drop_batch(found.batch)
     return found
 
 
@@ -158,7 +187,9 @@ def _scan_run(
             break
         if crc32(view[offset + 4 : end], salt) != checksum:
             break
-        if kind == REMOVAL:
+        if kind == BATCH:
+            found.batch = Batch(offset, sequence, len(found.sequences), found.last_time_ns)
+        elif kind == REMOVAL:
             found.removals.append(_decode_removal(buffer, offset, end, sequence, flags))
         elif sequence > last_sequence and kind in (MESSAGE, MESSAGE_WITH_HEADERS):
             sequences(sequence)
@@ -170,6 +201,8 @@ def _scan_run(
                 found.first_time_ns = time_ns
             found.last_time_ns = time_ns
             last_sequence = sequence
+            if found.batch is not None and sequence >= found.batch.last_sequence:
+                found.batch = None
         else:
             break
         found.end = offset = end
@@ -192,7 +225,7 @@ def find_record(buffer: bytes, offset: int, salt: int, above_sequence: int = 0) 
             return None
         checksum, length, _, kind, _, _, sequence, _ = RECORD.unpack_from(buffer, offset)
         fits = RECORD_BYTES_MIN <= length <= len(buffer) - offset
-        if fits and (kind == REMOVAL or sequence > above_sequence):
+        if fits and (kind in (REMOVAL, BATCH) or sequence > above_sequence):
             if crc32(view[offset + 4 : offset + length], salt) == checksum:
                 return offset
         offset += 1

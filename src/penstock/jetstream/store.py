@@ -122,11 +122,12 @@ class Store(Protocol):
     def failure(self) -> str | None:
         """Return why appends are refused, or None while all is well."""
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    def append(self, entries: Sequence[Entry], *, is_atomic: bool = False) -> int:
         """
         Add messages, drop what the limits no longer allow, return the first new sequence.
 
-        Nothing is durable yet. Raises StoreError, and adds nothing, after a failure.
+        If it is atomic, a power cut takes all of them or none. Nothing is durable yet.
+        Raises StoreError, and adds nothing, after a failure.
         """
 
     def get(self, sequence: int) -> Message | None:

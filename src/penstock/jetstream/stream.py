@@ -28,6 +28,7 @@ from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.origins import Origins
 from penstock.jetstream.publish import Intake
+from penstock.jetstream.schedules import Schedules
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.timers import Timer
 from penstock.jetstream.times import format_time
@@ -122,6 +123,7 @@ class Stream:
         self.is_closed = False
         self.intake = Intake(self)
         self.expiry = Expiry(self)
+        self.schedules = Schedules(self)
         self.origins = Origins(self)
         self._subscriptions: list[Subscription] = []
         self._owed: list[Owed] = []
@@ -165,6 +167,8 @@ class Stream:
         if self._age_timer is not None:
             self._age_timer.cancel()
         self.expiry.close()
+        self.schedules.close()
+        self.intake.close()
 
     def update(self, config: StreamConfig) -> None:
         """Become what a checked configuration says."""
@@ -297,7 +301,7 @@ class Stream:
             consumer.on_purged()
         return purged
 
-    def roll_up(self, subject: bytes, previous: int) -> None:
+    def roll_up(self, previous: int) -> None:
         """Remove the one message a subject had before its newest: the usual rollup, done fast."""
         self.remove([previous])
         for consumer in tuple(self.consumers.values()):

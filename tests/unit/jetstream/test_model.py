@@ -150,9 +150,6 @@ def test_everything_may_be_stored_without_acks() -> None:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"allow_msg_counter": True}, "allow_msg_counter"),
-        ({"allow_atomic": True}, "allow_atomic"),
-        ({"allow_msg_schedules": True}, "allow_msg_schedules"),
         ({"allow_batched": True}, "allow_batched"),
     ],
 )

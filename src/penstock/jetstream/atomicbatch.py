@@ -1,0 +1,168 @@
+"""
+Messages that are stored together or not at all: `Nats-Batch-Id` (ADR-50).
+
+Those of a batch wait in memory until its commit. Then they are examined one after
+another, as if each were stored already when the next one comes, and either all of
+them are appended in one go, under one record that keeps a power cut from taking
+some of them only, or none is and the publisher is told what was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from penstock import headers
+from penstock.errors import JetStreamError
+from penstock.jetstream import errorcodes
+from penstock.jetstream.checks import Prepared, Staged
+from penstock.jetstream.model import is_api_level_known
+from penstock.jetstream.timers import Timer
+from penstock.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from penstock.jetstream.publish import Intake
+
+ID_BYTES_MAX = 64
+MESSAGES_MAX = 1000
+BATCHES_MAX = 50
+"""Batches of one stream at a time."""
+STAGED_BYTES_MAX = 64 * 1024 * 1024
+"""What the open batches of one stream may hold in memory together."""
+IDLE_NS = 10 * SECOND_NS
+"""A batch nothing is added to for so long is given up."""
+
+Message = tuple[bytes, bytes, bytes]
+"""Subject, headers, payload."""
+
+
+class Batch:
+    """One batch that is not committed yet."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.size_bytes = 0
+        self.timer: Timer | None = None
+
+
+class AtomicBatches:
+    """The open batches of one stream."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._batches: dict[bytes, Batch] = {}
+
+    def close(self) -> None:
+        """Give up all batches."""
+        for batch_id in tuple(self._batches):
+            self._drop(batch_id)
+
+    def take(self, batch_id: bytes, message: Message, reply: bytes) -> None:
+        """Take in one more message of a batch; raise JetStreamError, which is the end of it."""
+        stream = self._intake.stream
+        _, header, payload = message
+        if stream.config.sealed:
+            raise JetStreamError(errorcodes.STREAM_SEALED)
+        if 0 <= stream.config.max_msg_size < len(header) + len(payload):
+            raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        if not stream.config.allow_atomic:
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_DISABLED)
+        if len(batch_id) > ID_BYTES_MAX:
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INVALID_BATCH_ID)
+        sequence = headers.get(header, b"Nats-Batch-Sequence") or b""
+        if not sequence.isdigit():
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_MISSING_SEQUENCE)
+        commit = headers.get(header, b"Nats-Batch-Commit")
+        batch = self._opened(batch_id, int(sequence), commit)
+        message = self._checked(batch_id, batch, message, commit)
+        self._check_place(batch_id, batch, int(sequence), commit)
+        if commit == b"eob":
+            subject, header, payload = batch.messages[-1]
+            header = headers.add(header, b"Nats-Batch-Commit", b"1")
+            batch.messages[-1] = subject, header, payload
+        else:
+            batch.messages.append(message)
+            batch.size_bytes += sum(map(len, message))
+        if commit:
+            self._commit(batch_id, batch, reply)
+        else:
+            stream.answer(reply, b"")
+
+    def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> Batch:
+        batch = self._batches.get(batch_id)
+        if batch is not None:
+            return batch
+        if sequence != 1:
+            if sequence - (commit == b"eob") > MESSAGES_MAX:
+                raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INCOMPLETE_BATCH)
+        staged_bytes = sum(each.size_bytes for each in self._batches.values())
+        if len(self._batches) >= BATCHES_MAX or staged_bytes > STAGED_BYTES_MAX:
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT)
+        batch = self._batches[batch_id] = Batch()
+        return batch
+
+    def _checked(
+        self, batch_id: bytes, batch: Batch, message: Message, commit: bytes | None
+    ) -> Message:
+        """Return the message as it is stored."""
+        subject, header, payload = message
+        if commit is not None and commit not in (b"1", b"eob"):
+            self._drop(batch_id)
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT)
+        if b"\r\nNats-Required-Api-Level:" in header:
+            if not is_api_level_known(header):
+                self._abandon(batch_id, "unsupported")
+                raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
+            header = headers.remove(header, b"Nats-Required-Api-Level")
+        return subject, header, payload
+
+    def _check_place(
+        self, batch_id: bytes, batch: Batch, sequence: int, commit: bytes | None
+    ) -> None:
+        """See that nothing is missing, and that it is not too much."""
+        if sequence != len(batch.messages) + 1 or (sequence == 1 and commit == b"eob"):
+            self._abandon(batch_id, "incomplete")
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INCOMPLETE_BATCH)
+        if sequence - (commit == b"eob") > MESSAGES_MAX:
+            self._abandon(batch_id, "large")
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
+        if batch.timer is not None:
+            batch.timer.cancel()
+        engine = self._intake.stream.engine
+        batch.timer = engine.timers.at(
+            engine.clock_ns() + IDLE_NS, lambda now_ns: self._abandon(batch_id, "timeout")
+        )
+
+    def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
+        self._drop(batch_id)
+        name = json.dumps(batch_id.decode(errors="replace"))
+        suffix = f',"batch":{name},"count":{len(batch.messages)}}}'.encode()
+        self._intake.append_together(self._prepared(batch), reply, suffix)
+
+    def _prepared(self, batch: Batch) -> list[Prepared]:
+        intake, staged = self._intake, Staged()
+        now_ns = intake.time_ns()
+        found = []
+        for subject, header, payload in batch.messages:
+            if headers.get(header, b"Nats-Expected-Last-Msg-Id"):
+                raise JetStreamError(
+                    errorcodes.ATOMIC_PUBLISH_UNSUPPORTED_HEADER, header="Nats-Expected-Last-Msg-Id"
+                )
+            prepared = intake.checks.examine(subject, header, payload, now_ns, staged=staged)
+            staged.add(prepared)
+            found.append(prepared)
+        return found
+
+    def _abandon(self, batch_id: bytes, reason: str) -> None:
+        """Give a batch up, and tell whoever wants to know."""
+        self._drop(batch_id)
+        stream = self._intake.stream
+        stream.engine.advisories.batch_abandoned(
+            stream.name, batch_id.decode(errors="replace"), reason
+        )
+
+    def _drop(self, batch_id: bytes) -> None:
+        batch = self._batches.pop(batch_id)
+        if batch.timer is not None:
+            batch.timer.cancel()

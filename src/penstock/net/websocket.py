@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.session import Session
-from penstock.net.connection import WRITE_BUFFERS, Channel
+from penstock.net.connection import Channel
 from penstock.net.frames import (
     BINARY,
     CLOSE,
@@ -35,6 +35,7 @@ from penstock.net.frames import (
     read_close,
 )
 from penstock.net.upgrade import HEAD_BYTES_MAX, Agreement, Refusal, agree
+from penstock.outbox import WRITE_BUFFERS
 from penstock.transport import WebSocketConfig
 
 if TYPE_CHECKING:

@@ -141,13 +141,13 @@ async def stored(client: Client, name: str) -> list[tuple[int, str, bytes, Any]]
     return [(each.seq, each.subject, each.data, each.headers) for each in found]
 
 
-async def origin(client: Client, subjects: str) -> None:
-    """Fill a stream `O`: six messages with ids, of which the third is gone."""
+async def origin(client: Client, name: str) -> None:
+    """Fill a stream: six messages with ids, of which the third is gone."""
     js = client.jetstream()
     for number in range(1, 7):
         told = {"Nats-Msg-Id": str(number), "Nats-Expected-Last-Sequence": str(number - 1)}
-        await js.publish(f"{subjects}.{number % 2}", b"%d" % number, headers=told)
-    await js.delete_msg("O", 3)
+        await js.publish(f"{name.lower()}.{number % 2}", b"%d" % number, headers=told)
+    await js.delete_msg(name, 3)
 
 
 def described(info: Any) -> Any:
@@ -169,12 +169,12 @@ async def caught_up(client: Client, name: str, messages: int) -> Any:
 
 @asynchronous
 async def test_a_mirror_is_a_copy_of_its_origin(program: Program, servers: Servers) -> None:
-    renamed = {"name": "O", "subject_transforms": [{"src": "mo.*", "dest": "mp.$1"}]}
-    later = {"name": "O", "filter_subject": "mo.0", "opt_start_seq": 3}
-    async with connected(program, servers) as client, stream(client, "O", subjects=["mo.*"]):
-        await origin(client, "mo")
+    renamed = {"name": "MO", "subject_transforms": [{"src": "mo.*", "dest": "mp.$1"}]}
+    later = {"name": "MO", "filter_subject": "mo.0", "opt_start_seq": 3}
+    async with connected(program, servers) as client, stream(client, "MO", subjects=["mo.*"]):
+        await origin(client, "MO")
         async with (
-            stream(client, "M1", mirror={"name": "O"}),
+            stream(client, "M1", mirror={"name": "MO"}),
             stream(client, "M2", mirror=renamed),
             stream(client, "M3", mirror=later),
         ):
@@ -182,37 +182,37 @@ async def test_a_mirror_is_a_copy_of_its_origin(program: Program, servers: Serve
                 (number, f"mo.{number % 2}", b"%d" % number, {"Nats-Msg-Id": str(number)})
                 for number in (1, 2, 4, 5, 6)
             ]
-            assert {"name": "O", "lag": 0} == described(await caught_up(client, "M1", 5))
+            assert {"name": "MO", "lag": 0} == described(await caught_up(client, "M1", 5))
             assert expected == await stored(client, "M1")
             await caught_up(client, "M2", 5)
             assert {"mp.0", "mp.1"} == {subject for _, subject, *_ in await stored(client, "M2")}
-            told = {"name": "O", "lag": 0, "filter_subject": "mo.0"}
+            told = {"name": "MO", "lag": 0, "filter_subject": "mo.0"}
             assert told == described(await caught_up(client, "M3", 2))
             assert [4, 6] == await held(client, "M3")
 
 
 @asynchronous
 async def test_sources_say_where_they_are_from(program: Program, servers: Servers) -> None:
-    renamed = {"name": "O", "subject_transforms": [{"src": "so.1", "dest": "sp"}]}
-    async with connected(program, servers) as client, stream(client, "O", subjects=["so.*"]):
-        await origin(client, "so")
+    renamed = {"name": "SO", "subject_transforms": [{"src": "so.1", "dest": "sp"}]}
+    async with connected(program, servers) as client, stream(client, "SO", subjects=["so.*"]):
+        await origin(client, "SO")
         async with (
-            stream(client, "S1", sources=[{"name": "O", "filter_subject": "so.0"}]),
+            stream(client, "S1", sources=[{"name": "SO", "filter_subject": "so.0"}]),
             stream(client, "S2", sources=[renamed]),
         ):
-            told = {"name": "O", "lag": 0, "seq": 6, "filter_subject": "so.0"}
+            told = {"name": "SO", "lag": 0, "seq": 6, "filter_subject": "so.0"}
             assert told == described(await caught_up(client, "S1", 3))
             found = await stored(client, "S1")
             assert [(1, "so.0", b"2"), (2, "so.0", b"4"), (3, "so.0", b"6")] == [
                 each[:3] for each in found
             ]
             source = found[0][3]["Nats-Stream-Source"].split()
-            assert ["O", "2", "so.0", ">", "so.0"] == source[:5]
+            assert ["SO", "2", "so.0", ">", "so.0"] == source[:5]
             assert 6 == len(source)
             await caught_up(client, "S2", 2)
             first = (await stored(client, "S2"))[0]
             assert ("sp", b"1") == first[1:3]
-            assert first[3]["Nats-Stream-Source"].startswith("O 1 so.1 sp so.1 ")
+            assert first[3]["Nats-Stream-Source"].startswith("SO 1 so.1 sp so.1 ")
 
 
 @asynchronous

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import _hot, accounts
-from penstock.core.route import ACK_PREFIX, Handler, Route, RouteTable, Subscription
+from penstock.core.route import (
+    FAMILIES,
+    Handler,
+    Route,
+    RouteTable,
+    Subscription,
+    family_of,
+)
 from penstock.fanout import LARGE_BYTES
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
@@ -95,22 +102,39 @@ class Account:
         assert session is not None
         session.enqueue(encoded, len(encoded), len(replies), payload_bytes)
 
+    def answer(self, answers: list[Op]) -> None:
+        """Publish answers, all of which mostly go to one client, from inside the server."""
+        route = self.routes.shared_route([answer[1] for answer in answers])
+        if route is not None and route.sole is not None:
+            self._deliver(route, answers, None)
+        else:
+            self.publish(answers, None)
+
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
         route = self.routes.cache.get(subject) or self.routes.find(subject)
         return not route.is_empty
 
+    def is_congested(self, subject: bytes) -> bool:
+        """Tell whether somebody who listens on `subject` has too much waiting already."""
+        route = self.routes.cache.get(subject) or self.routes.find(subject)
+        return any(
+            each.session is not None and each.session.outbox_bytes > each.session.congested_bytes
+            for each in route.receivers()
+        )
+
     def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         """Route publishes in order, those with the same receivers together."""
-        if publishes and publishes[len(publishes) // 2][1].startswith(ACK_PREFIX):
+        if publishes and publishes[len(publishes) // 2][1].startswith(FAMILIES):
             # A client sends acks together, and often its next pull request with them.
-            first = 0 if publishes[0][1].startswith(ACK_PREFIX) else 1
-            stop = len(publishes) - (0 if publishes[-1][1].startswith(ACK_PREFIX) else 1)
-            acks = list(publishes[first:stop])
-            ack_route = self.routes.ack_route(acks)
-            if ack_route is not None:
+            family = family_of(publishes[len(publishes) // 2][1])
+            first = 0 if publishes[0][1].startswith(family) else 1
+            stop = len(publishes) - (0 if publishes[-1][1].startswith(family) else 1)
+            members = list(publishes[first:stop])
+            route = self.routes.family_route(members, family)
+            if route is not None:
                 self._publish(publishes[:first], publisher)
-                self._deliver(ack_route, acks, publisher)
+                self._deliver(route, members, publisher)
                 self._publish(publishes[stop:], publisher)
                 return
         self._publish(publishes, publisher)

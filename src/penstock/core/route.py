@@ -10,7 +10,8 @@ denied subject) are looked at message by message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from penstock import _hot, subjects
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Handler = Callable[[list[Op], Optional["Session"]], None]
 
 ACK_PREFIX = b"$JS.ACK."
+FAMILIES = (ACK_PREFIX, b"$JS.API.DIRECT.GET.")
+"""What subjects start with that are new with almost every message: acks, and gets of keys."""
 
 
 class Subscription(_hot.Receiver):
@@ -148,6 +151,11 @@ class Route:
         """Called with whole batches, if nobody else listens: most of what is for JetStream."""
         self.is_empty = not (by_sid or careful or queues or handlers)
 
+    def receivers(self) -> Iterator[Subscription]:
+        """Return everybody outside the server, all members of queue groups too."""
+        groups = chain(self.queues, self.careful_queues, (group for _, group in self.shared))
+        return chain(self.single, self.careful, *groups)
+
 
 def _needs_care(members: tuple[Subscription, ...]) -> bool:
     return any(member.needs_care for member in members)
@@ -222,26 +230,26 @@ class RouteTable:
         if subject.startswith(b".") or subject.endswith(b"."):
             # Not a subject at all, so its neighbours say nothing about it.
             return self._match(subject)
-        is_ack = subject.startswith(ACK_PREFIX)
-        prefix = ACK_PREFIX[:-1] if is_ack else subject.rpartition(b".")[0]
+        family = family_of(subject) if subject.startswith(FAMILIES) else b""
+        prefix = family[:-1] or subject.rpartition(b".")[0]
         route = self._by_prefix.get(prefix)
         if route is None:
             route = self._match(subject)
-            if self.trie.is_uniform(prefix, any_depth=is_ack):
+            if self.trie.is_uniform(prefix, any_depth=bool(family)):
                 self._remember_prefix(prefix, route)
             elif len(self.cache) >= self._cache_size:
                 self._forget_all()
-        if not is_ack and len(self.cache) < self._cache_size:
+        if not family and len(self.cache) < self._cache_size:
             self.cache[subject] = route
             self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
         return route
 
-    def ack_route(self, publishes: list[Op]) -> Route | None:
-        """Return the one route of publishes that are all acks; None if they are not all."""
-        if not _hot.have_prefix(publishes, ACK_PREFIX):
+    def family_route(self, publishes: list[Op], family: bytes) -> Route | None:
+        """Return the one route of publishes that are all of a family; None if they are not all."""
+        if not _hot.have_prefix(publishes, family):
             return None
         self.find(publishes[0][1])
-        return self._by_prefix.get(ACK_PREFIX[:-1])
+        return self._by_prefix.get(family[:-1])
 
     def shared_route(self, replies: list[bytes]) -> Route | None:
         """
@@ -299,6 +307,11 @@ class RouteTable:
         self.cache.clear()
         self._by_token.clear()
         self._by_receivers.clear()
+
+
+def family_of(subject: bytes) -> bytes:
+    """Return what all subjects of the family start with; empty if it has none."""
+    return next((family for family in FAMILIES if subject.startswith(family)), b"")
 
 
 def _are_siblings(subjects: list[bytes], parent: bytes) -> bool:

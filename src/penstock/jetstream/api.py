@@ -139,7 +139,7 @@ class Api:
             else:
                 self._on_request(publish, name.decode(errors="replace").split("."), publisher)
         if found:
-            self._engine.account.publish(found, None)
+            self._engine.account.answer(found)
 
     def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> list[Op]:
         stream_name, _, subject = name.partition(b".")

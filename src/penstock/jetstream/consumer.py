@@ -177,7 +177,7 @@ class Consumer:
 
     def on_messages(self) -> None:
         """`stream.visible_sequence` has moved up: deliver what is wanted of it."""
-        if self.outlet.room():
+        if self.outlet.room() or self.outlet.is_braked:
             self.deliver()
 
     def deliver(self) -> None:

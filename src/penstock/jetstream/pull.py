@@ -119,6 +119,11 @@ class PullRequests:
         """Whether a subscriber is bound to the consumer: that is for push consumers."""
         return False
 
+    @property
+    def is_braked(self) -> bool:
+        """Whether a subscriber is left alone for a while: that is for push consumers."""
+        return False
+
     def set_config(self, config: ConsumerConfig) -> None:
         """Serve requests as this configuration says from now on."""
         self.config = config

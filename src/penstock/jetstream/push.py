@@ -5,6 +5,8 @@ Heartbeats tell a client that hears nothing that there is nothing to hear. With
 flow control a client confirms now and then how far it has come: the server sends
 a request in between the messages, and stops when the window is full before the
 client, which reads in order, has answered it. The window grows with each answer.
+Without flow control what waits for a subscriber here is the brake: nothing is added
+to an outbox that is too full, so a slow one costs time and not memory.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES_MAX = 32 * 1024 * 1024
 WINDOW_BYTES_FIRST = WINDOW_BYTES_MAX // 16
 TOKEN_LENGTH = 4
+BRAKE_NS = 10_000_000
+"""How long a subscriber that has too much waiting is left alone before the next look."""
 FLOW_CONTROL_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
@@ -79,7 +83,7 @@ class PushDelivery:
         self.flow_control = FlowControl() if config.flow_control else None
         self.deadline_ns = 0
         """When to look whether a heartbeat is due, or a message may go; 0 is never."""
-        self._heartbeat_at_ns = 0
+        self._heartbeat_at_ns = self._brake_at_ns = 0
         self._burst_bytes = burst_bytes
         self._rate_limit: RateLimit | None = None
         self.last_active_ns = 0
@@ -124,7 +128,12 @@ class PushDelivery:
             return 0
         if self._rate_limit is not None and self._rate_limit.due_ns:
             return 0
-        return BATCH_MAX
+        return 0 if self.is_braked else BATCH_MAX
+
+    @property
+    def is_braked(self) -> bool:
+        """Whether a subscriber has so much waiting that it is left alone for a while."""
+        return self.is_bound and self._account.is_congested(self._subject)
 
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages; return how many were."""
@@ -151,6 +160,8 @@ class PushDelivery:
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
         """Send a heartbeat if nothing else was sent for long enough."""
+        self._brake_at_ns = now_ns + BRAKE_NS if self.is_braked else 0
+        self._watch()
         if not 0 < self._heartbeat_at_ns <= now_ns:
             return
         header = self._heartbeat()
@@ -162,11 +173,9 @@ class PushDelivery:
         self._watch()
 
     def _watch(self) -> None:
-        deadline_ns = self._heartbeat_at_ns
-        if self._rate_limit is not None and self._rate_limit.due_ns:
-            due_ns = self._rate_limit.due_ns
-            deadline_ns = min(deadline_ns, due_ns) if deadline_ns else due_ns
-        self.deadline_ns = deadline_ns
+        release_ns = self._rate_limit.due_ns if self._rate_limit is not None else 0
+        deadlines = (self._heartbeat_at_ns, self._brake_at_ns, release_ns)
+        self.deadline_ns = min([each for each in deadlines if each], default=0)
 
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
         """Do what is due."""

@@ -76,6 +76,7 @@ def operations(world: World) -> list[wire.Op]:
         for entry in world.session.outbox
     ]
     world.session.outbox.clear()
+    world.session.outbox_bytes = 0
     found, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
     return [operation for operation in found if operation[0] == wire.MSG]
 

@@ -8,6 +8,7 @@ from tests.unit.jetstream.consuming import (
     consume,
     create,
     info,
+    operations,
     payloads,
     publish,
     received,
@@ -157,3 +158,20 @@ def test_an_ephemeral_push_consumer_goes_when_its_subscriber_does(world: World) 
 
     assert ["E"] == bound
     assert [] == world.call("CONSUMER.NAMES.S")["consumers"]
+
+
+def test_a_subscriber_with_too_much_waiting_is_left_alone_until_it_has_caught_up(
+    world: World,
+) -> None:
+    consume(world, "S", "P", deliver_subject="push", ack_policy="none")
+    world.send(b"SUB push 7\r\n")
+    received(world)
+    world.session.outbox_bytes = world.session.congested_bytes + 1
+    publish(world, "S", "c", "d")
+    world.advance(1.0)
+    delivered = info(world, "S", "P")["delivered"]["stream_seq"]
+    operations(world)
+    world.advance(1.0)
+
+    assert 2 == delivered
+    assert [b"c", b"d"] == payloads(received(world))

@@ -337,6 +337,12 @@ def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise JetStreamError(codes.CONSUMER_MAX_REQUEST_EXPIRES_TOO_SMALL)
 
 
+def is_over(config: ConsumerConfig, stream: StreamConfig) -> bool:
+    """Tell whether a consumer is over what the stream allows its consumers."""
+    limits = stream.consumer_limits.items()
+    return any(0 < limit < getattr(config, name) for name, limit in limits)
+
+
 def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
     limit = stream.consumer_limits.get("max_ack_pending", 0)
     if 0 < limit < config.max_ack_pending:

@@ -13,6 +13,7 @@ from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
 from penstock.jetstream.ledger import Ledger
+from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import Stream
 from penstock.jetstream.times import format_time, parse_time
@@ -180,6 +181,18 @@ def open_files(stream: Stream) -> ConsumerFiles:
     return files
 
 
+def check_limits(stream: Stream, config: StreamConfig) -> None:
+    """Refuse limits for the consumers of a stream that one of them is over already."""
+    over = [
+        name
+        for name, each in stream.consumers.items()
+        if isinstance(each, Consumer) and consumerconfig.is_over(each.config, config)
+    ]
+    if over:
+        text = f"change to limits violates consumers: {', '.join(sorted(over))}"
+        raise JetStreamError(errorcodes.STREAM_UPDATE, err=text)
+
+
 def _filters(stream: Stream, *, besides: Consumer | None = None) -> list[tuple[bytes, ...]]:
     return [
         each.filters
@@ -215,6 +228,7 @@ def recover(stream: Stream) -> None:
 def _complain(stream: Stream, what: str, error: Exception) -> None:
     account = stream.engine.account.name
     log.error("Stream '%s > %s': %s can not be recovered: %s", account, stream.name, what, error)
+    stream.engine.unreadable_consumers[stream.name] = f"{what}: {error}"
 
 
 def _recovered(stream: Stream, files: ConsumerFiles, meta: Meta) -> Consumer:

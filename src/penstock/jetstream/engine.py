@@ -89,6 +89,8 @@ class Engine:
         self.streams: dict[str, Stream] = {}
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
+        self.unreadable_consumers: dict[str, str] = {}
+        """Streams with a consumer on disk that could not be brought back, and why."""
         self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
@@ -166,6 +168,15 @@ class Engine:
             if stream.store.failure is not None
         }
 
+    def consumer_failures(self) -> dict[str, str]:
+        """Return the streams whose consumers can not be kept at the moment, and why."""
+        opened = [(each.name, each.consumer_files) for each in self.streams.values()]
+        return {
+            name: files.log.failure
+            for name, files in opened
+            if files is not None and files.log.failure is not None
+        }
+
     def maintain(self) -> Work | None:
         """Return the next piece of housekeeping that some store wants done; they take turns."""
         streams = list(self.streams.values())
@@ -219,6 +230,7 @@ class Engine:
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
         self._check_overlap(config)
         quota.check_stream(self, config, stream)
+        consumers.check_limits(stream, config)
         if config.storage == "file":
             self._write(config, stream.created_ns, errorcodes.STREAM_UPDATE)
         stream.update(config)

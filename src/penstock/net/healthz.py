@@ -81,7 +81,12 @@ def _stream_problems(engine: Engine, asked: Query) -> Iterator[Problem]:
         text = f'JetStream consumer "{consumer}" not found for {place}'
         where |= {"stream": stream, "consumer": consumer}
         yield Problem(NOT_FOUND, "CONSUMER", text, where)
-    for verb, failures in (("be recovered", engine.unreadable), ("store", engine.failures())):
+    for verb, failures in (
+        ("be recovered", engine.unreadable),
+        ("recover a consumer", engine.unreadable_consumers),
+        ("store", engine.failures()),
+        ("store how far its consumers are", engine.consumer_failures()),
+    ):
         for name, reason in failures.items():
             if not stream or stream == name:
                 text = f"JetStream stream '{name}' can not {verb}: {reason}"

@@ -198,3 +198,24 @@ async def test_a_synced_interval_fails_openly_too(
         await until(lambda: healthz(server, {})[0] == 503)
         break_syncs(False)
         await until(lambda: healthz(server, {})[0] == 200)
+
+
+@asynchronous
+async def test_consumers_that_can_not_be_kept_are_told_of_until_the_disk_is_well(
+    tmp_path: Path, break_syncs: Callable[[bool], None]
+) -> None:
+    async with serving(settings(tmp_path)) as (server, client):
+        await create(client, "S")
+        config = {"durable_name": "C", "ack_policy": "explicit"}
+        request = json.dumps({"stream_name": "S", "config": config})
+        assert "error" not in await client.ask("$JS.API.CONSUMER.CREATE.S.C", request)
+        await client.ask("S", "{}")
+
+        break_syncs(True)
+        assert {} == await client.ask("$JS.API.CONSUMER.MSG.NEXT.S.C", "1")
+        await until(lambda: healthz(server, {})[0] == 503)
+        error = healthz(server, {})[1]["error"]
+        assert "JetStream stream 'S' can not store how far its consumers are" in error
+
+        break_syncs(False)
+        await until(lambda: healthz(server, {})[0] == 200)

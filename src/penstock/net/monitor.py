@@ -15,6 +15,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from penstock.net import views
@@ -23,6 +24,7 @@ from penstock.net.healthz import healthz
 from penstock.net.http import HttpServer, Request, Response, plain
 from penstock.net.jsz import jsz
 from penstock.net.metrics import CONTENT_TYPE, metrics
+from penstock.net.pipelines import Pipelines
 from penstock.net.query import QueryError
 from penstock.net.usage import Usage
 from penstock.version import NATS_VERSION, VERSION
@@ -34,6 +36,7 @@ ALIASES = {"/subscriptionsz": "/subsz"}
 ENTRIES_AT_ONCE = 32
 CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
 JSON = "application/json"
+HTML = "text/html; charset=utf-8"
 ANYBODY = {"Access-Control-Allow-Origin": "*"}
 """Pages from elsewhere may read these figures, as with nats-server."""
 
@@ -65,14 +68,18 @@ class Monitor:
         self._server = server
         self._usage = Usage()
         self._http = HttpServer(self._respond)
+        self._pipelines = Pipelines(server.broker.clock_ns)
+        self._pipelines.listen(server.broker.accounts.values())
         self.requests: Counter[str] = Counter()
         """How often each path was asked for."""
         self._endpoints: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
             "/": ("This page", self._index),
+            "/dashboard": ("All of it at a glance, live", self._dashboard),
             "/varz": ("General state and figures", self._varz),
             "/connz": ("Connections", self._connz),
             "/subsz": ("Subscriptions and routes", self._subsz),
             "/jsz": ("JetStream", self._jsz),
+            "/pipelinez": ("Spark pipelines", self._pipelinez),
             "/healthz": ("Is all well?", self._healthz),
             "/metrics": ("Figures for Prometheus", self._metrics),
         }
@@ -108,7 +115,14 @@ class Monitor:
             nats_version=NATS_VERSION,
             links="\n".join(links),
         )
-        return Response(200, page.encode(), "text/html; charset=utf-8")
+        return Response(200, page.encode(), HTML)
+
+    async def _dashboard(self, request: Request) -> Response:
+        page = resources.files("penstock.net").joinpath("dashboard", "index.html")
+        return Response(200, page.read_bytes(), HTML)
+
+    async def _pipelinez(self, request: Request) -> Response:
+        return await _json(request, self._pipelines.view())
 
     async def _varz(self, request: Request) -> Response:
         cpu_percent = self._usage.cpu_percent()

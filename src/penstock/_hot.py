@@ -16,6 +16,7 @@ from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out
 from penstock.outbox import write_outbox
 from penstock.records import decode_messages, encode_records
+from penstock.s2 import crc32c, decode_s2
 from penstock.wire import message_pieces, parse_commands, parse_messages
 
 __all__ = [
@@ -23,7 +24,9 @@ __all__ = [
     "Outlet",
     "Receiver",
     "collect_deliveries",
+    "crc32c",
     "decode_messages",
+    "decode_s2",
     "encode_records",
     "fan_out",
     "first_deliveries",
@@ -45,7 +48,9 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             Outlet,
             Receiver,
             collect_deliveries,
+            crc32c,
             decode_messages,
+            decode_s2,
             encode_records,
             fan_out,
             first_deliveries,

@@ -3,7 +3,7 @@
  * and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
  * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
- * records.py, _fanout.h for fanout.py and _outbox.h for outbox.py.
+ * records.py, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for outbox.py.
  *
  * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its
@@ -518,6 +518,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 #include "_consuming.h"
 #include "_answers.h"
 #include "_records.h"
+#include "_s2.h"
 #include "_fanout.h"
 #include "_outbox.h"
 
@@ -533,6 +534,8 @@ static PyMethodDef methods[] = {
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},
+    {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},
+    {"decode_s2", decode_s2, METH_O, "Return what a block of S2 stands for."},
     {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
     {"write_outbox", FAST(write_outbox), "Write an outbox as far as the kernel takes it."},
     {NULL, NULL, 0, NULL},
@@ -553,5 +556,6 @@ static struct PyModuleDef speedups = {
 
 PyMODINIT_FUNC PyInit__speedups(void) {
     fill_checksum_tables();
+    fill_s2_table();
     return PyModuleDef_Init(&speedups);
 }

@@ -34,6 +34,7 @@ VARYING = (
     (r'"level":\d+,"total":\d+,"errors":\d+', '"level":LEVEL,"total":COUNT,"errors":COUNT'),
     (r'"leader":"[^"]*"', '"leader":ID'),
     (r'"pause_remaining":\d+', '"pause_remaining":NS'),
+    (r"RESTORE\.(\w+)\.\w{22}", r"RESTORE.\1.ID"),
     (r'"active":-?\d+', '"active":DURATION'),
 )
 GO_ESCAPES = ((r"\u003e", ">"), (r"\u003c", "<"), (r"\u0026", "&"))

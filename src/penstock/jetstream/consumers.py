@@ -12,6 +12,7 @@ from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
+from penstock.jetstream.consumerlog import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.publish import error_document
@@ -231,10 +232,29 @@ def _complain(stream: Stream, what: str, error: Exception) -> None:
     stream.engine.unreadable_consumers[stream.name] = f"{what}: {error}"
 
 
+def restore(stream: Stream, config: ConsumerConfig, state: ConsumerState) -> None:
+    """Add a consumer that a snapshot of its stream held, and that goes on where it was."""
+    config = consumerconfig.with_defaults(config, stream.config)
+    consumerconfig.check(config, stream.config)
+    meta = Meta(config, stream.engine.clock_ns(), 0)
+    consumer = _at_state(stream, _files(stream, config), meta, state)
+    stream.consumers[config.name] = consumer
+    stream.consumers_changed()
+    if consumer.files is not None:
+        consumer.files.log.put(config.name, consumer.state())
+    _keep(consumer, {}, lambda document: None)
+    consumer.open()
+
+
 def _recovered(stream: Stream, files: ConsumerFiles, meta: Meta) -> Consumer:
     """Go on where a consumer ended; a new one if its state was never written."""
+    return _at_state(stream, files, meta, files.states.get(meta.config.name))
+
+
+def _at_state(
+    stream: Stream, files: ConsumerFiles | None, meta: Meta, state: ConsumerState | None
+) -> Consumer:
     config, store = meta.config, stream.store
-    state = files.states.get(config.name)
     if state is None:
         limit = stream.config.max_msgs_per_subject
         sequence, selected = backlog.start(config, store, limit)

@@ -32,6 +32,7 @@ from penstock.jetstream import (
     errorcodes,
     quota,
     rules,
+    snapshotapi,
     streamapi,
 )
 from penstock.jetstream.advisories import Advisories
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
+CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
 RETRY_NS = 1_000_000_000
 """How long after a failure of the disk it is tried again."""
 UNLIMITED = JetStreamLimits()
@@ -94,7 +96,7 @@ class Engine:
         self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
         self.advisories = Advisories(self)
-        self.api = Api(self, streamapi.CALLS | consumerapi.CALLS | clusterapi.CALLS)
+        self.api = Api(self, CALLS)
         self.random = random
         self._retry: Timer | None = None
         self._turn = 0
@@ -209,19 +211,42 @@ class Engine:
             if existing.config != config:
                 raise JetStreamError(errorcodes.STREAM_NAME_EXIST)
             return existing
+        stream = self._add_stream(config)
+        if config.first_seq > 1:
+            stream.purge(b">", before=config.first_seq)
+        # First, so that a stream of advisories does not begin with its own.
+        self.advisories.stream_action(config.name, "create")
+        self._open_stream(stream)
+        return stream
+
+    def begin_restore(self, config: StreamConfig) -> Stream:
+        """Make a stream that is to be filled before it takes messages."""
+        rules.check_replicas(config)
+        if config.name in self.streams:
+            raise JetStreamError(errorcodes.STREAM_NAME_EXIST_RESTORE_FAILED)
+        return self._add_stream(config)
+
+    def end_restore(self, stream: Stream) -> None:
+        """Let a stream that was filled take messages."""
+        if stream.config.allow_msg_ttl:
+            if stream.config.storage == "file":
+                self.files.mark_expiring(stream.name)
+            stream.expiry.recover()
+        self.advisories.stream_action(stream.name, "create")
+        self._open_stream(stream)
+
+    def _add_stream(self, config: StreamConfig) -> Stream:
         self._check_new(config)
         created_ns = self.clock_ns()
         store = self._new_store(config, created_ns)
         stream = Stream(self, config, created_ns=created_ns, store=store)
-        if config.first_seq > 1:
-            stream.purge(b">", before=config.first_seq)
         self.streams[config.name] = stream
-        # First, so that a stream of advisories does not begin with its own.
-        self.advisories.stream_action(config.name, "create")
+        return stream
+
+    def _open_stream(self, stream: Stream) -> None:
         stream.open()
         for other in self.streams.values():
             other.origins.on_stream(stream)
-        return stream
 
     def update_stream(
         self, stream: Stream, config: StreamConfig, *, pedantic: bool = False

@@ -12,6 +12,11 @@ from penstock.errors import ApiError
 ACCOUNT_RESOURCES_EXCEEDED = ApiError(400, 10002, "resource limits exceeded for account")
 BAD_REQUEST = ApiError(400, 10003, "bad request")
 CLUSTER_REQUIRED = ApiError(503, 10010, "JetStream clustering support required")
+SNAPSHOT_DELIVER_SUBJECT_INVALID = ApiError(400, 10015, "deliver subject not valid")
+STREAM_RESTORE = ApiError(500, 10062, "restore failed: {err}")
+STREAM_NAME_EXIST_RESTORE_FAILED = ApiError(
+    400, 10130, "stream name already in use, cannot restore"
+)
 INSUFFICIENT_RESOURCES = ApiError(503, 10023, "insufficient resources")
 INVALID_JSON = ApiError(400, 10025, "invalid JSON: {err}")
 MAXIMUM_CONSUMERS_LIMIT = ApiError(400, 10026, "maximum consumers limit reached")

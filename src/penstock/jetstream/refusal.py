@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.account import Account, message_count
 from penstock.errors import JetStreamError
-from penstock.jetstream import clusterapi, consumerapi, errorcodes, streamapi
+from penstock.jetstream import clusterapi, consumerapi, errorcodes, snapshotapi, streamapi
 from penstock.jetstream.api import PREFIX, Call, encode_answer
 from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import message
@@ -15,7 +15,7 @@ from penstock.wire import Op
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
-CALLS = streamapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
+CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
 
 
 class Refusal:

@@ -51,7 +51,7 @@ def checked_create(config: StreamConfig, find: Find, *, pedantic: bool = False) 
     if config.mirror_direct and config.mirror is None:
         raise invalid("stream has no mirror but does have mirror direct")
     config = checked(config.with_static_metadata(), find, pedantic=pedantic)
-    _check_replicas(config)
+    check_replicas(config)
     return config
 
 
@@ -60,7 +60,7 @@ def checked_update(
 ) -> StreamConfig:
     """Check that a stream may become what `config` says; return what it then is."""
     config = checked(config.with_static_metadata(), find, pedantic=pedantic)
-    _check_replicas(config)
+    check_replicas(config)
     if config.mirror is not None and config.mirror != old.mirror:
         raise JetStreamError(errorcodes.STREAM_MIRROR_NOT_UPDATABLE)
     for is_wrong, text in FORBIDDEN_CHANGES:
@@ -214,7 +214,7 @@ def _check_supported(config: StreamConfig) -> None:
         raise invalid(f'stream compression "{config.compression}" is not supported yet')
 
 
-def _check_replicas(config: StreamConfig) -> None:
+def check_replicas(config: StreamConfig) -> None:
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
 

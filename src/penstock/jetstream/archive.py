@@ -1,0 +1,190 @@
+"""
+A snapshot as bytes: nats-server's archive of a stream, in the frames of S2.
+
+    NATSARC1                                              then one entry after the other:
+        state.json                                        the figures of the stream
+        consumers/<name>                                  a consumer: configuration and state
+        <subject>, time, sequence, headers, payload       a message
+        an entry without anything                         the end
+
+An entry begins with five varints: the length of its name, its time (zigzag), its
+sequence, and the lengths of headers and payload. Ours is not compressed, which is
+a way to write S2 as well; what nats-server writes is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock import _hot
+
+MAGIC = b"NATSARC1"
+STATE, CONSUMERS = b"state.json", b"consumers/"
+
+STREAM_IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+STREAM_IDENTIFIERS = (STREAM_IDENTIFIER[4:], b"sNaPpY")
+COMPRESSED, PLAIN, SKIPPABLE, IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
+FRAME_BYTES = 64 * 1024
+CHECKSUM_MASK = 0xA282EAD8
+NAME_BYTES_MAX = 1 << 20
+ENTRY_BYTES_MAX = 1 << 27
+
+
+class ArchiveEntry(NamedTuple):
+    """One entry of an archive."""
+
+    name: bytes
+    time_ns: int = 0
+    sequence: int = 0
+    header: bytes = b""
+    payload: bytes = b""
+
+
+END = ArchiveEntry(b"")
+
+
+# Writing.
+
+
+def encode_entry(entry: ArchiveEntry) -> bytes:
+    """Return an entry as it stands in an archive."""
+    name, time_ns, sequence, header, payload = entry
+    numbers = (len(name), time_ns << 1 if time_ns >= 0 else ~(time_ns << 1), sequence)
+    lengths = (len(header), len(payload))
+    return b"".join(map(_varint, numbers + lengths)) + name + header + payload
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def frames(data: bytes) -> bytes:
+    """Return bytes in frames of S2, as they are."""
+    return b"".join(
+        _frame(data[start : start + FRAME_BYTES]) for start in range(0, len(data), FRAME_BYTES)
+    )
+
+
+def _frame(data: bytes) -> bytes:
+    length = (len(data) + 4).to_bytes(3, "little")
+    return bytes((PLAIN,)) + length + _checksum(data) + data
+
+
+def _checksum(data: bytes) -> bytes:
+    checksum = _hot.crc32c(data)
+    rotated = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
+    return ((rotated + CHECKSUM_MASK) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+# Reading.
+
+
+class ArchiveReader:
+    """Takes an archive in pieces of any size, and returns its entries."""
+
+    def __init__(self) -> None:
+        self._framed = bytearray()
+        self._data = bytearray()
+        self._is_framed = self._has_magic = False
+        self.is_complete = False
+        """Whether the end was seen."""
+
+    def feed(self, chunk: bytes) -> list[ArchiveEntry]:
+        """Return the entries that are complete by now; raise ValueError for what is no archive."""
+        self._framed += chunk
+        if not self._is_framed and chunk:
+            self._is_framed = chunk[0] == IDENTIFIER
+            if not self._is_framed:
+                raise ValueError("this is no snapshot of a stream")
+        for data in self._take_frames():
+            self._data += data
+        if not self._has_magic and not self._take_magic():
+            return []
+        entries = list(self._take_entries())
+        if entries and entries[-1] == END:
+            self.is_complete = True
+            entries.pop()
+        return entries
+
+    def _take_frames(self) -> Iterator[bytes]:
+        framed, position = self._framed, 0
+        while len(framed) >= position + 4:
+            end = position + 4 + int.from_bytes(framed[position + 1 : position + 4], "little")
+            if len(framed) < end:
+                break
+            yield _unframed(framed[position], bytes(framed[position + 4 : end]))
+            position = end
+        del framed[:position]
+
+    def _take_magic(self) -> bool:
+        start = bytes(self._data[: len(MAGIC)])
+        if start == MAGIC:
+            del self._data[: len(MAGIC)]
+            self._has_magic = True
+        elif not MAGIC.startswith(start):
+            raise ValueError(
+                "the snapshot is in the format of nats-server before 2.15: "
+                "restore it there, and take a snapshot with 2.15 or newer"
+            )
+        return self._has_magic
+
+    def _take_entries(self) -> Iterator[ArchiveEntry]:
+        position = 0
+        while position < len(self._data):
+            numbers = _numbers(self._data, position, 5)
+            if numbers is None:
+                break
+            (name_bytes, time, sequence, header_bytes, payload_bytes), start = numbers
+            size = name_bytes + header_bytes + payload_bytes
+            if name_bytes > NAME_BYTES_MAX or size > ENTRY_BYTES_MAX:
+                raise ValueError("the snapshot is damaged: an entry is too large")
+            if len(self._data) < start + size:
+                break
+            header, payload = start + name_bytes, start + name_bytes + header_bytes
+            position = start + size
+            yield ArchiveEntry(
+                bytes(self._data[start:header]),
+                time >> 1 if time & 1 == 0 else ~(time >> 1),
+                sequence,
+                bytes(self._data[header:payload]),
+                bytes(self._data[payload:position]),
+            )
+        del self._data[:position]
+
+
+def _unframed(kind: int, frame: bytes) -> bytes:
+    """Return what a frame holds."""
+    if kind in (COMPRESSED, PLAIN):
+        data = frame[4:] if kind == PLAIN else _hot.decode_s2(frame[4:])
+        if _checksum(data) != frame[:4]:
+            raise ValueError("the snapshot is damaged: a checksum is wrong")
+        return data
+    if kind == IDENTIFIER and frame not in STREAM_IDENTIFIERS:
+        raise ValueError("this is no snapshot of a stream")
+    if kind < SKIPPABLE:
+        raise ValueError("this is no snapshot of a stream")
+    return b""
+
+
+def _numbers(data: bytearray, position: int, count: int) -> tuple[list[int], int] | None:
+    """Return so many varints and where they end; None if they are not all there yet."""
+    numbers: list[int] = []
+    number = shift = 0
+    for index in range(position, min(position + 10 * count, len(data))):
+        byte = data[index]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            if len(numbers) == count:
+                return numbers, index + 1
+            number = shift = 0
+        elif shift >= 70:
+            raise ValueError("the snapshot is damaged: a number is too long")
+    return None

@@ -4,7 +4,7 @@ The directives of a configuration file, as tables.
 Nearly all of them are fields of the dataclasses in `config`. The few that are not
 one field each (an address in one piece, a single user, the switch of JetStream) are
 listed here, and so is what nats-server knows and Penstock does not offer: naming a
-thing that is left out is an error with a reason, never silence.
+thing that is left out is an error or a warning with a reason, never silence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ With each stands the prefix of the block it is read from, if it is inside anothe
 BLOCKS = ("authorization", "jetstream", "tls", "websocket", "websocket.tls")
 """Directives that are blocks. Those inside are written `block.directive` here."""
 
-BLOCK_ALIASES = {"ws": "websocket"}
+BLOCK_ALIASES = {"ws": "websocket", "leaf": "leafnodes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,50 +123,61 @@ EXTRA = (
 )
 
 CLUSTER = "Penstock serves one machine; run a nats-server cluster where one is not enough"
+ALONE = "this server stands alone, and nobody can join it here"
 CERTIFICATES = (
     "name the certificate's files with `cert_file` and `key_file`, and authorities with `ca_file`"
 )
 ACCOUNTS = "list users under `accounts`, or accounts with tokens under `resolver_preload`"
-TUNING = "it tunes an inner part of nats-server that Penstock does not have; remove it"
-CONNECTIONS = "clients connect over TCP, TLS or WebSocket, and say who they are there; remove it"
+TUNING = "it tunes an inner part of nats-server that Penstock does not have"
+LENIENT = "Penstock does not limit this"
+MQTT = "MQTT clients need a nats-server of their own, with a leaf node or a bridge between"
+PROXY = "let the proxy pass connections on as they are"
+LISTENERS = "users are the same on every listener; name them under `authorization` or `accounts`"
+PINGS = "`ping_interval` counts for WebSocket too"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
 ENCRYPTION = "keep `store_dir` on an encrypted disk"
 
-TLS_LEFT_OUT = (
-    *("tls.certs", "tls.certificates", "tls.cert_store", "tls.cert_match", "tls.cert_match_by"),
-    *("tls.cert_match_skip_invalid", "tls.ca_certs_match", "tls.ocsp_peer", "tls.insecure"),
-    *("tls.allow_insecure_cipher_suites", "tls.verify_cert_and_check_known_urls"),
-)
+JOINING = {"cluster": "routes", "gateway": "gateways", "leafnodes": "remotes"}
+"""Blocks about other servers, and what in them names one. Without it they change nothing."""
 
-_REASONS: dict[str, tuple[str, ...]] = {
-    CLUSTER: (
-        *("cluster", "gateway", "leaf", "leafnodes", "default_js_domain"),
-        *("connect_error_reports", "reconnect_error_reports"),
-    ),
-    CERTIFICATES: (
-        *("ocsp", "ocsp_cache"),
-        *(prefix + name for prefix in ("", WEBSOCKET) for name in TLS_LEFT_OUT),
+_REFUSED: dict[str, tuple[str, ...]] = {
+    CERTIFICATES: tuple(
+        prefix + name
+        for prefix in ("", WEBSOCKET)
+        for name in (
+            *("tls.certs", "tls.certificates", "tls.cert_store", "tls.cert_match"),
+            *("tls.cert_match_by", "tls.cert_match_skip_invalid", "tls.ca_certs_match"),
+            *("tls.ocsp_peer", "tls.verify_cert_and_check_known_urls"),
+        )
     ),
     ACCOUNTS: (
         *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
         *("resolver_tls", "resolver_pinned_accounts"),
         *("authorization.auth_callout", "authorization.auth_hook"),
     ),
-    CONNECTIONS: (
-        *("mqtt", "proxies", "proxy_protocol", "authorization.proxy_required"),
-        *("websocket.authorization", "websocket.authentication", "websocket.ping_interval"),
-    ),
-    SYSLOG: ("syslog", "remote_syslog"),
+    MQTT: ("mqtt",),
+    PROXY: ("proxies", "proxy_protocol", "authorization.proxy_required"),
+    LISTENERS: ("websocket.authorization", "websocket.authentication"),
     ENCRYPTION: (
         *("jetstream.key", "jetstream.ek", "jetstream.encryption_key", "jetstream.cipher"),
         *("jetstream.prev_key", "jetstream.prev_ek", "jetstream.prev_encryption_key"),
         "jetstream.tpm",
     ),
+}
+
+_IGNORED: dict[str, tuple[str, ...]] = {
+    ALONE: (*JOINING, "default_js_domain", "connect_error_reports", "reconnect_error_reports"),
+    CERTIFICATES: (
+        *("ocsp", "ocsp_cache", "tls.insecure", "tls.allow_insecure_cipher_suites"),
+        *("websocket.tls.insecure", "websocket.tls.allow_insecure_cipher_suites"),
+    ),
+    PINGS: ("websocket.ping_interval",),
+    SYSLOG: ("syslog", "remote_syslog"),
+    LENIENT: ("max_sub_tokens", "max_subscription_tokens", "no_header_support"),
     TUNING: (
         *("disable_sublist_cache", "no_sublist_cache", "no_fast_producer_stall"),
         *("prof_port", "prof_block_rate", "write_timeout", "feature_flags"),
-        *("trace_headers", "max_traced_msg_len", "max_sub_tokens", "max_subscription_tokens"),
-        *("no_header_support", "http_base_path"),
+        *("trace_headers", "max_traced_msg_len", "http_base_path"),
         *("jetstream.strict", "jetstream.extension_hint", "jetstream.limits"),
         *("jetstream.unique_tag", "jetstream.max_outstanding_catchup"),
         *("jetstream.max_buffered_size", "jetstream.max_buffered_msgs"),
@@ -176,17 +187,27 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-UNSUPPORTED: dict[str, str] = {name: why for why, names in _REASONS.items() for name in names}
-"""Directives of nats-server that Penstock leaves out, and what to do instead."""
+UNSUPPORTED: dict[str, str] = {name: why for why, names in _REFUSED.items() for name in names}
+"""Directives of nats-server that Penstock refuses, and what to do instead."""
+
+IGNORED: dict[str, str] = {name: why for why, names in _IGNORED.items() for name in names}
+"""Directives of nats-server that Penstock warns about and does without, and why it can."""
 
 REFUSED_FLAGS: dict[str, str] = {
-    **dict.fromkeys(("cluster", "cluster_listen", "cluster_name", "routes"), CLUSTER),
-    **dict.fromkeys(("cluster_advertise", "connect_retries"), CLUSTER),
+    "routes": CLUSTER,
     "help_tls": "see the page on configuration, section TLS",
-    **dict.fromkeys(("s", "syslog", "r", "remote_syslog"), SYSLOG),
-    **dict.fromkeys(("profile", "max_traced_msg_len"), TUNING),
 }
-"""Flags of nats-server that Penstock leaves out, and what to do instead."""
+"""Flags of nats-server that Penstock refuses, and what to do instead."""
+
+IGNORED_FLAGS: tuple[Flag, ...] = (
+    Flag(names=("cluster", "cluster_listen"), kind=str, doc=ALONE),
+    Flag(names=("cluster_name", "cluster_advertise"), kind=str, doc=ALONE),
+    Flag(names=("connect_retries",), kind=int, doc=ALONE),
+    Flag(names=("profile", "max_traced_msg_len"), kind=int, doc=TUNING),
+    Flag(names=("s", "syslog"), kind=bool, doc=SYSLOG),
+    Flag(names=("r", "remote_syslog"), kind=str, doc=SYSLOG),
+)
+"""Flags of nats-server that Penstock warns about and does without, and why it can."""
 
 
 def field_directives(config: type, prefix: str = "") -> Iterator[Directive]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,11 @@ from penstock.directives import (
     ALIASES,
     BLOCK_ALIASES,
     BLOCKS,
+    CLUSTER,
     DIRECTIVES,
+    IGNORED,
+    IGNORED_FLAGS,
+    JOINING,
     UNSUPPORTED,
     WEBSOCKET,
     field_directives,
@@ -74,43 +78,66 @@ class Options:
 
     server: ServerConfig
     process: ProcessConfig
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each directive that was given was written."""
+    warnings: tuple[str, ...] = ()
+    """What was given and has no effect."""
+
+
+@dataclass
+class _Findings:
+    """What is wrong with a configuration, and what is merely idle in it."""
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> Options:
     """Return the options of a configuration file, the environment and the flags given."""
-    errors: list[str] = []
+    findings = _Findings()
     directives: Block = {}
     for source in (
         conf.parse_file(path, environ) if path is not None else {},
         _environment_block(environ),
     ):
-        _override(directives, dict(_flatten(source, "", errors)))
-    _override(directives, _flag_directives(given))
-    options = _Builder(directives, errors, environ).options()
-    if errors or options is None:
-        raise ConfigError("\n".join(errors))
-    return options
+        _override(directives, dict(_flatten(source, "", findings)))
+    _override(directives, _flag_directives(given, findings))
+    options = _Builder(directives, findings.errors, environ).options()
+    if findings.errors or options is None:
+        raise ConfigError("\n".join(findings.errors))
+    return replace(options, warnings=tuple(findings.warnings))
 
 
-def _flatten(block: Block, prefix: str, errors: list[str]) -> Iterator[tuple[str, Node]]:
+def _flatten(block: Block, prefix: str, findings: _Findings) -> Iterator[tuple[str, Node]]:
     """Yield the directives of a block under their usual names."""
     for key, node in block.items():
         written = prefix + key.lower()
         name = ALIASES.get(written) or BLOCK_ALIASES.get(written, written)
         try:
             if name in BLOCKS:
-                yield from _flatten_block(name, node, errors)
+                yield from _flatten_block(name, node, findings)
             elif name in ADDRESSES:
                 yield from _split_address(name, node)
             elif name in DIRECTIVES:
                 yield name, node
-            elif not node.used:
+            elif name in IGNORED:
+                _ignore(name, key, node, findings)
+            elif not node.used and not (name in UNSUPPORTED and node.value is False):
                 fail(node, _unknown(written, key))
         except ConfigError as error:
-            errors.append(str(error))
+            findings.errors.append(str(error))
 
 
-def _flatten_block(name: str, node: Node, errors: list[str]) -> Iterator[tuple[str, Node]]:
+def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
+    """Warn of a directive that Penstock can do without; refuse to leave out other servers."""
+    others = node.value.get(JOINING.get(name, "")) if isinstance(node.value, dict) else None
+    if others is not None and others.value:
+        fail(others, f"`{name}.{JOINING[name]}` is not supported: {CLUSTER}")
+    if node.value is not False:
+        findings.warnings.append(f"{node.at}: `{key}` has no effect: {IGNORED[name]}")
+
+
+def _flatten_block(name: str, node: Node, findings: _Findings) -> Iterator[tuple[str, Node]]:
     """Yield the directives inside a block. That of JetStream is a switch as well."""
     if name == "jetstream":
         yield "jetstream.enabled", _jetstream_switch(node)
@@ -119,7 +146,7 @@ def _flatten_block(name: str, node: Node, errors: list[str]) -> Iterator[tuple[s
     if name != "jetstream" and not isinstance(node.value, dict):
         fail(node, f"`{name}` expects a block")
     if isinstance(node.value, dict):
-        yield from _flatten(node.value, f"{name}.", errors)
+        yield from _flatten(node.value, f"{name}.", findings)
 
 
 def _jetstream_switch(node: Node) -> Node:
@@ -171,12 +198,14 @@ def _environment_block(environ: Mapping[str, str]) -> Block:
     return block
 
 
-def _flag_directives(given: Iterable[Given]) -> Block:
-    return {
-        directive: Node(value, spelling, str(value))
-        for flag, value, spelling in given
-        for directive in flag.directives
-    }
+def _flag_directives(given: Iterable[Given], findings: _Findings) -> Block:
+    directives = {}
+    for flag, value, spelling in given:
+        if flag in IGNORED_FLAGS:
+            findings.warnings.append(f"{spelling} has no effect: {flag.doc}")
+        for name in flag.directives:
+            directives[name] = Node(value, spelling, str(value))
+    return directives
 
 
 def _override(directives: Block, later: Block) -> None:
@@ -211,7 +240,8 @@ class _Builder:
         if server is None or process is None or self.errors:
             return None
         self._check(lambda: _check_limits(server.limits))
-        return Options(server=server, process=process)
+        sources = {name: _source(node) for name, node in self.directives.items()}
+        return Options(server=server, process=process, sources=sources)
 
     def _make(self, config: type[Made], prefix: str = "", **extra: Any) -> Made | None:
         """Return an instance of `config` from its directives; `None` if there are errors."""
@@ -284,6 +314,11 @@ class _Builder:
             if name in self.directives and not message.startswith("Parse error"):
                 return f"Parse error in {self.directives[name].at}: {message}"
         return message
+
+
+def _source(node: Node) -> str:
+    """Return where a directive was given; in a variable there is only one place."""
+    return node.at.removesuffix(":1:1") if node.at.startswith("environment") else node.at
 
 
 def _check_limits(limits: Limits) -> None:

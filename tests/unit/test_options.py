@@ -9,7 +9,16 @@ import pytest
 
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
-from penstock.directives import ALIASES, BLOCKS, DIRECTIVES, FLAGS, REFUSED_FLAGS, UNSUPPORTED
+from penstock.directives import (
+    ALIASES,
+    BLOCKS,
+    DIRECTIVES,
+    FLAGS,
+    IGNORED,
+    IGNORED_FLAGS,
+    REFUSED_FLAGS,
+    UNSUPPORTED,
+)
 from penstock.errors import ConfigError
 from penstock.flags import parse_flags
 from penstock.options import ALL_READERS, load
@@ -292,8 +301,8 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
             '1:37: `websocket.headers` must not set "Upgrade"',
         ),
         (
-            "cluster { port: 6222 }",
-            "1:1: `cluster` is not supported: Penstock serves one machine; "
+            "cluster { routes: [a] }",
+            "1:11: `cluster.routes` is not supported: Penstock serves one machine; "
             "run a nats-server cluster where one is not enough",
         ),
         (
@@ -360,6 +369,29 @@ def test_flags_of_tls_win_over_the_block_and_can_switch_it_off(options):
     assert options(text, "--tls=false").server.tls is None
 
 
+def test_what_has_no_effect_is_warned_of(options, tmp_path):
+    given, _ = parse_flags(["--cluster_name", "c"], (*FLAGS, *IGNORED_FLAGS))
+    path = tmp_path / "x.conf"
+    path.write_text("leaf { listen: 'a:1' }\nsyslog: false\nprof_port: 1\n")
+
+    warnings = load(str(path), {}, given).warnings
+
+    assert [
+        f"{path}:1:1: `leaf` has no effect: this server stands alone, and nobody can join it here",
+        f"{path}:3:1: `prof_port` has no effect: it tunes an inner part of nats-server that "
+        "Penstock does not have",
+        "flag -cluster_name has no effect: this server stands alone, and nobody can join it here",
+    ] == list(warnings)
+
+
+def test_each_directive_remembers_its_source(options):
+    sources = options("port: 1\nmax_payload: 1K", "-m", "2", PENSTOCK__PING_MAX="3").sources
+
+    assert sources["http_port"] == "flag -m"
+    assert sources["ping_max"] == "environment variable PENSTOCK__PING_MAX"
+    assert sources["port"].endswith("x.conf:1:1")
+
+
 def test_a_token_and_users_exclude_each_other(errors):
     text = "authorization { token: t, users: [{user: a, pass: b}] }"
 
@@ -367,7 +399,7 @@ def test_a_token_and_users_exclude_each_other(errors):
 
 
 def test_all_errors_are_told_at_once(errors):
-    assert 3 == len(errors("prot: 1\nmax_payload: x\ngateway { }"))
+    assert 3 == len(errors("prot: 1\nmax_payload: x\nmqtt { }"))
 
 
 def test_the_environment_wins_over_the_file_and_flags_win_over_both(options):
@@ -449,8 +481,9 @@ def test_every_kind_of_directive_has_a_reader():
 
 
 def test_a_name_means_one_thing():
-    names = [*DIRECTIVES, *ALIASES, *UNSUPPORTED, *BLOCKS]
-    flags = [name for flag in FLAGS for name in flag.names] + list(REFUSED_FLAGS)
+    names = [*DIRECTIVES, *ALIASES, *UNSUPPORTED, *IGNORED, *BLOCKS]
+    flags = [name for flag in (*FLAGS, *IGNORED_FLAGS) for name in flag.names]
+    flags += REFUSED_FLAGS
 
     assert len(set(names)) == len(names)
     assert len(set(flags)) == len(flags)
@@ -458,7 +491,8 @@ def test_a_name_means_one_thing():
 
 def test_every_flag_of_nats_server_is_taken_or_refused_by_name():
     help_text = subprocess.run([NATS_SERVER, "--help"], capture_output=True, text=True).stdout
-    known = {name for flag in FLAGS for name in flag.names} | REFUSED_FLAGS.keys()
+    known = {name for flag in (*FLAGS, *IGNORED_FLAGS) for name in flag.names}
+    known |= REFUSED_FLAGS.keys()
     known |= {"c", "config", "t", "sl", "signal", "h", "help", "v", "version"}
 
     names = {

@@ -41,6 +41,7 @@ COMMANDS = {
     "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
     "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
     "lake": Command("penstock.cli.lake", "Look into a Parquet lake without Spark."),
+    "config": Command("penstock.cli.config", "Explain the settings in effect."),
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 

@@ -108,6 +108,8 @@ class Process:
         try:
             options = self._load_again()
             log.configure(options.process)
+            for warning in options.warnings:
+                logger.warning("%s", warning)
             self._server.reload(options.server)
         except (ConfigError, OSError) as error:
             logger.error("Failed to reload server configuration: %s", error)

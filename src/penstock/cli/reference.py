@@ -7,18 +7,23 @@ The pages under `docs/reference` are the output of this command; a test compares
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from penstock.cli import consumer, dlq, kv, manual, messages, stream, topics
 from penstock.cli.arguments import Verb
+from penstock.cli.config import written
 from penstock.cli.main import COMMANDS, EXIT_USAGE
 from penstock.cli.serve import COMMAND_FLAGS, spell
 from penstock.config import Limits
 from penstock.directives import (
+    CLUSTER,
     DEBUG_AND_TRACE,
     DIRECTIVES,
+    IGNORED,
+    IGNORED_FLAGS,
+    JOINING,
     REFUSED_FLAGS,
     UNSUPPORTED,
     Directive,
@@ -79,8 +84,9 @@ A setting comes from, each winning over those before it:
    as in `{ENVIRONMENT_PREFIX}MAX_PAYLOAD=8MB` or `{ENVIRONMENT_PREFIX}JETSTREAM__STORE_DIR=/data`;
 3. the command line. Flags take one dash or two, and a value after a space or `=`.
 
-`penstock serve -t -c FILE` checks a file. An unknown directive is an error that names the nearest
-known one. `SIGHUP` (`penstock serve --signal reload=PID`) reads the file again.
+`penstock serve -t -c FILE` checks a file and shows what it sets; `penstock config explain`
+shows every setting in effect and where it came from. An unknown directive is an error that names
+the nearest known one. `SIGHUP` (`penstock serve --signal reload=PID`) reads the file again.
 
 ## The language
 
@@ -203,33 +209,23 @@ def _flag_table() -> str:
 
 def _left_out() -> str:
     """Return what nats-server knows and we do not, by what to do instead."""
-    lines = ["Naming one of these is an error that says what to do instead.", ""]
-    for reason in dict.fromkeys((*UNSUPPORTED.values(), *REFUSED_FLAGS.values())):
-        names = [name for name, why in UNSUPPORTED.items() if why == reason]
-        names += [f"-{name}" for name, why in REFUSED_FLAGS.items() if why == reason]
+    ignored = {name: flag.doc for flag in IGNORED_FLAGS for name in flag.names}
+    refused = _by_reason(UNSUPPORTED, REFUSED_FLAGS)
+    refused += [f"- `{block}.{key}`: {CLUSTER}." for block, key in JOINING.items()]
+    lines = ["Naming one of these is an error that says what to do instead.", "", *refused, ""]
+    lines += ["These have no effect, which a warning says with file and line.", ""]
+    return "\n".join([*lines, *_by_reason(IGNORED, ignored)]) + "\n"
+
+
+def _by_reason(directives: Mapping[str, str], flags: Mapping[str, str]) -> list[str]:
+    lines = []
+    for reason in dict.fromkeys((*directives.values(), *flags.values())):
+        names = [name for name, why in directives.items() if why == reason]
+        names += [f"-{name}" for name, why in flags.items() if why == reason]
         lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {reason}.")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _default(value: Any, field_name: str) -> str:
     """Return a default as one would write it in a file."""
-    if value in (None, (), ""):
-        return ""
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, float):
-        return f"`{_duration(value)}`"
-    if isinstance(value, int) and "bytes" in field_name:
-        return f"`{_size(value)}`"
-    return f"`{value}`"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:g}m" if seconds >= 60 else f"{seconds:g}s"
-
-
-def _size(size: int) -> str:
-    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
-        if size >= factor and size % factor == 0:
-            return f"{size // factor}{unit}"
-    return str(size)
+    return "" if value in (None, (), "") else f"`{written(value, field_name)}`"

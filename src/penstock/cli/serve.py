@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.cli import log
 from penstock.config import ProcessConfig
-from penstock.directives import DIRECTIVES, FLAGS, REFUSED_FLAGS
+from penstock.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
 from penstock.errors import ConfigError
 from penstock.flags import Flag, Given, parse_flags
 from penstock.options import Options, load
@@ -33,6 +33,8 @@ COMMAND_FLAGS = (
 )
 """Flags that say what to do; all others set directives."""
 
+ALL_FLAGS = (*FLAGS, *COMMAND_FLAGS, *IGNORED_FLAGS)
+
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 PLACEHOLDERS: dict[type, str] = {bool: "", int: " <number>", str: " <text>"}
@@ -41,7 +43,7 @@ PLACEHOLDERS: dict[type, str] = {bool: "", int: " <number>", str: " <text>"}
 def run(arguments: list[str]) -> int:
     """Run `penstock serve` and return the exit code."""
     try:
-        given, rest = parse_flags(arguments, (*FLAGS, *COMMAND_FLAGS), REFUSED_FLAGS)
+        given, rest = parse_flags(arguments, ALL_FLAGS, REFUSED_FLAGS)
         if rest and rest[0] not in ("help", "version"):
             raise ConfigError(f"unrecognized command: `{rest[0]}`")
     except ConfigError as error:
@@ -105,18 +107,34 @@ def _send_signal(command: str, path: str | None, given: list[Given]) -> int:
 
 
 def _check(path: str | None, given: list[Given]) -> int:
-    """Say whether a configuration file is valid, with nats-server's own digest of it."""
+    """Say whether a configuration file is valid, and what it sets."""
     from penstock import conf
+    from penstock.cli import config
 
     try:
         if path is None:
             raise ConfigError("-t checks a configuration file: name one with -c")
-        load(path, os.environ, given)
+        options = load(path, os.environ, given)
+        _check_files(options)
         digest = conf.digest(conf.parse_file(path, os.environ))
     except ConfigError as error:
         return _complain(error)
+    if rows := [row for row in config.settings(options) if row.source != config.DEFAULT]:
+        print(config.as_table(rows))
+    config.warn(options)
+    # The digest is the one nats-server prints.
     print(f"penstock: configuration file {path} is valid ({digest})", file=sys.stderr)
     return 0
+
+
+def _check_files(options: Options) -> None:
+    """Read the files of TLS, which the server would do at its start."""
+    from penstock.net.tls import server_context
+
+    websocket = options.server.websocket
+    for tls in (options.server.tls, websocket.tls if websocket is not None else None):
+        if tls is not None:
+            server_context(tls)
 
 
 def _serve(path: str | None, given: list[Given]) -> int:
@@ -136,6 +154,8 @@ def _serve(path: str | None, given: list[Given]) -> int:
     except OSError as error:
         logger.critical("cannot open log file `%s`: %s", error.filename, error.strerror)
         return EXIT_FAILURE
+    for warning in options.warnings:
+        logger.warning("%s", warning)
     # Imported late: asyncio is most of the time it takes to start.
     import asyncio
 

@@ -1,0 +1,170 @@
+"""
+`penstock config`: the effective settings of a server, and where each of them came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any
+
+from penstock.cli.table import render
+from penstock.config import Authorization, JetStreamConfig, Limits, ProcessConfig, ServerConfig
+from penstock.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
+from penstock.errors import ConfigError
+from penstock.flags import Flag, parse_flags
+from penstock.options import Options, load
+from penstock.transport import TlsConfig, WebSocketConfig
+
+USAGE = """\
+Usage: penstock config explain [-c FILE] [--json] [options of `penstock serve`]
+
+Prints every setting in effect and where it came from: the default, the place in the file,
+an environment variable or a flag. `--set` leaves out the defaults."""
+
+EXPLAIN_FLAGS = (
+    Flag(names=("c", "config"), kind=str, doc="Configuration file."),
+    Flag(names=("json",), kind=bool, doc="Print JSON."),
+    Flag(names=("set",), kind=bool, doc="Print only what was set."),
+    Flag(names=("h", "help"), kind=bool, doc="Show this message."),
+)
+DEFAULT = "default"
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting in effect."""
+
+    directive: str
+    value: Any
+    """As one would write it in a file."""
+    source: str
+
+
+def run(arguments: list[str]) -> int:
+    """Run `penstock config` and return the exit code."""
+    if not arguments or arguments[0] in ("-h", "-help", "--help", "help"):
+        print(USAGE)
+        return 0
+    try:
+        if arguments[0] != "explain":
+            raise ConfigError(f"unknown command: `{arguments[0]}`")
+        flags = (*FLAGS, *IGNORED_FLAGS, *EXPLAIN_FLAGS)
+        given, rest = parse_flags(arguments[1:], flags, REFUSED_FLAGS)
+        if rest:
+            raise ConfigError(f"unexpected argument: `{rest[0]}`")
+    except ConfigError as error:
+        print(f"penstock: {error}\n{USAGE}", file=sys.stderr)
+        return 2
+    command = {item.flag.names[0]: item.value for item in given if item.flag in EXPLAIN_FLAGS}
+    if command.get("h"):
+        print(USAGE)
+        return 0
+    path = str(command["c"]) if "c" in command else None
+    try:
+        options = load(path, os.environ, given)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"penstock: {line}", file=sys.stderr)
+        return 1
+    rows = [row for row in settings(options) if row.source != DEFAULT or not command.get("set")]
+    print(as_json(rows, options) if command.get("json") else as_table(rows))
+    warn(options)
+    return 0
+
+
+def settings(options: Options) -> Iterator[Setting]:
+    """Yield the settings in effect. A listener that is off has none."""
+    for (config, prefix), holder in _holders(options).items():
+        if holder is None:
+            continue
+        for item in fields(config):
+            if name := item.metadata.get("directive"):
+                source = options.sources.get(prefix + name, DEFAULT)
+                yield Setting(prefix + name, _shown(holder, item), source)
+
+
+def as_table(rows: list[Setting]) -> str:
+    """Return the settings for people."""
+    cells = [(row.directive, _text(row.value), row.source) for row in rows]
+    return render(("setting", "value", "from"), cells, left=3)
+
+
+def as_json(rows: list[Setting], options: Options) -> str:
+    """Return the settings for programs."""
+    shown = {row.directive: {"value": row.value, "from": row.source} for row in rows}
+    return json.dumps({"settings": shown, "warnings": list(options.warnings)}, indent=2)
+
+
+def warn(options: Options) -> None:
+    """Tell of what was given and has no effect."""
+    for warning in options.warnings:
+        print(f"penstock: warning: {warning}", file=sys.stderr)
+
+
+def written(value: Any, field_name: str) -> str:
+    """Return a value as one would write it in a file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value / 60:g}m" if value >= 60 else f"{value:g}s"
+    if isinstance(value, int) and "bytes" in field_name:
+        return _size(value)
+    return str(value)
+
+
+def _holders(options: Options) -> dict[tuple[type, str], Any]:
+    """Return the instance of each part of the configuration; None for one that is off."""
+    server = options.server
+    websocket = server.websocket
+    holders: dict[tuple[type, str], Any] = {
+        (ServerConfig, ""): server,
+        (Authorization, ""): server.authorization,
+        (TlsConfig, ""): server.tls,
+        (WebSocketConfig, ""): websocket,
+        (TlsConfig, WEBSOCKET): websocket.tls if websocket is not None else None,
+        (JetStreamConfig, ""): server.jetstream,
+        (Limits, ""): server.limits,
+        (ProcessConfig, ""): options.process,
+    }
+    return {part: holders[part] for part in SECTIONS}
+
+
+def _shown(holder: Any, item: Field[Any]) -> Any:
+    """Return the value of a field: in words where it is large, and never a secret."""
+    value = getattr(holder, item.name)
+    if value is None or value == () or value == {}:
+        return None
+    if not item.repr:
+        return HIDDEN
+    if isinstance(value, tuple) and any(is_dataclass(each) for each in value):
+        names = [str(getattr(each, "name", "") or getattr(each, "id", "")) for each in value]
+        return f"{len(value)}: {', '.join(names)}" if all(names) else str(len(value))
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {name: "…" if is_dataclass(each) else each for name, each in value.items()}
+    if is_dataclass(value):
+        return "set"
+    return written(value, item.name)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {each}" for name, each in value.items())
+    return str(value)
+
+
+def _size(size: int) -> str:
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)

@@ -123,7 +123,7 @@ class StreamConfig:
     allow_atomic: bool = option(False, "bool", omit_empty=True)
     allow_msg_schedules: bool = option(False, "bool", omit_empty=True)
     persist_mode: str = option("", ("", "default", "async"), omit_empty=True)
-    allow_batched: bool = option(False, "bool", omit_empty=True, supported=False)
+    allow_batched: bool = option(False, "bool", omit_empty=True)
     metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
 
     @classmethod

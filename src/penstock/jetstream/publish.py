@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from penstock import headers
 from penstock.core.account import payloads
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import counters, quota
+from penstock.jetstream import counters, fastbatch, quota
 from penstock.jetstream.atomicbatch import AtomicBatches
 from penstock.jetstream.checks import HEADER_BYTES_MAX, Checks, Duplicate, Prepared, store_failed
+from penstock.jetstream.fastbatch import FastBatches
 from penstock.jetstream.republish import Republish
 from penstock.transforms import Transform
-from penstock.wire import PUB, Op
+from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -36,6 +37,7 @@ class Intake:
         self.stream = stream
         self.checks = Checks(stream)
         self._atomic = AtomicBatches(self)
+        self._fast = FastBatches(self)
 
     def configure(self) -> None:
         """Work out once what the stream's options mean for each message."""
@@ -50,6 +52,7 @@ class Intake:
             or config.max_msg_size >= 0
             or config.allow_msg_counter
             or config.allow_msg_schedules
+            or config.allow_batched
             or quota.has_limit(engine, config.storage)
         )
         name = json.dumps(config.name)
@@ -61,13 +64,15 @@ class Intake:
     def close(self) -> None:
         """Give up what is not complete."""
         self._atomic.close()
+        self._fast.close()
 
     def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
         """Store what was published, in order."""
         now_ns = self.time_ns()
         if self._transform is not None:
             batch = [(each[0], self.transformed(each[1]), *each[2:]) for each in batch]
-        if not self.is_careful:
+        # Whoever sends one message of a fast batch sends others with it, so one look is enough.
+        if not self.is_careful and not batch[0][2].endswith(fastbatch.SUFFIX):
             entries = [
                 (subject, b"", data[:-2], now_ns)
                 for _, subject, _, header_bytes, size, data in batch
@@ -98,7 +103,7 @@ class Intake:
             raise store_failed(self.stream.store.failure or "not stored")
         for sequence, prepared in enumerate(batch, first_sequence):
             self._finish(prepared, sequence)
-        self._owe_ack(reply, first_sequence + len(batch) - 1, suffix)
+        self.owe_ack(reply, first_sequence + len(batch) - 1, suffix)
 
     def append_internal(self, entries: list[Entry]) -> None:
         """Store messages of the server's own that need no check; raise JetStreamError."""
@@ -198,7 +203,9 @@ class Intake:
             header, payload = message[:header_bytes], message[header_bytes:-2]
             try:
                 batch_id = headers.get(header, b"Nats-Batch-Id") if header_bytes else None
-                if batch_id:
+                if reply.endswith(fastbatch.SUFFIX):
+                    self._fast.take((subject, header, payload), reply)
+                elif batch_id:
                     self._atomic.take(batch_id, (subject, header, payload), reply)
                 else:
                     self._take_one(subject, reply, header, payload, now_ns)
@@ -222,17 +229,30 @@ class Intake:
             )
         except Duplicate as duplicate:
             # The first one may not be safe yet, so the second waits with it.
-            self._owe_ack(reply, duplicate.sequence, b',"duplicate": true}')
+            self.owe_ack(reply, duplicate.sequence, b',"duplicate": true}')
             return 0
-        entry = prepared[0]
-        previous = self.stream.store.last(subject) if prepared[2] == b"sub" else None
-        is_counter = self.stream.config.allow_msg_counter
-        sequence = self._append([entry], [] if is_counter else [reply])
+        if not self.stream.config.allow_msg_counter:
+            return self._append_one(prepared, [reply])
+        sequence = self._append_one(prepared, [])
+        if sequence:
+            value = counters.value(prepared[0][2])
+            self.owe_ack(reply, sequence, b',"val":"%b"}' % value.encode())
+        return sequence
+
+    def take_examined(self, subject: bytes, header: bytes, payload: bytes) -> int:
+        """Store one message that nobody waits for; raise JetStreamError, or Duplicate."""
+        prepared = self.checks.examine(subject, header, payload, self.time_ns())
+        sequence = self._append_one(prepared, [])
         if not sequence:
-            return 0
-        self._finish(prepared, sequence, previous)
-        if is_counter:
-            self._owe_ack(reply, sequence, b',"val":"%b"}' % counters.value(entry[2]).encode())
+            raise store_failed(self.stream.store.failure or "not stored")
+        return sequence
+
+    def _append_one(self, prepared: Prepared, replies: list[bytes]) -> int:
+        entry, _, rollup, _ = prepared
+        previous = self.stream.store.last(entry[0]) if rollup == b"sub" else None
+        sequence = self._append([entry], replies)
+        if sequence:
+            self._finish(prepared, sequence, previous)
         return sequence
 
     def _finish(
@@ -266,12 +286,15 @@ class Intake:
         elif previous[1]:
             self.stream.roll_up(previous[0])
 
-    def _owe_ack(self, reply: bytes, sequence: int, suffix: bytes) -> None:
+    def owe_ack(self, reply: bytes, sequence: int, suffix: bytes) -> None:
         """Answer with more than a sequence once what was stored so far is safe."""
+        self.owe_document(reply, b"%b%d%b" % (self._ack, sequence, suffix))
+
+    def owe_document(self, reply: bytes, document: bytes) -> None:
+        """Answer once what was stored so far is safe."""
         stream = self.stream
         if reply and not stream.config.no_ack:
-            data = b"%b%d%b\r\n" % (self._ack, sequence, suffix)
-            stream.owe([(PUB, reply, b"", 0, len(data) - 2, data)])
+            stream.owe([(PUB, reply, b"", 0, len(document), document + CRLF)])
         stream.engine.touch(stream)
 
     def _is_wanted(self, subject: bytes) -> bool:

@@ -147,19 +147,6 @@ def test_everything_may_be_stored_without_acks() -> None:
     assert (">",) == checked_create(config(subjects=(">",), no_ack=True)).subjects
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"allow_batched": True}, "allow_batched"),
-    ],
-)
-def test_an_option_that_is_not_there_yet_is_refused_by_name(
-    options: dict[str, Any], name: str
-) -> None:
-    expected = f"stream configuration option `{name}` is not supported yet"
-    assert expected == refusal(checked_create, config(**options))
-
-
 def test_compression_is_refused_by_name() -> None:
     expected = 'stream compression "s2" is not supported yet'
     assert expected == refusal(checked_create, config(compression="s2"))

@@ -110,6 +110,12 @@ class NatsConfig(Checked):
     token: str | None = setting(None, "Authentication token.", secret=True)
     nkey_seed: str | None = setting(None, "Seed of an nkey user.", secret=True)
     credentials: str | None = setting(None, "Path of a creds file.")
+    tls_ca: str | None = setting(
+        None, "Path of the certificates to trust; those of the system if unset."
+    )
+    tls_certificate: str | None = setting(None, "Path of the client's certificate.")
+    tls_key: str | None = setting(None, "Path of the client's key.")
+    tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
     connect_timeout_s: float = setting(
         10.0, "Time to reach one server.", directive="connection_timeout", positive=True
     )

@@ -277,6 +277,7 @@ class Lanes:
                 self._reopen(lane, delivery)
         finally:
             worker.delivery = None
+            self._metrics.handler_seconds.record(monotonic() - worker.started_s)
             if worker.is_overdue:
                 # Also if the handler swallowed our cancelling, or failed of it.
                 worker.is_overdue = False

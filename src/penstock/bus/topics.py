@@ -15,12 +15,14 @@ from typing import Any, Literal, NamedTuple
 from penstock.bus.config import TopicOptions
 from penstock.bus.engine import Engine, TopicState
 from penstock.bus.names import check_topic
-from penstock.errors import BusError, TopicMismatch
+from penstock.errors import BusError, ConnectionLost, RequestTimeout, TopicMismatch
 
 logger = logging.getLogger("penstock.bus")
 
 RETENTION_TOLERANCE_S = 1.0
 COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "partitions", "compression")
+
+PREPARE_ATTEMPTS = 3
 
 SHARED = "_"
 """Stands for any topic without limits of its own."""
@@ -96,8 +98,15 @@ class Topics:
 
     async def prepare(self, topic: str) -> Target:
         """Return where a topic goes; the first time it is used, make sure it is there."""
-        if topic not in self.targets:
-            await self.configure(topic, self._declared.get(topic, TopicOptions()))
+        for attempt in range(PREPARE_ATTEMPTS):
+            if topic in self.targets:
+                break
+            try:
+                await self.configure(topic, self._declared.get(topic, TopicOptions()))
+            except (RequestTimeout, ConnectionLost):
+                # An answer was lost with its connection; asking twice changes nothing.
+                if attempt == PREPARE_ATTEMPTS - 1:
+                    raise
         return self.targets[topic]
 
     async def prepare_shared(self) -> None:

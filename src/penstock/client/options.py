@@ -111,3 +111,23 @@ class ClientOptions:
             raise ConfigError(f"only one of {', '.join(f'`{name}`' for name in given)} can be used")
         if self.password is not None and self.user is None:
             raise ConfigError("`password` needs a `user`")
+
+
+def tls_context(
+    authorities: str | None, certificate: str | None = None, key: str | None = None
+) -> ssl.SSLContext:
+    """Return how to speak TLS: whom to trust, and who we are if the server asks; paths, all."""
+    for name, path in {
+        "tls_ca": authorities,
+        "tls_certificate": certificate,
+        "tls_key": key,
+    }.items():
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"`{name}`: there is no file {path}")
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise ConfigError(f"`tls_ca`, `tls_certificate`, `tls_key`: {error}") from None
+    return context

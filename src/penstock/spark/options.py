@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from penstock.client.options import ClientOptions
+from penstock.client.options import ClientOptions, tls_context
 from penstock.client.servers import parse_url, split_urls
 from penstock.errors import ConfigError
 from penstock.flags import nearest
@@ -68,10 +68,7 @@ class ConnectionOptions:
 
     def tls(self) -> ssl.SSLContext:
         """Return a TLS context; made where it is used, because it cannot be pickled."""
-        context = ssl.create_default_context(cafile=self.tls_ca)
-        if self.tls_certificate is not None:
-            context.load_cert_chain(self.tls_certificate, self.tls_key)
-        return context
+        return tls_context(self.tls_ca, self.tls_certificate, self.tls_key)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,22 @@ def test_counters_are_written_as_prometheus_reads_them() -> None:
 
     assert "# TYPE penstock_bus_handled_total counter\npenstock_bus_handled_total 3\n" in text
     assert "# TYPE penstock_bus_in_flight gauge\npenstock_bus_in_flight 2\n" in text
+    assert "# HELP penstock_bus_handled_total Calls of handlers that succeeded.\n" in text
+
+
+def test_the_time_of_handlers_is_a_histogram() -> None:
+    metrics = Metrics()
+    for duration_s in (0.0005, 0.001, 0.3, 60.0):
+        metrics.handler_seconds.record(duration_s)
+
+    lines = metrics.prometheus().splitlines()
+
+    assert 'penstock_bus_handler_seconds_bucket{le="0.001"} 2' in lines
+    assert 'penstock_bus_handler_seconds_bucket{le="0.25"} 2' in lines
+    assert 'penstock_bus_handler_seconds_bucket{le="0.5"} 3' in lines
+    assert 'penstock_bus_handler_seconds_bucket{le="+Inf"} 4' in lines
+    assert "penstock_bus_handler_seconds_count 4" in lines
+    assert "penstock_bus_handler_seconds_sum 60.301500" in lines
 
 
 def test_thresholds_of_health_must_increase() -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from penstock import subjects
-from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.config import BusConfig, NatsConfig, TopicOptions
 from penstock.bus.engine import (
     Delivery,
     Features,
@@ -34,6 +35,7 @@ from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.bus.engines.window import Window
 from penstock.client import Client, JetStream, connect
+from penstock.client.options import tls_context
 from penstock.errors import BusClosed, BusError
 
 __all__ = ["Headers", "NatsEngine"]
@@ -109,6 +111,8 @@ class NatsEngine:
             token=nats.token,
             nkey_seed=nats.nkey_seed,
             credentials=nats.credentials,
+            tls=_tls(nats),
+            tls_handshake_first=nats.tls_handshake_first,
             connect_timeout_s=nats.connect_timeout_s,
             reconnect_attempts_max=-1 if attempts_max is None else attempts_max,
             reconnect_wait_s=nats.reconnect_wait_s,
@@ -292,3 +296,10 @@ async def _ignore_taken(sources: Collection[Any]) -> None:
 
 def _ignore_connection(connected: bool, error: Exception | None) -> None:
     """Stand in while nobody wants to know."""
+
+
+def _tls(nats: NatsConfig) -> ssl.SSLContext | None:
+    """Return how to speak TLS; None leaves it to the server and the URL."""
+    if nats.tls_ca is None and nats.tls_certificate is None:
+        return None
+    return tls_context(nats.tls_ca, nats.tls_certificate, nats.tls_key)

@@ -37,6 +37,7 @@ class Process:
         self._options = options
         self._load_again = load_again
         self._server = Server(options.server)
+        self._server.load_again = self._reload_now
         self._allocator = Allocator()
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
@@ -103,8 +104,11 @@ class Process:
             logger.warning("No log file to reopen: the log goes to standard error")
 
     def _reload(self) -> None:
-        """Read the configuration again, and let the server take over what it can."""
         logger.info('Trapped "hangup" signal')
+        self._reload_now()
+
+    def _reload_now(self) -> str:
+        """Read the configuration again, apply it, and return what is wrong with it."""
         try:
             options = self._load_again()
             log.configure(options.process)
@@ -113,8 +117,9 @@ class Process:
             self._server.reload(options.server)
         except (ConfigError, OSError) as error:
             logger.error("Failed to reload server configuration: %s", error)
-        else:
-            logger.info("Reloaded server configuration")
+            return str(error)
+        logger.info("Reloaded server configuration")
+        return ""
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)

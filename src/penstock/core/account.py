@@ -39,7 +39,9 @@ class Account:
         self.replies: Replies
         """Made for requests that come from other accounts."""
         self.connections = 0
-        self.total_connections = 0
+        self.slow_consumers = 0
+        self.closed_figures = (0, 0, 0, 0)
+        """Messages and bytes in, messages and bytes out, of connections that are gone."""
         self.routes = RouteTable(route_cache_size)
         self._random = random
 

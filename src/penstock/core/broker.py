@@ -13,15 +13,17 @@ import logging
 import platform
 from collections import deque
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
-from penstock.core import system, trace
+from penstock.core import trace
 from penstock.core.account import Account
 from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
+from penstock.core.system import System
 from penstock.core.tokenauth import authenticator_for
 from penstock.version import NATS_VERSION
 
@@ -57,13 +59,14 @@ class Broker:
         self.call_later = call_later
         """Have something done after so many seconds."""
         self.authenticator = authenticator_for(config.authorization)
+        self.system = System(self)
         self.directory = Directory(
             config.authorization,
             route_cache_size=config.limits.route_cache_size,
             random=random,
             random_bytes=random_bytes,
             clock_ns=clock_ns,
-            install=system.UserInfo(self).install,
+            install=self.system.install,
         )
         self.default_account = self.accounts[GLOBAL]
 
@@ -118,8 +121,11 @@ class Broker:
         for subscription in session.subscriptions.values():
             session.account.routes.remove(subscription)
         session.leave_account()
-        for index, value in enumerate(_figures(session)):
+        for index, value in enumerate(session.figures):
             self._closed_totals[index] += value
+        account = session.account
+        account.closed_figures = tuple(map(add, account.closed_figures, session.figures))
+        self.system.disconnected(session, reason)
         self.closed.append(SessionRecord.of_closed(session, reason, self.clock_ns()))
         session.subscriptions = {}
         session.outbox.clear()
@@ -146,18 +152,15 @@ class Broker:
         """Return messages and bytes in, messages and bytes out, since the start."""
         totals = list(self._closed_totals)
         for session in self.sessions.values():
-            for index, value in enumerate(_figures(session)):
+            for index, value in enumerate(session.figures):
                 totals[index] += value
         return totals[0], totals[1], totals[2], totals[3]
 
     def refused(self, session: Session) -> None:
         """Note a connection that did not say the right words."""
         log.error("! %s authentication error", session)
+        self.system.refused(session)
 
     def violation(self, session: Session, what: str) -> None:
         """Note an attempt at something not permitted."""
         log.error("! %s permissions violation for %s", session, what)
-
-
-def _figures(session: Session) -> tuple[int, int, int, int]:
-    return session.in_messages, session.in_bytes, session.out_messages, session.out_bytes

@@ -37,13 +37,14 @@ class Directory:
         clock_ns: Callable[[], int],
         install: Callable[[Account], None],
     ) -> None:
-        """Make the accounts; `install` is called with each that is new."""
+        """Make the accounts, and call `install` with each."""
         self.accounts: dict[str, Account] = {}
         self._route_cache_size = route_cache_size
         self._random = random
         self._random_bytes = random_bytes
         self._clock_ns = clock_ns
-        self._install = install
+        self.installers = [install]
+        """Called with each account that is new."""
         self._imports: list[StreamImport | ServiceImport] = []
         self.apply(authorization)
 
@@ -67,11 +68,13 @@ class Directory:
 
     def _new_account(self, name: str) -> Account:
         account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
-        account.replies = Replies(account, self._new_id, self._clock_ns)
-        self._install(account)
+        account.replies = Replies(account, self.new_id, self._clock_ns)
+        for install in self.installers:
+            install(account)
         return account
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """Return a name that nobody has."""
         # Who guesses the reply subject of another's request can answer it.
         return "".join(ID_CHARACTERS[byte & 63] for byte in self._random_bytes(ID_LENGTH))
 

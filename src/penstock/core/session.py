@@ -51,6 +51,7 @@ class Session(_hot.Outlet):
 
     __slots__ = (
         "_deferred",
+        "_is_announced",
         "_is_counted",
         "_owes_connect_info",
         "account",
@@ -104,6 +105,8 @@ class Session(_hot.Outlet):
         self.transport: Any = None
         """Whoever writes the outbox; the server finds a session's connection through it."""
         self.account: Account = broker.default_account
+        self._is_announced = False
+        """Whether the system account knows of it."""
         self._is_counted = False
         """Whether it is one of the connections of its account."""
         self.parser = Parser(
@@ -132,6 +135,11 @@ class Session(_hot.Outlet):
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
         self._deferred: list[Op] = []
         self._owes_connect_info = False
+
+    @property
+    def figures(self) -> tuple[int, int, int, int]:
+        """Messages and bytes in, messages and bytes out."""
+        return self.in_messages, self.in_bytes, self.out_messages, self.out_bytes
 
     def __str__(self) -> str:
         return f"{self.ip}:{self.port} - cid:{self.client_id}"
@@ -352,6 +360,9 @@ class Session(_hot.Outlet):
             self.fail("no responders requires headers support", "No Responders Requires Headers")
         else:
             self.permit(identity)
+            if not self._is_announced:
+                self._is_announced = True
+                self.broker.system.connected(self)
             self._owes_connect_info |= options.get("protocol") == 1
             if self.verbose:
                 self.write(b"+OK\r\n")
@@ -389,7 +400,6 @@ class Session(_hot.Outlet):
             self.account = account
             self._is_counted = True
             account.connections += 1
-            account.total_connections += 1
 
     def set_payload_limit(self) -> None:
         """Take payloads as large as the server, the account and the user allow."""

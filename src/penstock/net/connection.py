@@ -213,6 +213,7 @@ class Connection:
 
     def _cut_off(self, reason: str) -> None:
         self.reactor.broker.slow_consumers += 1
+        self.session.account.slow_consumers += 1
         pending = self.session.outbox_bytes
         log.info("! %s %s, %d bytes pending", self.session, reason, pending)
         self.close(reason)

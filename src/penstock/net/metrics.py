@@ -7,7 +7,7 @@ The format is a few lines for each metric, so they are written by hand here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock import _hot, times
@@ -25,9 +25,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def metrics(server: Server, *, requests: Mapping[str, int]) -> str:
+def metrics(server: Server) -> str:
     """Return every metric of the server."""
-    by_path = [({"path": path}, count) for path, count in sorted(requests.items())]
+    by_path = [({"path": path}, count) for path, count in sorted(server.http_requests.items())]
     return render(
         [
             _info(server.broker),

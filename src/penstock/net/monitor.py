@@ -12,13 +12,12 @@ import json
 import re
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from penstock.net import views
+from penstock.net import accountz, views
 from penstock.net.connz import connz
 from penstock.net.healthz import healthz
 from penstock.net.http import HttpServer, Request, Response, plain
@@ -26,7 +25,6 @@ from penstock.net.jsz import jsz
 from penstock.net.metrics import CONTENT_TYPE, metrics
 from penstock.net.pipelines import Pipelines
 from penstock.net.query import QueryError
-from penstock.net.usage import Usage
 from penstock.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
@@ -66,12 +64,9 @@ class Monitor:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._usage = Usage()
         self._http = HttpServer(self._respond)
         self._pipelines = Pipelines(server.broker.clock_ns)
         self._pipelines.listen(server.broker.accounts.values())
-        self.requests: Counter[str] = Counter()
-        """How often each path was asked for."""
         self._endpoints: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
             "/": ("This page", self._index),
             "/dashboard": ("All of it at a glance, live", self._dashboard),
@@ -80,6 +75,11 @@ class Monitor:
             "/subsz": ("Subscriptions and routes", self._subsz),
             "/jsz": ("JetStream", self._jsz),
             "/pipelinez": ("Spark pipelines", self._pipelinez),
+            "/accountz": ("Accounts", self._accountz),
+            "/accstatz": ("Figures of accounts", self._accstatz),
+            "/leafz": ("Leaf nodes; one server has none", self._leafz),
+            "/routez": ("Routes; one server has none", self._routez),
+            "/gatewayz": ("Gateways; one server has none", self._gatewayz),
             "/healthz": ("Is all well?", self._healthz),
             "/metrics": ("Figures for Prometheus", self._metrics),
         }
@@ -96,7 +96,7 @@ class Monitor:
         path = ALIASES.get(request.path, request.path)
         if path not in self._endpoints:
             return plain(404, "404 page not found\n")
-        self.requests[path] += 1
+        self._server.http_requests[path] += 1
         _, endpoint = self._endpoints[path]
         try:
             return await endpoint(request)
@@ -125,9 +125,7 @@ class Monitor:
         return await _json(request, self._pipelines.view())
 
     async def _varz(self, request: Request) -> Response:
-        cpu_percent = self._usage.cpu_percent()
-        document = views.varz(self._server, cpu_percent=cpu_percent, requests=self.requests)
-        return await _json(request, document)
+        return await _json(request, views.varz(self._server))
 
     async def _connz(self, request: Request) -> Response:
         return await _json(request, connz(self._server.broker, request.query))
@@ -138,13 +136,28 @@ class Monitor:
     async def _jsz(self, request: Request) -> Response:
         return await _json(request, jsz(self._server, request.query))
 
+    async def _accountz(self, request: Request) -> Response:
+        return await _json(request, accountz.accountz(self._server, request.query))
+
+    async def _accstatz(self, request: Request) -> Response:
+        return await _json(request, accountz.accstatz(self._server.broker, request.query))
+
+    async def _leafz(self, request: Request) -> Response:
+        return await _json(request, accountz.leafz(self._server.broker))
+
+    async def _routez(self, request: Request) -> Response:
+        return await _json(request, accountz.routez(self._server.broker))
+
+    async def _gatewayz(self, request: Request) -> Response:
+        return await _json(request, accountz.gatewayz(self._server.broker))
+
     async def _healthz(self, request: Request) -> Response:
         status, document = healthz(self._server, request.query)
         text = json.dumps(document, separators=(",", ":"))
         return Response(status, text.encode(), JSON, ANYBODY)
 
     async def _metrics(self, request: Request) -> Response:
-        text = metrics(self._server, requests=self.requests)
+        text = metrics(self._server)
         return Response(200, text.encode(), CONTENT_TYPE)
 
 

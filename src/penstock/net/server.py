@@ -14,6 +14,7 @@ import os
 import random
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,18 +23,23 @@ from penstock.config import ServerConfig
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
+from penstock.net import views
 from penstock.net.connection import Connection
 from penstock.net.door import Door, WebSocketDoor, tls_info, websocket_info
 from penstock.net.handshake import Tls
 from penstock.net.journal import Journal
 from penstock.net.monitor import Monitor
 from penstock.net.reactor import Reactor
+from penstock.net.sysrequests import SystemRequests
 from penstock.net.tls import server_context
+from penstock.net.usage import Usage
 from penstock.version import NATS_VERSION, VERSION
 
 log = logging.getLogger("penstock")
 
 BACKLOG = 4096
+STATSZ_INTERVAL_S = 10.0
+"""How often the system account is told the figures of the server."""
 LAME_DUCK_PAUSE_S_MAX = 1.0
 """A few clients need not wait for all of a long lame duck duration."""
 
@@ -63,6 +69,11 @@ class Server:
         self.websocket_door: WebSocketDoor | None = None
         self.journal: Journal | None = None
         """JetStream, if it is switched on."""
+        self.usage = Usage()
+        self.http_requests: Counter[str] = Counter()
+        """How often each path of the monitoring was asked for."""
+        self.load_again: Callable[[], str] | None = None
+        """Reads the configuration again, where there is a file; returns what is wrong with it."""
         self._monitor: Monitor | None = None
         self._is_stopping = False
         self._stopped: asyncio.Event | None = None
@@ -110,6 +121,8 @@ class Server:
         log.info("Listening for client connections on %s", _address(self.config.host, self.port))
         if websocket is not None:
             self._listen_for_websocket(websocket)
+        SystemRequests(self).open()
+        self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
         self._stopped = asyncio.Event()
         self.is_ready = True
         log.info("Server is ready")
@@ -123,6 +136,8 @@ class Server:
             return
         self._is_stopping = True
         self.is_ready = False
+        self.broker.system.said("SHUTDOWN")
+        self.reactor.flush()
         if self.journal is not None:
             await self.journal.settle()
         self.reactor.close()
@@ -146,6 +161,10 @@ class Server:
         self._advertise()
         self.reactor.flush()
 
+    def _tell_figures(self) -> None:
+        self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})
+        self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
+
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do something later on behalf of the broker, and write what that gives."""
 
@@ -166,6 +185,7 @@ class Server:
         limits = self.config.limits
         log.info("Entering lame duck mode, stop accepting new clients")
         self.is_ready = False
+        self.broker.system.said("LAMEDUCK")
         self.reactor.stop_listening()
         for connection in self.reactor.connections:
             session = connection.session

@@ -9,7 +9,7 @@ files of their own.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.net.server import Server
 
 
-def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> dict[str, Any]:
+def varz(server: Server) -> dict[str, Any]:
     """Return the general state of the server."""
     return {
         **_identity(server),
@@ -41,11 +41,38 @@ def varz(server: Server, *, cpu_percent: float, requests: Mapping[str, int]) -> 
         **_times(server),
         "mem": usage.resident_bytes(),
         "cores": usage.cores(),
-        "cpu": cpu_percent,
+        "cpu": server.usage.cpu_percent(),
         **_figures(server),
-        "http_req_stats": dict(requests),
+        "http_req_stats": dict(server.http_requests),
+        "system_account": server.broker.directory.system.name,
         "penstock": {"version": VERSION, "compiled": _hot.COMPILED},
     }
+
+
+def statsz(server: Server) -> dict[str, Any]:
+    """Return the figures that tools watch, as `$SYS.SERVER.<id>.STATSZ` has them."""
+    broker = server.broker
+    in_messages, in_bytes, out_messages, out_bytes = broker.totals()
+    sent = {"msgs": out_messages, "bytes": out_bytes}
+    received = {"msgs": in_messages, "bytes": in_bytes}
+    figures = {
+        "start": times.timestamp(broker.start_ns),
+        "mem": usage.resident_bytes(),
+        "cores": usage.cores(),
+        "cpu": server.usage.cpu_percent(),
+        "connections": len(broker.sessions),
+        "total_connections": broker.total_connections,
+        "active_accounts": sum(1 for each in broker.accounts.values() if each.connections),
+        "subscriptions": subscription_count(broker),
+        "sent": sent,
+        "sent_to_clients": sent,
+        "received": received,
+        "received_from_clients": received,
+        "slow_consumers": broker.slow_consumers,
+        "active_servers": 1,
+    }
+    jetstream = jetstream_varz(server)
+    return figures | ({"jetstream": jetstream} if jetstream else {})
 
 
 def _identity(server: Server) -> dict[str, Any]:
@@ -136,7 +163,7 @@ def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
     document = {
         "server_id": broker.server_id,
         "now": times.timestamp(broker.clock_ns()),
-        **_route_figures(broker, accounts),
+        **route_figures(broker, accounts),
         "total": 0,
         "offset": offset,
         "limit": limit,
@@ -163,7 +190,8 @@ def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
     return account | describe_subscription(subscription) | {"cid": session.client_id}
 
 
-def _route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
+def route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
+    """Return what is known of the routes of some accounts."""
     tables = [account.routes for account in accounts]
     fanouts = [_fanout(route) for table in tables for route in table.cache.values()]
     matches = sum(table.matches for table in tables)

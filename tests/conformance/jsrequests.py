@@ -88,7 +88,7 @@ def play(transcript: Transcript, port: int) -> Transcript:
         client.connect()
         client.send(b"SUB _INBOX.t.* 1\r\n")
         client.settle()
-        _delete_streams(client)
+        delete_streams(client)
         answers = [_ask(client, each) for each in transcript.exchanges]
     exchanges = [
         Exchange(each.subject, each.payload, each.headers, answer)
@@ -97,18 +97,19 @@ def play(transcript: Transcript, port: int) -> Transcript:
     return Transcript(transcript.path, transcript.head, exchanges)
 
 
-def _delete_streams(client: RawClient) -> None:
+def delete_streams(client: RawClient) -> None:
     """Start from nothing, also where a test before this one failed half way."""
-    listed = json.loads(_request(client, Exchange("$JS.API.STREAM.NAMES", "")))
+    listed = json.loads(ask_once(client, Exchange("$JS.API.STREAM.NAMES", "")))
     for name in listed["streams"] or ():
-        _request(client, Exchange(f"$JS.API.STREAM.DELETE.{name}", ""))
+        ask_once(client, Exchange(f"$JS.API.STREAM.DELETE.{name}", ""))
 
 
 def _ask(client: RawClient, exchange: Exchange) -> str:
-    return normalized(_request(client, exchange))
+    return normalized(ask_once(client, exchange))
 
 
-def _request(client: RawClient, exchange: Exchange) -> bytes:
+def ask_once(client: RawClient, exchange: Exchange) -> bytes:
+    """Return the answer as it came."""
     client.send(exchange.encode("_INBOX.t.1"))
     while True:
         fields = client.line().split()

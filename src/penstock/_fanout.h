@@ -25,6 +25,7 @@ typedef struct {
 
 typedef struct {
     PyTypeObject *outlet, *receiver;
+    PyObject *ways; /* the name of the attribute */
 } Types;
 
 /* What one message is to each of its receivers. */
@@ -247,8 +248,10 @@ static PyObject *choose(PyObject *members, PyObject *random) {
     return PyTuple_GetItem(members, (Py_ssize_t)(unit * (double)PyTuple_Size(members)));
 }
 
-static bool deliver_all(const Types *types, const Delivery *delivery, PyObject *const arguments[]) {
-    PyObject *shared = arguments[0], *single = arguments[1], *queues = arguments[2];
+/* Deliver a message in each of its ways. */
+static bool deliver_all(const Types *types, const Delivery *delivery, PyObject *const ways[3],
+                        PyObject *random) {
+    PyObject *shared = ways[0], *single = ways[1], *queues = ways[2];
     for (Py_ssize_t i = 0; i < PyTuple_Size(shared); i++) {
         PyObject *group = PyTuple_GetItem(shared, i), *sid = PyTuple_GetItem(group, 0);
         PyObject *receivers = sid != NULL ? PyTuple_GetItem(group, 1) : NULL;
@@ -259,9 +262,17 @@ static bool deliver_all(const Types *types, const Delivery *delivery, PyObject *
         if (!deliver_single(types, delivery, PyTuple_GetItem(single, i)))
             return false;
     for (Py_ssize_t i = 0; i < PyTuple_Size(queues); i++)
-        if (!deliver_single(types, delivery, choose(PyTuple_GetItem(queues, i), arguments[4])))
+        if (!deliver_single(types, delivery, choose(PyTuple_GetItem(queues, i), random)))
             return false;
     return !PyErr_Occurred();
+}
+
+static bool get_delivery(PyObject *tuple, Delivery *delivery) {
+    if (!get_publish(tuple, &delivery->publish))
+        return false;
+    delivery->data = PyTuple_GetItem(tuple, 5);
+    delivery->size = delivery->publish.stride - 2;
+    return true;
 }
 
 static PyObject *fan_out(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
@@ -270,17 +281,77 @@ static PyObject *fan_out(PyObject *module, PyObject *const arguments[], Py_ssize
         PyErr_Format(PyExc_TypeError, "expected 5 arguments, got %zd", count);
         return NULL;
     }
-    if (!get_publish(arguments[3], &delivery.publish))
+    if (!get_delivery(arguments[3], &delivery))
         return NULL;
     if (delivery.publish.last != 0) {
         PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
         return NULL;
     }
-    delivery.data = PyTuple_GetItem(arguments[3], 5);
-    delivery.size = delivery.publish.stride - 2;
-    if (!deliver_all(PyModule_GetState(module), &delivery, arguments))
+    if (!deliver_all(PyModule_GetState(module), &delivery, arguments, arguments[4]))
         return NULL;
     Py_RETURN_NONE;
+}
+
+/* Return the route of a publish, borrowed; NULL where none is known, and for an error. */
+static PyObject *find_route(PyObject *routes, PyObject *publish) {
+    PyObject *subject = PyTuple_GetItem(publish, 1);
+    return subject != NULL ? PyDict_GetItemWithError(routes, subject) : NULL;
+}
+
+/* Deliver a message if that is to be done alone: 1 is yes, 0 no, -1 an error. */
+static int deliver_alone(const Types *types, PyObject *publish, PyObject *route, bool is_repeated,
+                         PyObject *random) {
+    Delivery delivery;
+    Slice data = EMPTY;
+    Py_ssize_t size = 0;
+    PyObject *ways = PyObject_GetAttr(route, types->ways);
+    int done = ways == NULL ? -1 : 0;
+    if (ways != NULL && ways != Py_None) {
+        PyObject *const each[] = {PyTuple_GetItem(ways, 0), PyTuple_GetItem(ways, 1),
+                                  PyTuple_GetItem(ways, 2)};
+        bool is_read = each[2] != NULL && get_number(publish, 4, &size) &&
+                       get_bytes(publish, 5, &data);
+        if (!is_read)
+            done = -1;
+        else if (data.size == size + 2 && (!is_repeated || PyTuple_Size(each[2]) > 0))
+            done = get_delivery(publish, &delivery) && deliver_all(types, &delivery, each, random)
+                       ? 1
+                       : -1;
+    }
+    Py_XDECREF(ways);
+    return done;
+}
+
+static Py_ssize_t deliver_each(const Types *types, PyObject *publishes, PyObject *routes,
+                               PyObject *random) {
+    Py_ssize_t index = 0, count = PyTuple_Size(publishes);
+    PyObject *following = count > 0 ? find_route(routes, PyTuple_GetItem(publishes, 0)) : NULL;
+    for (; index < count && following != NULL; index++) {
+        PyObject *publish = PyTuple_GetItem(publishes, index), *route = following;
+        bool has_next = index + 1 < count;
+        following = has_next ? find_route(routes, PyTuple_GetItem(publishes, index + 1)) : NULL;
+        if (PyErr_Occurred())
+            return -1;
+        int done = deliver_alone(types, publish, route, route == following, random);
+        if (done <= 0)
+            return done < 0 ? -1 : index;
+    }
+    return PyErr_Occurred() ? -1 : index;
+}
+
+static PyObject *fan_out_each(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "expected 3 arguments, got %zd", count);
+        return NULL;
+    }
+    /* A tuple of its own keeps every publish alive, whatever becomes of the list. */
+    PyObject *publishes = PySequence_Tuple(arguments[0]);
+    if (publishes == NULL)
+        return NULL;
+    Py_ssize_t done =
+        deliver_each(PyModule_GetState(module), publishes, arguments[1], arguments[2]);
+    Py_DECREF(publishes);
+    return done < 0 ? NULL : PyLong_FromSsize_t(done);
 }
 
 static PyMethodDef outlet_methods[] = {
@@ -348,7 +419,8 @@ static int add_types(PyObject *module) {
     Types *types = PyModule_GetState(module);
     types->outlet = (PyTypeObject *)PyType_FromModuleAndSpec(module, &outlet_spec, NULL);
     types->receiver = (PyTypeObject *)PyType_FromModuleAndSpec(module, &receiver_spec, NULL);
-    if (types->outlet == NULL || types->receiver == NULL)
+    types->ways = PyUnicode_InternFromString("ways");
+    if (types->outlet == NULL || types->receiver == NULL || types->ways == NULL)
         return -1;
     return PyModule_AddType(module, types->outlet) < 0 ||
                    PyModule_AddType(module, types->receiver) < 0
@@ -367,5 +439,6 @@ static int clear_types(PyObject *module) {
     Types *types = PyModule_GetState(module);
     Py_CLEAR(types->outlet);
     Py_CLEAR(types->receiver);
+    Py_CLEAR(types->ways);
     return 0;
 }

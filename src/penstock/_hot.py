@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from penstock.answers import numbered_answers, stored_answer
 from penstock.consuming import first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
-from penstock.fanout import Outlet, Receiver, fan_out
+from penstock.fanout import Outlet, Receiver, fan_out, fan_out_each
 from penstock.outbox import write_outbox
 from penstock.records import decode_messages, encode_records
 from penstock.s2 import crc32c, decode_s2
-from penstock.wire import message_pieces, parse_commands, parse_messages
+from penstock.wire import message_pieces, parse_commands, parse_messages, publish_totals
 
 __all__ = [
     "COMPILED",
@@ -29,6 +29,7 @@ __all__ = [
     "decode_s2",
     "encode_records",
     "fan_out",
+    "fan_out_each",
     "first_deliveries",
     "have_prefix",
     "message_pieces",
@@ -36,6 +37,7 @@ __all__ = [
     "parse_commands",
     "parse_messages",
     "plain_acks",
+    "publish_totals",
     "stored_answer",
     "write_outbox",
 ]
@@ -53,6 +55,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             decode_s2,
             encode_records,
             fan_out,
+            fan_out_each,
             first_deliveries,
             have_prefix,
             message_pieces,
@@ -60,6 +63,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             parse_commands,
             parse_messages,
             plain_acks,
+            publish_totals,
             stored_answer,
             write_outbox,
         )

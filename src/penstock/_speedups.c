@@ -1,6 +1,6 @@
 /*
- * The compiled twin of three functions of wire.py: parse_commands, parse_messages
- * and message_pieces. wire.py is the reference and says what they mean; the tests
+ * The compiled twin of four functions of wire.py: parse_commands, parse_messages,
+ * publish_totals and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
  * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
  * records.py, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for outbox.py.
@@ -501,6 +501,34 @@ static bool append_pieces(PyObject *pieces, PyObject *publishes) {
     return append_new(pieces, new_piece(behind, last, NULL));
 }
 
+static PyObject *publish_totals(PyObject *module, PyObject *argument) {
+    (void)module;
+    Py_ssize_t messages = 0, payload_bytes = 0;
+    bool has_reply = false;
+    Slice reply, data;
+    if (!PyList_Check(argument)) {
+        PyErr_SetString(PyExc_TypeError, "publishes are a list");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_Size(argument); i++) {
+        PyObject *publish = PyList_GetItem(argument, i);
+        Py_ssize_t size;
+        if (!get_bytes(publish, 2, &reply) || !get_number(publish, 4, &size) ||
+            !get_bytes(publish, 5, &data))
+            return NULL;
+        if (size < 0) {
+            PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
+            return NULL;
+        }
+        Py_ssize_t count = data.size / (size + 2);
+        messages += count;
+        payload_bytes += data.size - 2 * count;
+        has_reply = has_reply || reply.size > 0;
+    }
+    return NEW_TUPLE(PyLong_FromSsize_t(messages), PyLong_FromSsize_t(payload_bytes),
+                     PyBool_FromLong(has_reply));
+}
+
 static PyObject *message_pieces(PyObject *module, PyObject *argument) {
     (void)module;
     /* A tuple of its own keeps every publish alive, whatever becomes of the list. */
@@ -525,6 +553,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
     {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
+    {"publish_totals", publish_totals, METH_O, "Return what publishes hold in all."},
     {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
     {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
     {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
@@ -537,6 +566,7 @@ static PyMethodDef methods[] = {
     {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},
     {"decode_s2", decode_s2, METH_O, "Return what a block of S2 stands for."},
     {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
+    {"fan_out_each", FAST(fan_out_each), "Deliver messages that go one by one."},
     {"write_outbox", FAST(write_outbox), "Write an outbox as far as the kernel takes it."},
     {NULL, NULL, 0, NULL},
 };

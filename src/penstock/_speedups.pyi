@@ -4,6 +4,7 @@ from penstock.deliveries import Columns
 from penstock.fanout import Outlet as Outlet
 from penstock.fanout import Receiver as Receiver
 from penstock.fanout import fan_out as fan_out
+from penstock.fanout import fan_out_each as fan_out_each
 from penstock.outbox import write_outbox as write_outbox
 from penstock.records import Entry, Message
 from penstock.wire import Buffer, Op, Parsed
@@ -20,6 +21,7 @@ def parse_messages(
     control_line_bytes_max: int,
     /,
 ) -> Parsed: ...
+def publish_totals(publishes: list[Op], /) -> tuple[int, int, bool]: ...
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]: ...
 def collect_deliveries(
     buffer: Buffer, wanted: int, consumer_sequence: int, sequence_max: int, /

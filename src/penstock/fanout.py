@@ -9,8 +9,8 @@ way of a message that came alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from penstock.wire import Op, delivery_line
 
@@ -78,13 +78,48 @@ class Receiver:
         self.delivered = 0
 
 
-Group: TypeAlias = Sequence[Receiver]
+Group: TypeAlias = tuple[Receiver, ...]
+Ways: TypeAlias = tuple[tuple[tuple[bytes, Group], ...], Group, tuple[Group, ...]]
+"""Those who share a sid, those who do not, and the members of each queue."""
+
+
+class Routed(Protocol):
+    """What a subject's route has to say."""
+
+    @property
+    def ways(self) -> Ways | None:
+        """All its receivers, if there are any and none of them needs care."""
+
+
+def fan_out_each(
+    publishes: Sequence[Op], routes: Mapping[bytes, Routed], random: Callable[[], float], /
+) -> int:
+    """
+    Deliver messages one by one from the front, while that serves them best; return how many.
+
+    A message goes alone if it came alone, and has a queue among its receivers or
+    other receivers than the next one. Its route must be known.
+    """
+    following = routes.get(publishes[0][1]) if publishes else None
+    for index, publish in enumerate(publishes):
+        route = following
+        has_next = index + 1 < len(publishes)
+        following = routes.get(publishes[index + 1][1]) if has_next else None
+        ways = route.ways if route is not None else None
+        if (
+            ways is None
+            or len(publish[5]) != publish[4] + 2
+            or (route is following and not ways[2])
+        ):
+            return index
+        fan_out(*ways, publish, random)
+    return len(publishes)
 
 
 def fan_out(
-    shared: Sequence[tuple[bytes, Group]],
+    shared: tuple[tuple[bytes, Group], ...],
     single: Group,
-    queues: Sequence[Group],
+    queues: tuple[Group, ...],
     publish: Op,
     random: Callable[[], float],
     /,

@@ -247,6 +247,13 @@ def _is_complete(buffer: bytes, end: int) -> bool:
     return True
 
 
+def publish_totals(publishes: list[Op], /) -> tuple[int, int, bool]:
+    """Return how many messages and bytes publishes hold, and whether any asks for a reply."""
+    messages = sum([len(publish[5]) // (publish[4] + 2) for publish in publishes])
+    payload_bytes = sum([len(publish[5]) for publish in publishes]) - 2 * messages
+    return messages, payload_bytes, any([publish[2] for publish in publishes])
+
+
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
     """
     Encode publishes as deliveries with the sid left out: `sid.join(pieces)`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 from penstock.fanout import LARGE_BYTES
@@ -46,7 +46,7 @@ def examples(seed: int) -> Iterator[Example]:
             single=receivers(0),
             queues=[receivers(1) for _ in range(rng.randrange(3))],
             publishes=[_publish(rng) for _ in range(rng.randrange(4))],
-            dice=[rng.random() for _ in range(12)],
+            dice=[rng.random() for _ in range(24)],
         )
 
 
@@ -56,7 +56,16 @@ def _publish(rng: random.Random) -> Op:
     data = rng.randbytes(size) + b"\r\n"
     if rng.random() < 0.1:
         size += rng.choice([-1, 1, -size, 10**6])
-    return PUB, rng.choice([b"a", b"a.b"]), rng.choice([b"", b"r"]), header_bytes, size, data
+    elif rng.random() < 0.1:
+        data *= 2
+    return (
+        PUB,
+        rng.choice([b"a", b"a", b"a.b", b"b", b"c"]),
+        rng.choice([b"", b"r"]),
+        header_bytes,
+        size,
+        data,
+    )
 
 
 def outcomes(twin: ModuleType, example: Example) -> list[object]:
@@ -76,12 +85,21 @@ def outcomes(twin: ModuleType, example: Example) -> list[object]:
         for members in example.queues
     )
     dice = iter(example.dice)
-    errors = []
+    errors: list[object] = []
     for publish in example.publishes:
         try:
             twin.fan_out(shared, single, queues, publish, lambda: next(dice))
         except ValueError as error:
             errors.append(str(error))
+    routes = {
+        b"a": SimpleNamespace(ways=(shared, single, queues)),
+        b"a.b": SimpleNamespace(ways=(shared, single, ())),
+        b"b": SimpleNamespace(ways=None),
+    }
+    try:
+        errors.append(twin.fan_out_each(example.publishes, routes, lambda: next(dice)))
+    except ValueError as error:
+        errors.append(str(error))
     groups = [receivers for _, receivers in shared] + [single, *queues]
     return [
         errors,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +112,60 @@ def test_dice_that_fail_are_heard_of(twin: ModuleType) -> None:
 def test_a_run_is_not_one_message(twin: ModuleType) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         twin.fan_out((), (), (), (PUB, b"a", b"", 0, 1, b"x\r\ny\r\n"), lambda: 0.0)
+
+
+def alternating(twin: ModuleType) -> tuple[dict[bytes, Any], Any]:
+    """Return routes of two subjects, `a.b` with a queue and `c` without, and whom they lead to."""
+    outlet = twin.Outlet(1000, [], [])
+    receivers = [twin.Receiver(outlet, sid) for sid in (b"1", b"2")]
+    queued = ((), (receivers[0],), ((receivers[1],),))
+    routes = {
+        b"a.b": SimpleNamespace(ways=queued),
+        b"c": SimpleNamespace(ways=((), (receivers[0],), ())),
+        b"careful": SimpleNamespace(ways=None),
+    }
+    return routes, outlet
+
+
+def on(subject: bytes, count: int = 1) -> Op:
+    return (PUB, subject, b"", 0, 1, b"x\r\n" * count)
+
+
+@pytest.mark.parametrize(
+    ("publishes", "delivered"),
+    [
+        ([], 0),
+        ([on(b"c")], 1),
+        ([on(b"a.b"), on(b"a.b"), on(b"c"), on(b"a.b")], 4),
+        ([on(b"a.b"), on(b"c"), on(b"c")], 1),
+        ([on(b"c"), on(b"a.b", 2)], 1),
+        ([on(b"c"), on(b"unknown"), on(b"c")], 1),
+        ([on(b"a.b"), on(b"careful")], 1),
+    ],
+)
+def test_messages_go_one_by_one_where_that_serves_them_best(
+    twin: ModuleType, publishes: list[Op], delivered: int
+) -> None:
+    routes, outlet = alternating(twin)
+
+    assert twin.fan_out_each(publishes, routes, lambda: 0.0) == delivered
+
+    expected = []
+    for _, subject, *_ in publishes[:delivered]:
+        sids = (b"1", b"2") if subject == b"a.b" else (b"1",)
+        expected += [b"MSG %b %b 1\r\nx\r\n" % (subject, sid) for sid in sids]
+    assert outlet.outbox == expected
+
+
+def test_an_error_on_the_way_is_heard_of(twin: ModuleType) -> None:
+    routes, _ = alternating(twin)
+
+    with pytest.raises(ZeroDivisionError):
+        twin.fan_out_each([on(b"a.b")], routes, lambda: 1 / 0)
+    with pytest.raises(ValueError, match="do not fit"):
+        twin.fan_out_each([(PUB, b"c", b"", 2, 1, b"x\r\n")], routes, lambda: 0.0)
+    with pytest.raises(AttributeError):
+        twin.fan_out_each([on(b"c")], {b"c": 7}, lambda: 0.0)
 
 
 def test_sessions_and_subscriptions_can_be_made_of_them_and_go_when_unused(

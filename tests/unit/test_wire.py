@@ -356,6 +356,12 @@ PUBLISHES: list[Op] = [
 ]
 
 
+def test_publishes_are_counted_together(twin: ModuleType) -> None:
+    assert (0, 0, False) == twin.publish_totals([])
+    assert (1, 2, False) == twin.publish_totals(PUBLISHES[:1])
+    assert (10, 1253, True) == twin.publish_totals(PUBLISHES)
+
+
 @pytest.mark.parametrize("count", range(len(PUBLISHES) + 1))
 @pytest.mark.parametrize("sid", [b"1", b"4096", b"a-sid-of-text"])
 def test_joined_pieces_parse_as_the_messages_published(
@@ -418,6 +424,21 @@ def test_the_compiled_twin_refuses_what_is_no_publish(
 ) -> None:
     with pytest.raises((TypeError, ValueError)):
         compiled.message_pieces(publishes)
+
+
+@pytest.mark.parametrize(
+    "publishes",
+    [
+        None,
+        [(PUB, b"a", None, 0, 0, b"\r\n")],
+        [(PUB, b"a", b"", 0, "0", b"\r\n")],
+        [(PUB, b"a", b"", 0, -2, b"\r\n")],
+        [(PUB, b"a", b"", 0, 0, 7)],
+    ],
+)
+def test_the_compiled_twin_counts_only_publishes(compiled: ModuleType, publishes: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        compiled.publish_totals(publishes)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,9 @@ class Account:
 
     def _publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         cache, find = self.routes.cache, self.routes.find
+        delivered = _hot.fan_out_each(publishes, cache, self._random)
+        if delivered:
+            publishes = publishes[delivered:]
         batch: list[Op] = []
         batch_route: Route | None = None
         for publish in publishes:

@@ -118,6 +118,7 @@ class Route:
         "single",
         "sole",
         "sole_handler",
+        "ways",
     )
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
@@ -150,6 +151,9 @@ class Route:
         self.sole_handler = handlers[0].handler if is_ours else None
         """Called with whole batches, if nobody else listens: most of what is for JetStream."""
         self.is_empty = not (by_sid or careful or queues or handlers)
+        is_simple = self.is_plain and not self.is_empty
+        self.ways = (self.shared, self.single, self.queues) if is_simple else None
+        """All receivers, if there are any and none of them needs care."""
 
     def receivers(self) -> Iterator[Subscription]:
         """Return everybody outside the server, all members of queue groups too."""

@@ -255,10 +255,10 @@ class Session(_hot.Outlet):
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
-        count = sum([len(publish[5]) // (publish[4] + 2) for publish in publishes])
-        self.in_messages += count
-        self.in_bytes += sum([len(publish[5]) for publish in publishes]) - 2 * count
-        if self.publishes_plainly and not _has_reserved_reply(publishes):
+        messages, payload_bytes, has_reply = _hot.publish_totals(publishes)
+        self.in_messages += messages
+        self.in_bytes += payload_bytes
+        if self.publishes_plainly and not (has_reply and _has_reserved_reply(publishes)):
             self.account.publish(publishes, self)
         elif self.identity is None:
             self._refuse()

@@ -23,7 +23,7 @@ HANDLER_S = 0.002
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Collect before, not during: a collection is paid for by whoever happens to run."""
     gc.collect()
     gc.freeze()
@@ -84,7 +84,7 @@ async def publish(config: BusConfig, count: int) -> float:
     """Return events a second, from the first call to the last ack."""
     async with _bus(config) as bus:
         batch = events(count)
-        with _without_collector():
+        with without_collector():
             started_s = time.perf_counter()
             for envelope in batch:
                 await bus.publish_envelope(TOPIC, envelope)
@@ -98,7 +98,7 @@ async def end_to_end(config: BusConfig, count: int) -> float:
         counter = Counter(count)
         await bus.subscribe_envelope(TOPIC, counter)
         batch = events(count)
-        with _without_collector():
+        with without_collector():
             started_s = time.perf_counter()
             for envelope in batch:
                 await bus.publish_envelope(TOPIC, envelope)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -170,18 +170,18 @@ class KafkaEngine:
             await self._arrived.wait()
         # From here on nothing waits, so that no partition can be taken away meanwhile.
         messages, self._messages = self._messages, []
-        return list(self._deliveries(messages))
+        return self._deliveries(messages)
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
-        touched: dict[Partition, None] = {}
+        touched = set()
         for delivery in deliveries:
             source: Partition = delivery.source
             if source.held.pop(delivery.sequence, None) is not None:
-                touched[source] = None
-        partitions = self._partitions
-        offsets = [one.settled for one in touched if partitions.get((one.name, one.number)) is one]
-        if offsets and self._reader is not None:
-            self._reader.store([one for one in offsets if one is not None])
+                touched.add(source)
+        for partition in touched:
+            is_ours = self._partitions.get((partition.name, partition.number)) is partition
+            if is_ours and self._reader is not None and partition.settled is not None:
+                self._reader.store(partition.settled)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Do nothing: what is not settled is not committed."""
@@ -261,7 +261,7 @@ class KafkaEngine:
 
     async def flush(self) -> None:
         if self._reader is not None:
-            await self._blocking(self._reader.commit)
+            await self._reader.commit()
 
     @property
     def _open_window(self) -> KafkaWindow:
@@ -274,16 +274,21 @@ class KafkaEngine:
         self._messages += messages
         self._arrived.set()
 
-    def _deliveries(self, messages: list[Message]) -> Iterator[Delivery]:
-        partitions = self._partitions
+    def _deliveries(self, messages: list[Message]) -> list[Delivery]:
+        deliveries = []
+        name, number, partition = "", -1, None
         for message in messages:
             error = message.error()
             if error is not None:
                 logger.info("= reading `%s`: %s", message.topic(), error.str())
                 continue
-            partition = partitions.get((message.topic(), message.partition()))  # type: ignore[arg-type]
+            # Many of one partition come in a row.
+            if number != message.partition() or name != message.topic():
+                name, number = message.topic(), message.partition()  # type: ignore[assignment]
+                partition = self._partitions.get((name, number))
             if partition is not None:
-                yield partition.deliver(message)
+                deliveries.append(partition.deliver(message))
+        return deliveries
 
     def _assigned(self, places: list[Place]) -> None:
         for name, number in places:

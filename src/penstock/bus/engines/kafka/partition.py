@@ -32,7 +32,7 @@ class Partition:
         """Make what is handed out of a record."""
         offset: int = message.offset()  # type: ignore[assignment]
         sequence = sequence_of(self.number, offset)
-        delivery = Delivery(self.topic, _bytes(message), b"", sequence, self, message)
+        delivery = Delivery(self.topic, message.value() or b"", b"", sequence, self, message)
         self.held[sequence] = delivery
         self._next = offset + 1
         return delivery

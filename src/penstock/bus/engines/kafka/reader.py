@@ -19,6 +19,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple, TypeAlias
@@ -33,7 +34,7 @@ Place: TypeAlias = tuple[str, int]
 
 REST_S = 0.2
 """How long nobody may ask before partitions are paused."""
-POLL_S = 0.1
+POLL_S = 0.05
 RETRY_S = 0.1
 REFRESH_S_MAX = 5.0
 
@@ -60,6 +61,7 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[int | Callable[[], None] | None] = queue.SimpleQueue()
         self._patterns: tuple[str, ...] = ()
+        self._settled: deque[TopicPartition] = deque()
         self._paused: set[Place] = set()
         self._is_resting = False
         self._is_closing = False
@@ -90,22 +92,21 @@ class Reader:
         """Look for new topics now."""
         self._orders.put(self._look)
 
-    def store(self, offsets: list[TopicPartition]) -> None:
-        """Remember where to go on, for the next commit."""
-        try:
-            self.consumer.store_offsets(offsets=offsets)
-        except (KafkaException, RuntimeError) as error:
-            logger.info("= an offset is not ours to store any more: %s", error)
+    def store(self, offset: TopicPartition) -> None:
+        """Have the thread remember where to go on, for the next commit."""
+        # Not here: librdkafka would give the interpreter away, and the loop had to wait for it.
+        self._settled.append(offset)
 
-    def commit(self) -> None:
-        """Commit what is stored. Blocks."""
-        try:
-            self.consumer.commit(asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._NO_OFFSET:
-                logger.warning("! committing: %s", error.args[0].str())
-        except RuntimeError:
-            return  # closed, and closing commits
+    async def commit(self) -> None:
+        """Return once everything stored so far is committed, or cannot be."""
+        done = asyncio.Event()
+
+        def commit() -> None:
+            self._commit()
+            self._tell(lambda _: done.set(), None)
+
+        self._orders.put(commit)
+        await done.wait()
 
     def stop(self) -> None:
         """Commit, leave the group, and end the thread. Blocks."""
@@ -128,9 +129,11 @@ class Reader:
                     logger.exception("! reading from Kafka")
                     time.sleep(RETRY_S)
         finally:
+            self._store()
             self.consumer.close()
 
     def _work(self) -> None:
+        self._store()
         try:
             order = self._orders.get(timeout=0.001 if self._is_resting else REST_S)
         except queue.Empty:
@@ -195,10 +198,8 @@ class Reader:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Finish what runs, and commit, before another process gets the partitions."""
-        offsets = self._let_go(partitions)
-        if offsets:
-            self.store(offsets)
-            self.commit()
+        self._settled.extend(self._let_go(partitions))
+        self._commit()
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Let go: others have these partitions already, and what we say of them is void."""
@@ -220,6 +221,21 @@ class Reader:
                 self._handover_s,
             )
             return []
+
+    def _store(self) -> None:
+        while self._settled:
+            try:
+                self.consumer.store_offsets(offsets=[self._settled.popleft()])
+            except KafkaException as error:
+                logger.info("= an offset is not ours any more: %s", error.args[0].str())
+
+    def _commit(self) -> None:
+        self._store()
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                logger.warning("! committing: %s", error.args[0].str())
 
     def _failed(self, error: KafkaError) -> None:
         self._tell(self._listener.failed, error)

@@ -85,7 +85,7 @@ class Limits:
     )
     lame_duck_duration_s: float = setting(
         120.0,
-        "Time over which lame duck mode closes the clients.",
+        "Time over which lame duck mode closes the clients: `30s` or more.",
         directive="lame_duck_duration",
     )
     lame_duck_grace_period_s: float = setting(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import accountreaders, conf
+from penstock import accountreaders, conf, times
 from penstock.accounts import User
 from penstock.conf import Block, Node
 from penstock.config import (
@@ -66,6 +66,9 @@ MEANINGS: dict[tuple[str, Any], Any] = {
     ("jetstream.max_file", -1): None,
 }
 """Numbers that nats-server gives a meaning of their own, and how Penstock says it."""
+
+LAME_DUCK_DURATION_S_MIN = 30
+"""Clients sent away faster than this all come back at once, somewhere else."""
 
 ALL_READERS = READERS | accountreaders.READERS
 
@@ -325,5 +328,11 @@ def _check_limits(limits: Limits) -> None:
     """Refuse limits that contradict each other."""
     if limits.payload_bytes_max > limits.pending_bytes_max:
         raise ConfigError("`max_payload` must not be higher than `max_pending`")
+    if limits.lame_duck_duration_s < LAME_DUCK_DURATION_S_MIN:
+        given = times.duration(round(limits.lame_duck_duration_s * 1e9))
+        raise ConfigError(
+            f"invalid `lame_duck_duration` of {given}, "
+            f"minimum is {LAME_DUCK_DURATION_S_MIN} seconds"
+        )
     if limits.lame_duck_grace_period_s >= limits.lame_duck_duration_s:
         raise ConfigError("`lame_duck_duration` must be longer than `lame_duck_grace_period`")

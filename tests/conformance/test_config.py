@@ -94,6 +94,7 @@ NOT_TAKEN = {
     "both kinds of user": "authorization { user: a, password: b, users = [{user: c, pass: d}] }",
     "token and users": "authorization { token: a, users = [ {user: b, password: c} ] }",
     "bad duration": "write_deadline: soon",
+    "short lame duck": "lame_duck_duration: 5s\nlame_duck_grace_period: 1s",
 }
 
 FOUND_LATER = {

@@ -228,7 +228,11 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
         ("server_metadata: a", '1:1: `server_metadata` expects a block, not "a"'),
         ("max_payload: 65MB", "1:1: `max_payload` must not be higher than `max_pending`"),
         (
-            "lame_duck_duration: 5s",
+            "lame_duck_duration: 29.999s",
+            "1:1: invalid `lame_duck_duration` of 29.999s, minimum is 30 seconds",
+        ),
+        (
+            "lame_duck_grace_period: 2m",
             "1:1: `lame_duck_duration` must be longer than `lame_duck_grace_period`",
         ),
         (

@@ -179,7 +179,7 @@ def test_a_reload_is_confirmed(tmp_path):
 
 def test_lame_duck_mode_ends_with_the_process(tmp_path):
     path = tmp_path / "x.conf"
-    path.write_text("lame_duck_grace_period: 0s\nlame_duck_duration: 10ms")
+    path.write_text("lame_duck_grace_period: 0s\nlame_duck_duration: 30s")
     with serve("-c", str(path)) as server:
         server.signal(signal.SIGUSR2)
 

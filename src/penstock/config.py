@@ -360,6 +360,12 @@ class ServerConfig:
     tls: TlsConfig | None = None
     websocket: WebSocketConfig | None = None
 
+    @property
+    def maps_certificates(self) -> bool:
+        """Whether some listener takes users from their certificates."""
+        of_websocket = self.websocket.tls if self.websocket is not None else None
+        return any(tls is not None and tls.verify_and_map for tls in (self.tls, of_websocket))
+
     def __post_init__(self) -> None:
         for name in ("port", "http_port", "https_port"):
             port = getattr(self, name)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from penstock import nkeys
 from penstock.accounts import GLOBAL, Permissions, User
 from penstock.config import Authorization
+from penstock.core.certificates import user_in
+from penstock.core.tls import Certificate
 from penstock.errors import ConfigError
 
 VERIFIED_MAX = 1024
@@ -54,6 +56,11 @@ class Caller(NamedTuple):
     """Who it is without credentials, where its listener has a rule of its own."""
     ip: str = ""
     now_s: float = 0
+    is_mapped: bool = False
+    """Whether the user is to be taken from its certificate."""
+    certificate: Certificate | None = None
+    needs_password: bool = False
+    """Whether users without a password are known by certificates, which another listener takes."""
 
 
 UNKNOWN = Caller()
@@ -123,6 +130,8 @@ class Authenticator:
             return self._compare(Identity(), rules.token, options.get("auth_token", ""))
         # Where no user has an nkey, one that is given says nothing.
         nkey = options.get("nkey", "") if self.needs_nonce else ""
+        if caller.is_mapped and not nkey:
+            return self._mapped(options, caller)
         if not nkey and not any(options.get(field) for field in CREDENTIALS):
             user_id = caller.no_auth_user
             return self._identity(user_id) if user_id in self._users else self.stranger
@@ -132,7 +141,23 @@ class Authenticator:
         if user.nkey:
             is_proven = user.nkey == rules.no_auth_user or is_signed(user.nkey, options, caller)
             return self._identity(user.id) if nkey and is_proven else None
+        if caller.needs_password and not user.password and user.id != rules.no_auth_user:
+            return None
         return self._compare(self._identity(user.id), user.password, options.get("pass", ""))
+
+    def _mapped(self, options: Mapping[str, Any], caller: Caller) -> Identity | Check | None:
+        """Return the user that a certificate names; a password counts if it has one."""
+        known = [
+            user.name
+            for user in self._users.values()
+            if user.name and _may_connect_by(caller.connection_type, user)
+        ]
+        name = user_in(caller.certificate, known) if caller.certificate is not None else None
+        if name is None:
+            return None
+        return self._compare(
+            self._identity(name), self._users[name].password, options.get("pass", "")
+        )
 
     def remember(self, check: Check) -> None:
         """Note a check that succeeded, so that the next connection need not wait for it."""

@@ -335,13 +335,18 @@ class Session(_hot.Outlet):
 
     def identify(self) -> Identity | Check | None:
         """Return who the peer is by the rules now in force."""
-        websocket = self.broker.config.websocket if self.kind == WEBSOCKET else None
+        config = self.broker.config
+        websocket = config.websocket if self.kind == WEBSOCKET else None
+        tls = config.tls if websocket is None else websocket.tls
         caller = Caller(
             nonce=self.nonce,
             connection_type=CONNECTION_TYPES[self.kind],
             no_auth_user=websocket.no_auth_user if websocket is not None else None,
             ip=self.ip,
             now_s=self.broker.clock_ns() / times.SECOND_NS,
+            is_mapped=tls is not None and tls.verify_and_map,
+            needs_password=config.maps_certificates,
+            certificate=self.tls.certificate if self.tls is not None else None,
         )
         return self.broker.authenticator.identify(self.connect_options, caller)
 

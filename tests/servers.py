@@ -44,6 +44,10 @@ NATS_SERVER = Program("nats-server", (_beside_python("nats-server"),))
 PROGRAMS = (PENSTOCK, NATS_SERVER)
 
 
+RELOADED = re.compile("Reloaded server configuration|Failed to reload")
+"""What either server logs when it is done with a reload."""
+
+
 class ServerProcess:
     """A server on a free loopback port, alive inside a `with` block."""
 
@@ -117,6 +121,13 @@ class ServerProcess:
         with urllib.request.urlopen(f"http://{HOST}:{self.http_port}/varz") as answer:
             varz: dict[str, Any] = json.load(answer)
         return varz
+
+    def reload(self, config: str) -> None:
+        """Give it another configuration, and return once it has taken it over or refused to."""
+        seen = len(RELOADED.findall(self.log))
+        Path(self._directory.name, "server.conf").write_text(config)
+        self.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(RELOADED.findall(self.log)) > seen)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

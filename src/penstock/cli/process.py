@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import log
+from penstock.cli import config, log
 from penstock.cli.main import executable
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.allocator import Allocator
@@ -25,6 +25,8 @@ logger = logging.getLogger("penstock")
 
 QUIET_S = 2.0
 """A server without traffic for this long gives memory back."""
+OF_PROCESS = ("pid_file", "ports_file_dir")
+"""Settings about files that are written once, when the server has started."""
 UNSPECIFIED = ("0.0.0.0", "::")
 DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
 """An address nobody has; asking for the way to it sends nothing and tells our own."""
@@ -114,12 +116,25 @@ class Process:
             log.configure(options.process)
             for warning in options.warnings:
                 logger.warning("%s", warning)
-            self._server.reload(options.server)
+            self._tell_changes(options, self._server.reload(options.server))
         except (ConfigError, OSError) as error:
             logger.error("Failed to reload server configuration: %s", error)
             return str(error)
         logger.info("Reloaded server configuration")
         return ""
+
+    def _tell_changes(self, options: Options, waiting: list[str]) -> None:
+        """Log every setting that is now another. Some wait for a restart, which is said already."""
+        before = {row.directive: row.value for row in config.settings(self._options)}
+        for row in config.settings(options):
+            name, value = row.directive, row.value
+            if value == before.get(name) or {name, name.partition(".")[0]} & set(waiting):
+                continue
+            if name in OF_PROCESS:
+                logger.warning("`%s` has changed: restart the server to apply it", name)
+            else:
+                logger.info("Reloaded: %s = %s", name, value)
+        self._options = options
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -145,14 +160,14 @@ class Process:
 
 def ports(server: Server) -> dict[str, list[str]]:
     """Return the URLs a server answers on, as the ports file has them."""
-    config = server.config
-    urls = {"nats": _urls("nats", config.host, server.port)}
+    settings = server.config
+    urls = {"nats": _urls("nats", settings.host, server.port)}
     if server.http_port:
-        scheme = "http" if config.http_port is not None else "https"
-        urls["monitoring"] = _urls(scheme, config.http_host or config.host, server.http_port)
-    if config.websocket is not None:
-        scheme = "ws" if config.websocket.tls is None else "wss"
-        urls["websocket"] = _urls(scheme, config.websocket.host, server.websocket_port)
+        scheme = "http" if settings.http_port is not None else "https"
+        urls["monitoring"] = _urls(scheme, settings.http_host or settings.host, server.http_port)
+    if settings.websocket is not None:
+        scheme = "ws" if settings.websocket.tls is None else "wss"
+        urls["websocket"] = _urls(scheme, settings.websocket.host, server.websocket_port)
     return urls
 
 

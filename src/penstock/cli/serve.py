@@ -141,7 +141,9 @@ def _serve(path: str | None, given: list[Given]) -> int:
     """Run the server until it is told to stop."""
 
     def load_again() -> Options:
-        return load(path, os.environ, given)
+        options = load(path, os.environ, given)
+        _check_files(options)
+        return options
 
     log.configure(ProcessConfig())
     try:

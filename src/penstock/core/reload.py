@@ -16,12 +16,22 @@ from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.core.tokenauth import authenticator_for
 
-NEEDS_RESTART = ("host", "port", "server_name", "http_host", "http_port", "jetstream")
+NEEDS_RESTART = (
+    *("host", "port", "server_name", "http_host", "http_port", "https_port", "jetstream"),
+    *("websocket.host", "websocket.port"),
+)
 
 
 def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
     """Return the names of changed settings that only a restart applies."""
-    return [name for name in NEEDS_RESTART if getattr(old, name) != getattr(new, name)]
+    return [name for name in NEEDS_RESTART if _setting(old, name) != _setting(new, name)]
+
+
+def _setting(config: ServerConfig, name: str) -> object:
+    value: object = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
 def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
@@ -52,6 +62,10 @@ def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
         session.congested_bytes = limits.congested_bytes
         if payload_changed and session.connect_options.get("protocol") == 1:
             session.write(broker.info_line(session))
+    if limits.connections_max:
+        # Who came last has to go.
+        for session in sessions[limits.connections_max :]:
+            session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
 
 
 def _identify_again(broker: Broker, session: Session) -> bool:

@@ -101,8 +101,12 @@ class WebSocketDoor:
     def __init__(self, door: Door, broker: Broker, config: WebSocketConfig) -> None:
         self._door = door
         self._broker = broker
-        self.config = config
+        self.change(config)
+
+    def change(self, config: WebSocketConfig) -> None:
+        """Take over new settings for the clients to come."""
         self.tls = Tls.of(config.tls) if config.tls is not None else None
+        self.config = config
 
     def accept(self, sock: socket.socket) -> None:
         """Let a client in, over TLS if that is asked for."""

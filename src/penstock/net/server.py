@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from penstock.net.journal import Journal
 from penstock.net.monitor import Monitor
 from penstock.net.reactor import Reactor
 from penstock.net.sysrequests import SystemRequests
-from penstock.net.tls import server_context
+from penstock.net.tls import load_files, server_context
 from penstock.net.usage import Usage
 from penstock.version import NATS_VERSION, VERSION
 
@@ -75,6 +76,7 @@ class Server:
         self.load_again: Callable[[], str] | None = None
         """Reads the configuration again, where there is a file; returns what is wrong with it."""
         self._monitor: Monitor | None = None
+        self._https_context: ssl.SSLContext | None = None
         self._is_stopping = False
         self._stopped: asyncio.Event | None = None
 
@@ -148,11 +150,16 @@ class Server:
         self._stopped.set()
         log.info("Server Exiting..")
 
-    def reload(self, config: ServerConfig) -> None:
-        """Take over users, permissions and limits; say what needs a restart."""
-        for name in reload.restart_settings(self.config, config):
+    def reload(self, config: ServerConfig) -> list[str]:
+        """Take over users, permissions, limits and TLS; return what needs a restart."""
+        waiting = reload.restart_settings(self.config, config)
+        for name in waiting:
             log.warning("`%s` has changed: restart the server to apply it", name)
         tls = Tls.of(config.tls) if config.tls else None
+        if self.websocket_door is not None and config.websocket is not None:
+            self.websocket_door.change(config.websocket)
+        if self._https_context is not None and config.tls is not None:
+            load_files(self._https_context, config.tls)
         for session in reload.apply(self.broker, config):
             self.reactor.run_check(session.transport)
         self.config = config
@@ -160,6 +167,7 @@ class Server:
         self.config_load_ns = self.broker.clock_ns()
         self._advertise()
         self.reactor.flush()
+        return waiting
 
     def _tell_figures(self) -> None:
         self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})

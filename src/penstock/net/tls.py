@@ -109,11 +109,12 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
         context.set_ecdh_curve(CURVES[config.curve_preferences[0]])
     if config.pinned_certs:
         _require_cryptography()
-    _load_files(context, config)
+    load_files(context, config)
     return context
 
 
-def _load_files(context: ssl.SSLContext, config: TlsConfig) -> None:
+def load_files(context: ssl.SSLContext, config: TlsConfig) -> None:
+    """Read certificate, key and authorities, perhaps anew. Open connections keep theirs."""
     try:
         context.load_cert_chain(config.cert_file, config.key_file)
     except OSError as error:

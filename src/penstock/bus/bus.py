@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,12 +129,7 @@ class EventBus:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

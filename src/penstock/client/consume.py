@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from penstock.client.api import encode
@@ -111,12 +110,7 @@ class Consume:
     async def __aenter__(self) -> Consume:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def disconnected(self, error: Exception) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from penstock.client.api import Api
@@ -79,12 +78,7 @@ class OrderedConsumer:
     async def __aenter__(self) -> OrderedConsumer:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _in_order(self, reply: bytes) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 from penstock.client.api import Api, check_name, encode
@@ -94,12 +93,7 @@ class PullConsumer:
     async def __aenter__(self) -> PullConsumer:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def disconnected(self, error: Exception) -> None:

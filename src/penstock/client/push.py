@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.client.messages import ACK_SUBJECT, Message
@@ -83,12 +82,7 @@ class PushConsumer:
     async def __aenter__(self) -> PushConsumer:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def _control(self, message: Message) -> None:

@@ -12,7 +12,6 @@ import json
 import random
 import socket
 import ssl
-from types import TracebackType
 from typing import Any
 
 from penstock import _hot
@@ -125,12 +124,7 @@ class Connection:
                     raise
         raise ConnectFailed("; ".join(failures))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

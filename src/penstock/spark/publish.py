@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from types import TracebackType
 
 from penstock.client.api import error_of
 from penstock.client.messages import status_of
@@ -71,12 +70,7 @@ class Window:
         self._connection.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     @property

@@ -20,7 +20,7 @@ from pathlib import Path
 from penstock.errors import MissingExtra
 
 VERSION = "4.1.0"
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 30.0
 FETCH_TIMEOUT_S = 600.0
 HOST = "127.0.0.1"

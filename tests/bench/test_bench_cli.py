@@ -18,7 +18,9 @@ import pytest
 from tests.servers import DEADLINE_S, NATS_SERVER, PENSTOCK, RawClient, ServerProcess, wait_until
 
 from penstock.bench.scenarios import SCENARIOS
+from penstock.bus.testing.kafka import classpath
 from penstock.client import connect
+from penstock.errors import MissingExtra
 
 RUN_S_MAX = 90.0
 FOREVER = 200_000_000
@@ -311,6 +313,26 @@ def _read_all(descriptor: int) -> str:
         pass  # What Linux says when the other end of a terminal is closed.
     os.close(descriptor)
     return b"".join(pieces).decode()
+
+
+@pytest.mark.slow
+def test_engines_of_the_bus_are_compared_on_a_page(bench):
+    try:
+        classpath()
+        engines = ["embedded", "nats", "kafka"]
+    except MissingExtra:
+        engines = ["embedded", "nats"]
+    out = bench.run(
+        "compare", "--engine", ",".join(engines), "--quick", "--json", "--html", "e.html"
+    )
+    found = json.loads(out)["engines"]
+    page = (bench.home / "e.html").read_text()
+
+    assert [(engine, count) for count in (500, 2000) for engine in engines] == [
+        (one["engine"], one["messages"]) for one in found
+    ]
+    assert all(one["rate"] > 0 and one["latency_ns_99"] > 0 for one in found)
+    assert f"<title>The event bus on {' and '.join(engines)}</title>" in page
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["history", "-h"]])

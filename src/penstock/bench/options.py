@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock import subjects
-from penstock.bench import servers
+from penstock.bench import engines, servers
 from penstock.bench.plan import Plan
 from penstock.bench.scenarios import find
 from penstock.errors import ConfigError
@@ -34,6 +34,7 @@ class Options:
     json: bool = False
     html: str = ""
     only: str = ""
+    engines: tuple[str, ...] = ()
     quick: bool = False
     history: bool = True
     help: bool = False
@@ -84,6 +85,11 @@ COMMON_FLAGS = (
 COMPARE_FLAGS = (
     Flag(names=("html",), kind=str, doc="Write the page here; bench.html unless told otherwise."),
     Flag(names=("only",), kind=str, doc="Only the shapes with this text in their names."),
+    Flag(
+        names=("engine",),
+        kind=str,
+        doc="Compare engines of the event bus, not servers: a list of embedded, nats, kafka.",
+    ),
     Flag(names=("quick",), kind=bool, doc="One round of fewer messages: a look, not a verdict."),
 )
 
@@ -161,6 +167,7 @@ def _options(plan: Plan, named: list[str], rounds: int, chosen: dict[str, Any]) 
         json=bool(chosen.get("json")),
         html=chosen.get("html", "bench.html"),
         only=chosen.get("only", ""),
+        engines=engines.parse(chosen.get("engine", "")),
         quick=bool(chosen.get("quick")),
         history=not chosen.get("no-history"),
         help=bool(chosen.get("h")),

@@ -25,7 +25,7 @@ from penstock.bench.result import Outcome
 from penstock.bench.rounds import by_server, measure, median_round
 from penstock.bench.scenarios import SCENARIOS
 from penstock.bench.worker import raise_open_files_limit
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.flags import Flag
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -98,6 +98,8 @@ def _compare(arguments: Sequence[str]) -> int:
     if options.help:
         print(usage())
         return 0
+    if options.engines:
+        return _compare_engines(options)
     shapes = compare.suite(options.plan, quick=options.quick, only=options.only)
     results: list[compare.Result] = []
     watcher = Progress(sys.stderr)
@@ -117,6 +119,32 @@ def _compare(arguments: Sequence[str]) -> int:
         print(compare.render(results, options.servers))
     print(f"The page is {options.html}", file=sys.stderr)
     return _exit_code(outcomes, interrupted=interrupted)
+
+
+def _compare_engines(options: Options) -> int:
+    from penstock.bench import enginepage, engines
+
+    loads = engines.QUICK_LOADS if options.quick else engines.LOADS
+    figures: list[engines.Figures] = []
+    found = engines.compare(
+        options.engines,
+        loads=loads,
+        rounds=options.rounds,
+        say=lambda text: print(text, file=sys.stderr),
+    )
+    try:
+        interrupted = _collect(found, figures)
+    except PenstockError as error:
+        print(f"penstock bench: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    page = enginepage.render(figures, options.engines, rounds=options.rounds)
+    Path(options.html).write_text(page, encoding="utf-8")
+    if options.json:
+        _print_json({"engines": [vars(one) for one in figures]})
+    else:
+        print(engines.render(figures, options.engines))
+    print(f"The page is {options.html}", file=sys.stderr)
+    return EXIT_INTERRUPTED if interrupted else 0
 
 
 def _history(arguments: Sequence[str]) -> int:

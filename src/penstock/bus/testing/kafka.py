@@ -74,9 +74,14 @@ class KafkaBroker:
     """One broker on a free loopback port. Use with `with`."""
 
     def __init__(
-        self, directory: str | Path, *, java_options: Sequence[str] = JAVA_OPTIONS
+        self,
+        directory: str | Path,
+        *,
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        settings: Sequence[str] = (),
     ) -> None:
         self._directory = Path(directory)
+        self._settings = settings
         self._java_options = java_options
         self._log = self._directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,6 +152,7 @@ class KafkaBroker:
         settings = PROPERTIES.format(
             host=HOST, port=self.port, controller_port=controller_port, directory=self._directory
         )
+        settings += "".join(f"{line}\n" for line in self._settings)
         (self._directory / "server.properties").write_text(settings)
         data = self._directory / "data"
         data.mkdir(parents=True)

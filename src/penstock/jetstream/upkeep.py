@@ -90,8 +90,8 @@ class Upkeep:
         """
         Have what a purge left behind removed at once: the disk may be full (rule 4).
 
-        But some durable file must stay to know which sequences were given. Where that is
-        one that the purge emptied, its header is made to say so, and the rest is cut off.
+        But some durable file must stay to know which sequences were given. Where everything
+        was purged its header is made to say so, and the rest of it is cut off.
         """
         growing = [tail.block for tail in self._log.tails]
         last = max((block.number for block in blocks if block not in growing), default=0)
@@ -103,17 +103,20 @@ class Upkeep:
             for position, block in self._doomed
         ]
         emptied = [block for _, block in self._doomed if block.number and block not in growing]
-        if is_needed and emptied and not self._busy:
+        if is_needed and emptied and not self._busy and not self._log.catalog.messages:
             self._hollow_out(emptied[-1])
 
     def _hollow_out(self, block: Block) -> None:
         log, number = self._log, block.number
+        # Its removals may have moved the sequence on; what is not on disk yet comes behind.
+        following = min([tail.block.first_sequence for tail in log.tails], default=MAX)
+        given = max(block.last_sequence, min(log.durable_sequence, following - 1))
         header = Header(
             number=number,
             covers=block.covers,
             salt=log.salt,
-            base_sequence=block.last_sequence,
-            floor_sequence=block.last_sequence + 1,
+            base_sequence=given,
+            floor_sequence=given + 1,
             base_time_ns=block.last_time_ns,
         )
         try:

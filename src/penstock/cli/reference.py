@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.cli import consumer, dlq, kv, manual, messages, stream, topics
+from penstock.cli import compatibility, consumer, dlq, kv, manual, messages, stream, topics
 from penstock.cli.arguments import Verb
 from penstock.cli.config import written
 from penstock.cli.main import COMMANDS, EXIT_USAGE
@@ -30,7 +30,7 @@ from penstock.directives import (
 )
 from penstock.options import ENVIRONMENT_PREFIX
 
-USAGE = "Usage: penstock reference configuration | commands"
+USAGE = "Usage: penstock reference configuration | commands | compatibility"
 
 VERBS: dict[str, tuple[Verb, ...]] = {
     "stream": stream.VERBS,
@@ -172,6 +172,7 @@ def _verbs(command: str) -> list[str]:
 PAGES: dict[str, Callable[[], str]] = {
     "configuration": configuration_page,
     "commands": commands_page,
+    "compatibility": compatibility.page,
 }
 
 

@@ -30,6 +30,23 @@ from penstock.version import NATS_VERSION, VERSION
 if TYPE_CHECKING:
     from penstock.net.server import Server
 
+ENDPOINTS = {
+    "/": ("This page", "_index"),
+    "/dashboard": ("All of it at a glance, live", "_dashboard"),
+    "/varz": ("General state and figures", "_varz"),
+    "/connz": ("Connections", "_connz"),
+    "/subsz": ("Subscriptions and routes", "_subsz"),
+    "/jsz": ("JetStream", "_jsz"),
+    "/pipelinez": ("Spark pipelines", "_pipelinez"),
+    "/accountz": ("Accounts", "_accountz"),
+    "/accstatz": ("Figures of accounts", "_accstatz"),
+    "/leafz": ("Leaf nodes; one server has none", "_leafz"),
+    "/routez": ("Routes; one server has none", "_routez"),
+    "/gatewayz": ("Gateways; one server has none", "_gatewayz"),
+    "/healthz": ("Is all well?", "_healthz"),
+    "/metrics": ("Figures for Prometheus", "_metrics"),
+}
+"""Each path, what it shows, and the method of `Monitor` that shows it."""
 ALIASES = {"/subscriptionsz": "/subsz"}
 ENTRIES_AT_ONCE = 32
 CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
@@ -67,21 +84,8 @@ class Monitor:
         self._http = HttpServer(self._respond)
         self._pipelines = Pipelines(server.broker.clock_ns)
         self._pipelines.listen(server.broker.accounts.values())
-        self._endpoints: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
-            "/": ("This page", self._index),
-            "/dashboard": ("All of it at a glance, live", self._dashboard),
-            "/varz": ("General state and figures", self._varz),
-            "/connz": ("Connections", self._connz),
-            "/subsz": ("Subscriptions and routes", self._subsz),
-            "/jsz": ("JetStream", self._jsz),
-            "/pipelinez": ("Spark pipelines", self._pipelinez),
-            "/accountz": ("Accounts", self._accountz),
-            "/accstatz": ("Figures of accounts", self._accstatz),
-            "/leafz": ("Leaf nodes; one server has none", self._leafz),
-            "/routez": ("Routes; one server has none", self._routez),
-            "/gatewayz": ("Gateways; one server has none", self._gatewayz),
-            "/healthz": ("Is all well?", self._healthz),
-            "/metrics": ("Figures for Prometheus", self._metrics),
+        self._endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
@@ -97,16 +101,15 @@ class Monitor:
         if path not in self._endpoints:
             return plain(404, "404 page not found\n")
         self._server.http_requests[path] += 1
-        _, endpoint = self._endpoints[path]
         try:
-            return await endpoint(request)
+            return await self._endpoints[path](request)
         except QueryError as error:
             return plain(400, str(error))
 
     async def _index(self, request: Request) -> Response:
         links = [
             f'<dt><a href="{path.removeprefix("/")}">{path}</a><dd>{title}'
-            for path, (title, _) in self._endpoints.items()
+            for path, (title, _) in ENDPOINTS.items()
             if path != "/"
         ]
         page = PAGE.format(

@@ -1,0 +1,167 @@
+"""
+The page of compatibility: every verb, subject, option, directive and endpoint, with its state.
+
+What the code has as a table is read from there, so the page cannot promise what is not there.
+The rest is listed here, and a test looks for each row in the tests that its section names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from penstock.directives import (
+    DIRECTIVES,
+    FLAGS,
+    IGNORED,
+    IGNORED_FLAGS,
+    JOINING,
+    REFUSED_FLAGS,
+    UNSUPPORTED,
+)
+from penstock.version import NATS_VERSION
+
+YES = "yes"
+IGNORED_STATE = "no effect, with a warning"
+REFUSED_STATE = "refused"
+ALONE = "answered as by one server without a cluster"
+
+INTRODUCTION = f"""\
+# Compatibility
+
+What a client or an operator of a single nats-server can ask for, and what Penstock makes of it.
+Clients are told version {NATS_VERSION}, by which they switch features on. This page is made by
+`penstock reference compatibility`; tests hold every row of it.
+"""
+
+Rows = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of one kind, and where they are proven."""
+
+    title: str
+    rows: Rows
+    """What there is to ask for, and its state."""
+    proofs: tuple[str, ...]
+    """The tests that have each of the rows in them; a star stands for any name."""
+    is_walked: bool = False
+    """Whether the tests take the rows from the very table that the code has."""
+
+
+CLIENT_VERBS = ("CONNECT", "PING", "PONG", "PUB", "HPUB", "SUB", "UNSUB")
+SERVER_VERBS = ("INFO", "MSG", "HMSG", "+OK", "-ERR", "PING", "PONG")
+CONNECT_OPTIONS = (
+    *("verbose", "pedantic", "echo", "headers", "no_responders", "tls_required", "protocol"),
+    *("user", "pass", "auth_token", "nkey", "sig", "jwt", "name", "lang", "version"),
+)
+OTHER_CONNECT_OPTIONS = ("account", "new_account")
+TRANSPORTS = {
+    "nats": "plain TCP",
+    "tls": "TLS after INFO or before it",
+    "ws": "WebSocket",
+    "wss": "WebSocket over TLS",
+    "::1": "IPv6",
+}
+SYSTEM_REQUESTS = (
+    *("$SYS.REQ.USER.INFO", "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ"),
+    *("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ"),
+)
+SIGNALS = {
+    "SIGINT": "stop",
+    "SIGTERM": "stop",
+    "SIGHUP": "reload",
+    "SIGUSR1": "reopen the log file",
+    "SIGUSR2": "lame duck",
+}
+LEFT_OUT = {
+    "routes, gateways, leaf nodes": "one server has none; run a nats-server cluster",
+    "MQTT": "a nats-server of its own, with a bridge between",
+    "streams with more than one replica": "answered with error 10074, as by one nats-server",
+    "OCSP, certificate stores, encryption at rest": "files of certificates; an encrypted disk",
+    "auth callout, the PROXY protocol": "users and accounts in the file, or tokens",
+    "message tracing (`Nats-Trace-Dest`)": "the header is passed on",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [INTRODUCTION]
+    for section in sections():
+        proofs = ", ".join(f"`{proof}`" for proof in section.proofs)
+        table = [f"| `{name}` | {state} |" for name, state in section.rows.items()]
+        head = [f"## {section.title}", "", f"Proven by {proofs}.", "", "| | |", "|---|---|"]
+        parts.append("\n".join([*head, *table, ""]))
+    parts.append("\n".join(["## Left out", "", *_left_out(), ""]))
+    return "\n".join(parts)
+
+
+def sections() -> Iterator[Section]:
+    """Yield the sections of the page."""
+    core = "tests/conformance/transcripts/*.txt"
+    yield Section("From a client", dict.fromkeys(CLIENT_VERBS, YES), (core,))
+    yield Section("From the server", dict.fromkeys(SERVER_VERBS, YES), (core,))
+    yield Section(
+        "Options of CONNECT",
+        dict.fromkeys(CONNECT_OPTIONS, YES) | dict.fromkeys(OTHER_CONNECT_OPTIONS, REFUSED_STATE),
+        (core, "tests/unit/core/*.py", "tests/unit/client/*.py"),
+    )
+    yield Section(
+        "Transports",
+        TRANSPORTS,
+        ("tests/conformance/test_transports.py", "tests/conformance/test_tls.py"),
+    )
+    yield from _jetstream()
+    yield from _monitoring()
+    yield from _settings()
+    yield Section("Signals", SIGNALS, ("tests/unit/cli/*.py", "tests/conformance/*.py"))
+
+
+def _jetstream() -> Iterator[Section]:
+    from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
+    from penstock.jetstream.consumerconfig import ConsumerConfig
+    from penstock.jetstream.model import StreamConfig
+
+    also = ("tests/conformance/*/*.txt", "tests/conformance/*.py", "tests/unit/jetstream/*.py")
+    calls = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
+    rows = {".".join(name): YES for name in calls} | {"CONSUMER.MSG.NEXT": YES, "DIRECT.GET": YES}
+    rows |= {".".join(name): ALONE for name in clusterapi.CALLS}
+    yield Section("JetStream API, after `$JS.API.`", rows, also)
+    for title, config in (("a stream", StreamConfig), ("a consumer", ConsumerConfig)):
+        states = {
+            item.name: YES if item.metadata["supported"] else REFUSED_STATE
+            for item in fields(config)
+        }
+        yield Section(f"Options of {title}", states, also)
+
+
+def _monitoring() -> Iterator[Section]:
+    from penstock.net.monitor import ALIASES, ENDPOINTS
+
+    proofs = ("tests/conformance/*.py", "tests/unit/net/*.py", "tests/cli/*.py")
+    rows = {path: title for path, (title, _) in ENDPOINTS.items()}
+    rows |= {alias: rows[path] for alias, path in ALIASES.items()}
+    yield Section("Monitoring over HTTP", rows, proofs)
+    yield Section(
+        "Requests to the system",
+        dict.fromkeys(SYSTEM_REQUESTS, YES),
+        (*proofs, "tests/unit/core/*.py"),
+    )
+
+
+def _settings() -> Iterator[Section]:
+    proofs = ("tests/unit/test_directives.py", "tests/conformance/test_config.py")
+    directives = {directive.name: YES for directive in DIRECTIVES.values()}
+    directives |= dict.fromkeys(IGNORED, IGNORED_STATE)
+    directives |= {f"{block}.{key}": REFUSED_STATE for block, key in JOINING.items()}
+    directives |= dict.fromkeys(UNSUPPORTED, REFUSED_STATE)
+    yield Section("Directives", dict(sorted(directives.items())), proofs, is_walked=True)
+    flags = {f"-{name}": YES for flag in FLAGS for name in flag.names}
+    flags |= {f"-{name}": IGNORED_STATE for flag in IGNORED_FLAGS for name in flag.names}
+    flags |= {f"-{name}": REFUSED_STATE for name in REFUSED_FLAGS}
+    yield Section("Flags", dict(sorted(flags.items())), proofs[:1], is_walked=True)
+
+
+def _left_out() -> list[str]:
+    return [f"- {name}: {instead}." for name, instead in LEFT_OUT.items()]

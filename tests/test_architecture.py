@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"config", "setting"} | WIRE,
     "net": {"jetstream", "core", "outbox"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
-    "core": {"config", "accounts", "accounttokens", "sharing", "fanout"} | WIRE,
+    "core": {"config", "accounts", "accounttokens", "sharing"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},
     "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-#define LARGE_BYTES 2048
+#define SHARED_BYTES 512
 
 typedef struct {
     PyObject_HEAD
@@ -176,7 +176,7 @@ static PyObject *mark_dirty(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* Encode a delivery to a sid: all of it, or of a large one the control line alone. */
+/* Encode a delivery to a sid: all of it, or of a long one the control line alone. */
 static PyObject *encode_delivery(const Delivery *delivery, PyObject *sid) {
     const Publish *publish = &delivery->publish;
     Slice middle, data = {publish->data, publish->stride};
@@ -184,7 +184,7 @@ static PyObject *encode_delivery(const Delivery *delivery, PyObject *sid) {
     if (PyBytes_AsStringAndSize(sid, &start, &middle.size) < 0)
         return NULL;
     middle.start = start;
-    if (delivery->size >= LARGE_BYTES)
+    if (delivery->size >= SHARED_BYTES)
         data.size = 0;
     Py_ssize_t size = publish->before.size + middle.size + publish->after.size + data.size;
     PyObject *encoded = PyBytes_FromStringAndSize(NULL, size);
@@ -206,7 +206,7 @@ static bool deliver_to(const Types *types, const Delivery *delivery, PyObject *o
     Outlet *outlet = (Outlet *)receiver->session;
     Py_ssize_t encoded_bytes = PyBytes_Size(encoded);
     receiver->delivered++;
-    if (delivery->size < LARGE_BYTES)
+    if (delivery->size < SHARED_BYTES)
         return owe(outlet, encoded, encoded_bytes, 1, delivery->size);
     return append_to(outlet->outbox, encoded) &&
            owe(outlet, delivery->data, encoded_bytes + delivery->publish.stride, 1,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from penstock.wire import Op, delivery_line
 
-LARGE_BYTES = 2048
+SHARED_BYTES = 512
 """From this size on, one more buffer in a system call is cheaper than a copy of the payload."""
 
 
@@ -127,23 +127,23 @@ def fan_out(
     """
     Deliver one message: to those who share a sid, to those who do not, to one of each queue.
 
-    What is sent to the same sid is encoded once, and a large payload not copied at all.
+    What is sent to the same sid is encoded once, and a long payload not copied at all.
     """
     _, subject, reply, header_bytes, size, data = publish
     if not 0 <= header_bytes <= size == len(data) - 2:
         raise ValueError("the sizes of a publish do not fit its data")
     before, after = delivery_line(subject, reply, header_bytes, size)
-    is_large = size >= LARGE_BYTES
-    if not is_large:
+    is_shared = size >= SHARED_BYTES
+    if not is_shared:
         after += data
     chosen = [members[int(random() * len(members))] for members in queues]
     groups = [*shared, *((each.sid, (each,)) for each in (*single, *chosen))]
     for sid, receivers in groups:
         encoded = before + sid + after
-        encoded_bytes = len(encoded) + len(data) if is_large else len(encoded)
+        encoded_bytes = len(encoded) + len(data) if is_shared else len(encoded)
         for receiver in receivers:
             receiver.delivered += 1
             outlet = receiver.session
-            if is_large:
+            if is_shared:
                 outlet.outbox.append(encoded)
-            outlet.enqueue(data if is_large else encoded, encoded_bytes, 1, size)
+            outlet.enqueue(data if is_shared else encoded, encoded_bytes, 1, size)

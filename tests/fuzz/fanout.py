@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
-from penstock.fanout import LARGE_BYTES
+from penstock.fanout import SHARED_BYTES
 from penstock.wire import PUB, Op
 
 SIDS = [b"", b"1", b"1", b"22", b"a%b"]
-SIZES = [0, 1, 40, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1]
+SIZES = [0, 1, 40, SHARED_BYTES - 1, SHARED_BYTES, SHARED_BYTES + 1]
 
 
 class Example(NamedTuple):

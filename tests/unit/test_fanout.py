@@ -11,7 +11,7 @@ import pytest
 from tests.compiled import compiled_twin
 
 from penstock import fanout
-from penstock.fanout import LARGE_BYTES
+from penstock.fanout import SHARED_BYTES
 from penstock.wire import PUB, Op
 
 
@@ -76,16 +76,16 @@ def test_those_who_share_a_sid_share_what_they_are_sent(twin: ModuleType) -> Non
     assert [receiver.delivered for receiver in (*group, other)] == [1, 1, 1]
 
 
-def test_a_large_payload_is_not_copied(twin: ModuleType) -> None:
+def test_a_long_payload_is_not_copied(twin: ModuleType) -> None:
     outlet = twin.Outlet(100, [], [])
-    publish = message(b"x" * LARGE_BYTES, header_bytes=7)
+    publish = message(b"x" * SHARED_BYTES, header_bytes=7)
 
     twin.fan_out((), (twin.Receiver(outlet, b"1"),), (), publish, lambda: 0.0)
 
-    line = b"HMSG a.b 1 7 %d\r\n" % LARGE_BYTES
+    line = b"HMSG a.b 1 7 %d\r\n" % SHARED_BYTES
     assert outlet.outbox == [line, publish[5]]
     assert outlet.outbox[1] is publish[5]
-    assert figures(outlet) == (len(line) + LARGE_BYTES + 2, 1, LARGE_BYTES)
+    assert figures(outlet) == (len(line) + SHARED_BYTES + 2, 1, SHARED_BYTES)
 
 
 def test_one_member_of_each_queue_is_chosen(twin: ModuleType) -> None:

@@ -20,13 +20,15 @@ from penstock.core.route import (
     Subscription,
     family_of,
 )
-from penstock.fanout import LARGE_BYTES
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
     from penstock.core.mappings import Mappings
     from penstock.core.services import Replies
     from penstock.core.session import Session
+
+LARGE_BYTES = 2048
+"""From this size on, each payload of a batch is a buffer of its own, and copied for nobody."""
 
 
 class Account:

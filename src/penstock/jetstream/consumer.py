@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects
+from penstock import _hot, headers, subjects
 from penstock.core.account import payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
@@ -96,8 +96,10 @@ class Consumer:
         self.paused_until_ns = until_ns if until_ns > self.engine.clock_ns() else 0
         """Until when nothing is delivered; 0 if it is not paused."""
         self.expects_acks = config.ack_policy != "none"
+        self.acks_by_flow = config.ack_policy == "flow_control"
+        """Whether acks come with the answers to flow control requests, and no other way."""
         self._pending_max = config.max_ack_pending if config.max_ack_pending > 0 else 0
-        self.ledger.backoff_ns = config.backoff or (config.ack_wait,)
+        self.ledger.backoff_ns = config.ack_waits_ns
 
     # Life.
 
@@ -156,7 +158,7 @@ class Consumer:
     def restart(self, sequence: int) -> None:
         """Begin again at a sequence, as if nothing had been delivered yet."""
         self.ledger = Ledger(sequence)
-        self.ledger.backoff_ns = self.config.backoff or (self.config.ack_wait,)
+        self.ledger.backoff_ns = self.config.ack_waits_ns
         self.backlog.restart(sequence, self.resume_sequence)
         self.delivered_ns = self.acked_ns = 0
         self._put_state()
@@ -380,7 +382,19 @@ class Consumer:
         """Take a client's answer to a flow control request."""
         if isinstance(self.outlet, PushDelivery) and self.outlet.flow_control is not None:
             if self.outlet.flow_control.answered(publish[1]):
+                if self.acks_by_flow:
+                    self._take_flow_ack(publish)
                 self.deliver()
+
+    def _take_flow_ack(self, publish: Op) -> None:
+        """Settle all up to where the client says it is."""
+        for each in payloads(publish):
+            header = each[: publish[3]]
+            sequence = headers.get(header, b"Nats-Last-Stream") or b""
+            number = headers.get(header, b"Nats-Last-Consumer") or b""
+            if sequence.isdigit() and int(sequence) > 0:
+                consumer_sequence = int(number) if number.isdigit() else 0
+                self._settle(Delivery(1, int(sequence), consumer_sequence), b"")
 
     def confirm(self, reply: bytes) -> None:
         """Answer an ack at once."""
@@ -543,6 +557,8 @@ class Consumer:
     def wants(self, subject: bytes) -> bool:
         """Tell whether its filters let messages of this subject through."""
         filters = self.filters
+        if self.config.is_private:
+            return False
         return not filters or any(subjects.matches(each, subject) for each in filters)
 
     def needs(self, sequence: int, subject: bytes) -> bool:

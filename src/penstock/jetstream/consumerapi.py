@@ -181,7 +181,7 @@ def _page(
 ) -> tuple[list[Consumer], dict[str, Any]]:
     options = request.decode_options(LIST_FIELDS, type_name)
     found = request.stream().consumers
-    ordered = [found[name] for name in sorted(found)]
+    ordered = [found[name] for name in sorted(found) if not found[name].config.direct]
     offset = min(max(options.get("offset", 0), 0), len(ordered))
     shown = [each for each in ordered[offset:][:count_max] if isinstance(each, Consumer)]
     return shown, {"total": len(ordered), "offset": offset, "limit": count_max}

@@ -1,8 +1,7 @@
 """
 What a consumer is configured to be: every option once, JSON in and out, with its rules.
 
-As in `model`, options that are not supported yet have their place, and are refused
-by name. The order of the fields is that of nats-server's answers.
+The order of the fields is that of nats-server's answers.
 """
 
 from __future__ import annotations
@@ -33,6 +32,9 @@ SECOND_NS = 1_000_000_000
 ACK_WAIT_NS = 30 * SECOND_NS
 INACTIVE_THRESHOLD_NS = 5 * SECOND_NS
 HEARTBEAT_NS_MIN = SECOND_NS // 10
+FLOW_CONTROL_HEARTBEAT_NS = SECOND_NS
+NEVER_NS = 100 * 365 * 24 * 3600 * SECOND_NS
+"""How long an ack is waited for that comes with flow control: such messages are not redelivered."""
 REQUEST_EXPIRES_NS_MIN = 1_000_000
 MAX_WAITING = 512
 MAX_ACK_PENDING = 1000
@@ -89,8 +91,8 @@ class ConsumerConfig:
     inactive_threshold: int = option(0, "time.Duration", omit_empty=True)
     num_replicas: int = option(0, "int")
     mem_storage: bool = option(False, "bool", omit_empty=True)
-    direct: bool = option(False, "bool", omit_empty=True, supported=False)
-    sourcing: bool = option(False, "bool", omit_empty=True, supported=False)
+    direct: bool = option(False, "bool", omit_empty=True)
+    sourcing: bool = option(False, "bool", omit_empty=True)
     metadata: Mapping[str, str] = option(None, "map[string]string", omit_empty=True, factory=dict)
     pause_until: str = option("", "string", omit_empty=True)
     priority_groups: tuple[str, ...] = option((), "[]string", omit_empty=True)
@@ -105,6 +107,18 @@ class ConsumerConfig:
     def is_durable(self) -> bool:
         """Whether it outlives those who use it."""
         return bool(self.durable_name)
+
+    @property
+    def ack_waits_ns(self) -> tuple[int, ...]:
+        """How long to wait for an ack: the first time, the second, ...; the last goes on."""
+        if self.ack_policy == "flow_control":
+            return (NEVER_NS,)
+        return self.backoff or (self.ack_wait,)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it serves another stream: no limit counts it, and no message is kept for it."""
+        return self.direct or self.sourcing
 
     @property
     def is_push(self) -> bool:
@@ -131,6 +145,8 @@ class ConsumerConfig:
     @property
     def required_level(self) -> int:
         """The API level that a server needs to serve such a consumer."""
+        if self.ack_policy == "flow_control":
+            return 4
         is_grouped = self.priority_policy != "none" or self.priority_groups
         return 1 if is_grouped or self.priority_timeout or self.pause_until_ns else 0
 
@@ -166,13 +182,6 @@ class ConsumerConfig:
         }
         metadata = dict(sorted((dict(self.metadata) | versions).items()))
         return self.but(metadata=metadata).to_json()
-
-    def unsupported_options(self) -> list[str]:
-        """Return the names of the options in use that only have their place so far."""
-        unsupported = [
-            name for name, default in UNSUPPORTED.items() if getattr(self, name) != default
-        ]
-        return unsupported + ["ack_policy flow_control"] * (self.ack_policy == "flow_control")
 
 
 CONSUMER_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(ConsumerConfig)}
@@ -239,6 +248,8 @@ def _defaults(config: ConsumerConfig, stream: StreamConfig, pedantic: bool) -> d
         changes["max_ack_pending"] = MAX_ACK_PENDING
     if config.priority_policy == "pinned_client" and not config.priority_timeout:
         changes["priority_timeout"] = PRIORITY_TIMEOUT_NS
+    if config.ack_policy == "flow_control" and not pedantic:
+        changes |= {"flow_control": True, "idle_heartbeat": FLOW_CONTROL_HEARTBEAT_NS}
     return changes
 
 
@@ -257,10 +268,6 @@ def with_name(config: ConsumerConfig, name: str) -> ConsumerConfig:
 
 def check(config: ConsumerConfig, stream: StreamConfig) -> None:
     """Refuse what makes no sense, in nats-server's words and order."""
-    unsupported = config.unsupported_options()
-    if unsupported:
-        text = f"consumer option not supported yet: {', '.join(unsupported)}"
-        raise JetStreamError(codes.CONSUMER_CREATE, err=text)
     _check_names(config)
     _check_replicas(config, stream)
     _check_waits(config)
@@ -271,6 +278,7 @@ def check(config: ConsumerConfig, stream: StreamConfig) -> None:
     else:
         _check_pull(config, stream)
     _check_limits(config, stream)
+    _check_direct(config)
     _check_filters(config)
     _check_start(config)
     _check_sampling(config.sample_freq)
@@ -304,8 +312,33 @@ def _check_waits(config: ConsumerConfig) -> None:
         raise JetStreamError(codes.CONSUMER_BACK_OFF_NEGATIVE)
     if config.ack_wait < 0:
         raise JetStreamError(codes.CONSUMER_ACK_WAIT_NEGATIVE)
+    if config.ack_policy == "flow_control":
+        _check_flow_control_acks(config)
     if config.max_deliver != -1 and len(config.backoff) > config.max_deliver:
         raise JetStreamError(codes.CONSUMER_MAX_DELIVER_BACKOFF)
+
+
+def _check_flow_control_acks(config: ConsumerConfig) -> None:
+    if not config.is_push:
+        raise JetStreamError(codes.CONSUMER_ACK_FLOW_CONTROL_REQUIRES_PUSH)
+    if not config.flow_control:
+        raise JetStreamError(codes.CONSUMER_ACK_FLOW_CONTROL_REQUIRES_FLOW_CONTROL)
+    if config.idle_heartbeat != FLOW_CONTROL_HEARTBEAT_NS:
+        text = "flow control ack policy heartbeat needs to be 1s"
+        raise JetStreamError(codes.STREAM_INVALID_CONFIG, err=text)
+    if config.max_ack_pending <= 0:
+        raise JetStreamError(codes.CONSUMER_ACK_FLOW_CONTROL_REQUIRES_MAX_ACK_PENDING)
+    if config.ack_wait or config.backoff:
+        raise JetStreamError(codes.CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_ACK_WAIT)
+    if config.max_deliver > 0:
+        raise JetStreamError(codes.CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_MAX_DELIVER)
+
+
+def _check_direct(config: ConsumerConfig) -> None:
+    if config.direct and not config.is_push:
+        raise JetStreamError(codes.CONSUMER_DIRECT_REQUIRES_PUSH)
+    if config.direct and config.is_durable:
+        raise JetStreamError(codes.CONSUMER_DIRECT_REQUIRES_EPHEMERAL)
 
 
 def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
@@ -432,10 +465,10 @@ def check_group_name(group: str) -> None:
 def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Filters]) -> None:
     """Refuse a new consumer that does not go with the stream or its other consumers' filters."""
     others = tuple(others)
-    if 0 < stream.max_consumers <= len(others):
+    if 0 < stream.max_consumers <= len(others) and not config.is_private:
         raise JetStreamError(codes.MAXIMUM_CONSUMERS_LIMIT)
-    if stream.retention == "workqueue":
-        if config.ack_policy != "explicit":
+    if stream.retention == "workqueue" and not config.is_private:
+        if config.ack_policy not in ("explicit", "flow_control"):
             raise JetStreamError(codes.CONSUMER_WORKQUEUE_REQUIRES_EXPLICIT_ACK)
         if config.deliver_policy != "all":
             raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL)
@@ -458,6 +491,8 @@ def check_unique(config: ConsumerConfig, others: Iterable[Filters]) -> None:
 NOT_UPDATABLE = {
     "deliver_policy": "deliver policy",
     "mem_storage": "storage type",
+    "direct": "direct",
+    "sourcing": "sourcing",
     "opt_start_seq": "start sequence",
     "opt_start_time": "start time",
     "ack_policy": "ack policy",

@@ -161,7 +161,7 @@ def _keep(
 
 def _files(stream: Stream, config: ConsumerConfig) -> ConsumerFiles | None:
     """Return where the consumer is kept; None if that is in memory only."""
-    if config.mem_storage or stream.config.storage == "memory":
+    if config.mem_storage or config.direct or stream.config.storage == "memory":
         return None
     if stream.consumer_files is None:
         try:
@@ -198,7 +198,7 @@ def _filters(stream: Stream, *, besides: Consumer | None = None) -> list[tuple[b
     return [
         each.filters
         for each in stream.consumers.values()
-        if isinstance(each, Consumer) and each is not besides
+        if isinstance(each, Consumer) and each is not besides and not each.config.is_private
     ]
 
 
@@ -260,7 +260,7 @@ def _at_state(
         sequence, selected = backlog.start(config, store, limit)
         ledger = Ledger(sequence)
     else:
-        ledger = Ledger.restore(state, config.backoff or (config.ack_wait,))
+        ledger = Ledger.restore(state, config.ack_waits_ns)
         sequence = max(ledger.delivered_sequence + 1, store.first_sequence)
         selected = None
         if sequence < meta.resume_sequence:

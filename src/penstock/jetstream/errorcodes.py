@@ -333,6 +333,21 @@ CONSUMER_PRIORITY_TIMEOUT_WITH_POLICY_NONE = ApiError(
     400, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"
 )
 CONSUMER_INVALID_RESET = ApiError(400, 10204, "invalid reset: {err}")
+CONSUMER_ACK_FLOW_CONTROL_REQUIRES_PUSH = ApiError(
+    400, 10218, "flow control ack policy requires a push based consumer"
+)
+CONSUMER_ACK_FLOW_CONTROL_REQUIRES_FLOW_CONTROL = ApiError(
+    400, 10219, "flow control ack policy requires flow control"
+)
+CONSUMER_ACK_FLOW_CONTROL_REQUIRES_MAX_ACK_PENDING = ApiError(
+    400, 10220, "flow control ack policy requires max ack pending"
+)
+CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_ACK_WAIT = ApiError(
+    400, 10221, "flow control ack policy requires unset ack wait"
+)
+CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_MAX_DELIVER = ApiError(
+    400, 10222, "flow control ack policy requires unset max deliver"
+)
 CONSUMER_ACK_POLICY_INVALID = ApiError(400, 10181, "consumer ack policy invalid")
 CONSUMER_REPLAY_POLICY_INVALID = ApiError(400, 10182, "consumer replay policy invalid")
 CONSUMER_ACK_WAIT_NEGATIVE = ApiError(400, 10183, "consumer ack wait needs to be positive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.jetstream.priority import PriorityGroup, Standing
@@ -29,7 +30,12 @@ def new_outlet(consumer: Consumer) -> Outlet:
         consumer.heartbeat,
         consumer.flow_control_subject,
         burst_bytes=size_max if size_max > 0 else BURST_BYTES,
+        pending=_count_pending(consumer) if consumer.acks_by_flow else None,
     )
+
+
+def _count_pending(consumer: Consumer) -> Callable[[], int]:
+    return lambda: len(consumer.ledger.pending)
 
 
 def update_outlet(consumer: Consumer) -> None:

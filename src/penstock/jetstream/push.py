@@ -76,11 +76,14 @@ class PushDelivery:
         flow_control_subject: Callable[[], bytes],
         *,
         burst_bytes: int = 0,
+        pending: Callable[[], int] | None = None,
     ) -> None:
         self._account = account
         self._heartbeat = heartbeat
         self._flow_control_subject = flow_control_subject
         self.flow_control = FlowControl() if config.flow_control else None
+        self._pending = pending
+        """How much is not acked, if acks come with the answers to flow control requests."""
         self.deadline_ns = 0
         """When to look whether a heartbeat is due, or a message may go; 0 is never."""
         self._heartbeat_at_ns = self._brake_at_ns = 0
@@ -153,10 +156,17 @@ class PushDelivery:
     def _control_flow(self, flow_control: FlowControl, operations: list[Op]) -> None:
         target = len(self._subject)
         size_bytes = sum([target + len(each[2]) + each[4] for each in operations])
-        if flow_control.sent(size_bytes):
-            subject = self._flow_control_subject()
-            flow_control.ask(subject)
-            self._send(FLOW_CONTROL_REQUEST, reply=subject)
+        is_full = self._pending is not None and self._is_full(self._pending() + len(operations))
+        if flow_control.sent(size_bytes) or (is_full and not flow_control.request):
+            self._ask(flow_control)
+
+    def _is_full(self, pending: int) -> bool:
+        return pending >= self.config.max_ack_pending
+
+    def _ask(self, flow_control: FlowControl) -> None:
+        subject = self._flow_control_subject()
+        flow_control.ask(subject)
+        self._send(FLOW_CONTROL_REQUEST, reply=subject)
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
         """Send a heartbeat if nothing else was sent for long enough."""
@@ -169,6 +179,9 @@ class PushDelivery:
             stalled = b"Nats-Consumer-Stalled: %b\r\n\r\n" % self.flow_control.request
             header = header.removesuffix(CRLF) + stalled
         self._send(header)
+        if self._pending is not None and self.flow_control is not None:
+            if self._pending() and not self.flow_control.request:
+                self._ask(self.flow_control)
         self._heartbeat_at_ns = now_ns + self.config.idle_heartbeat
         self._watch()
 

@@ -36,6 +36,7 @@ from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.jetstream.consumerconfig import ConsumerConfig
     from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.engine import Engine
     from penstock.jetstream.follower import Follower
@@ -72,6 +73,8 @@ class Consumer(Reader, Protocol):
 
     name: str
     expects_acks: bool
+    acks_by_flow: bool
+    config: ConsumerConfig
 
     def on_messages(self) -> None:
         """`stream.visible_sequence` has moved up: deliver what is wanted of it."""
@@ -366,6 +369,11 @@ class Stream:
 
     # What clients are told.
 
+    @property
+    def consumer_count(self) -> int:
+        """How many consumers there are, without those that serve other streams directly."""
+        return sum(not consumer.config.direct for consumer in self.consumers.values())
+
     def info(self) -> Json:
         """Return StreamInfo as create, update and list answer it."""
         info: Json = {
@@ -397,7 +405,7 @@ class Stream:
             "lost": {"msgs": None, "bytes": 0, "count": state.lost} if state.lost else None,
         }
         document |= {name: value for name, value in optional.items() if value}
-        return document | {"consumer_count": len(self.consumers)}
+        return document | {"consumer_count": self.consumer_count}
 
 
 def message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> Op:

@@ -388,13 +388,3 @@ def test_filters_can_be_changed(world: World) -> None:
 
     assert 2 == answer["num_pending"]
     assert [b"s.b", b"s.b"] == payloads(request(world, "S", "C", batch=2))
-
-
-def test_unsupported_options_are_refused_by_name(world: World) -> None:
-    world.create("S")
-
-    for option, value in (("direct", True),):
-        answer = create(world, "S", "C", **{option: value})
-        assert (10012, f"consumer option not supported yet: {option}") == error(answer)
-    answer = create(world, "S", "C", ack_policy="flow_control", deliver_subject="d")
-    assert "ack_policy flow_control" in error(answer)[1]

@@ -295,30 +295,3 @@ def test_a_purge_makes_room_on_a_full_disk() -> None:
     complete(store.flush())
     assert store.failure is None
     assert store.append([(b"a", b"", b"z", 1)]) == 82
-
-
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_a_purge_makes_room_where_everything_is_in_one_segment(is_cut: bool) -> None:
-    disk = SimDisk()
-    store, _ = open_file_store(disk, DIRECTORY)
-    store.append([(b"a", b"", b"x" * 100, 1)] * 80)
-    complete(store.flush())
-    full = disk.capacity_bytes = disk.used_bytes
-    store.append([(b"a", b"", b"x" * 100, 1)])
-    store.flush()
-    assert store.failure is not None
-    store.purge()
-    for _ in range(3):
-        complete(store.flush())
-    if is_cut:
-        disk = disk.crash()
-        disk.capacity_bytes = full
-        store, _ = open_file_store(disk, DIRECTORY)
-
-    assert store.failure is None
-    assert 0 == store.messages
-    assert 82 == store.append([(b"a", b"", b"z", 1)])
-    complete(store.flush())
-    complete(store.maintain())
-    assert store.failure is None
-    assert disk.used_bytes < 1000

@@ -386,9 +386,7 @@ class FileLog:
             fresh = tail.split(0)
             self.catalog.insert_block(fresh.block, after=tail.block)
             self.tails.insert(1, fresh)
-            self.catalog.settle()
         self.retire()
-        self.upkeep.doom(self.catalog.take_emptied())
 
     def maintain(self) -> Work | None:
         """Return the next piece of housekeeping, if there is one."""

@@ -200,17 +200,13 @@ def _report_missing(directory: str, segment: Loaded, following: Loaded, found: R
     """Report messages that the end of a segment should have had, going by the next one."""
     path = segment_path(directory, segment.block.number)
     block = segment.block
-    if block.last_sequence < segment.header.floor_sequence:
-        # A purge on a full disk was about to cut its records off.
-        return
     if block.total and segment.header.base_sequence >= block.first_sequence:
         # Compaction writes records and trailer in one go.
         found.notes.append(f"`{path}` has lost its end, and maybe messages with it")
         found.lost += 1
         return
     removals = [removal for each in found.segments for removal in each.removals]
-    floors = [removal.floor_sequence for removal in removals]
-    floor = max([*floors, *(each.header.floor_sequence for each in found.segments)])
+    floor = max((removal.floor_sequence for removal in removals), default=0)
     first = max(block.last_sequence, segment.header.base_sequence, floor - 1) + 1
     last = following.header.base_sequence
     missing = set(range(first, min(last, following.block.first_sequence - 1) + 1))

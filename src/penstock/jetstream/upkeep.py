@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Topics
 from penstock.jetstream.compaction import Compacted, Compactor, Older, Sealer, Source, choose
-from penstock.jetstream.segment import HEADER_BYTES, Header, Removal, encode_header
+from penstock.jetstream.segment import Removal
 from penstock.jetstream.segmentfile import segment_path
 from penstock.jetstream.store import Work
 
@@ -83,54 +83,18 @@ class Upkeep:
             return
         self._doomed += [(log.position, block) for block in blocks]
         self._doomed.sort(key=lambda pair: pair[1].number or MAX)
-        if log.failure is not None:
-            self._make_room(blocks)
-
-    def _make_room(self, blocks: list[Block]) -> None:
-        """
-        Have what a purge left behind removed at once: the disk may be full (rule 4).
-
-        But some durable file must stay to know which sequences were given. Where everything
-        was purged its header is made to say so, and the rest of it is cut off.
-        """
-        growing = [tail.block for tail in self._log.tails]
+        if not blocks or log.failure is None:
+            return
+        # Rule 4: while the disk fails, a purge is what makes room, of all that it left behind.
+        # But some durable file must stay to know which sequences were given.
+        growing = [tail.block for tail in log.tails]
         last = max((block.number for block in blocks if block not in growing), default=0)
-        is_needed = not self._has_durable_file()
-        if is_needed:
+        if not self._has_durable_file():
             last -= 1
         self._doomed = [
             (0 if block.number <= last and block not in growing else position, block)
             for position, block in self._doomed
         ]
-        emptied = [block for _, block in self._doomed if block.number and block not in growing]
-        if is_needed and emptied and not self._busy and not self._log.catalog.messages:
-            self._hollow_out(emptied[-1])
-
-    def _hollow_out(self, block: Block) -> None:
-        log, number = self._log, block.number
-        # Its removals may have moved the sequence on; what is not on disk yet comes behind.
-        following = min([tail.block.first_sequence for tail in log.tails], default=MAX)
-        given = max(block.last_sequence, min(log.durable_sequence, following - 1))
-        header = Header(
-            number=number,
-            covers=block.covers,
-            salt=log.salt,
-            base_sequence=given,
-            floor_sequence=given + 1,
-            base_time_ns=block.last_time_ns,
-        )
-        try:
-            file = log.cache.file(block)
-            if file.size() > HEADER_BYTES:
-                # In place, so it takes no room. Torn, the records behind it still count.
-                file.write(encode_header(header), 0)
-                file.sync()
-                file.truncate(HEADER_BYTES)
-                file.sync()
-                self._unsealed.pop(number, None)
-        except OSError:
-            # It is tried again with the next commit.
-            return
 
     def _has_durable_file(self) -> bool:
         log = self._log

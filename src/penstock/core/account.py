@@ -77,7 +77,9 @@ class Account:
         goes to an inbox. Tell whether anybody was there.
         """
         route = self.routes.cache.get(subject) or self.routes.find(subject)
-        if not route.is_empty:
+        if route.handlers and self.replies.knows(subject):
+            self.replies.deliver(subject, publishes)
+        elif not route.is_empty:
             self._deliver(route, publishes, None)
         return not route.is_empty
 

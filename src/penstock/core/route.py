@@ -91,6 +91,9 @@ class Subscription(_hot.Receiver):
     def localized(self, publish: Op) -> Op:
         """Return a run as the account of a shadow's origin names it."""
         assert self.relation is not None, "a shadow has both, an origin and a relation"
+        if not subjects.matches(self.relation.foreign, publish[1]):
+            # What JetStream delivers keeps its own subject, wherever it is delivered to.
+            return publish
         return (publish[0], self.relation.to_local(publish[1]), *publish[2:])
 
 

@@ -50,6 +50,9 @@ class Replies:
         self._sweep_at = SWEEP_MIN
         self._listening: Subscription | None = None
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def open(self, account: Account, reply: bytes, export: Export) -> bytes:
         """Return a subject here that leads to a reply subject of another account."""
         if self._listening is None:
@@ -60,10 +63,6 @@ class Replies:
         until_ns = self._clock_ns() + int(export.response_s_max * times.SECOND_NS)
         self._waiting[subject] = Waiting(account, reply, export, until_ns)
         return subject
-
-    def cancel(self, subject: bytes) -> None:
-        """Wait no longer."""
-        self._waiting.pop(subject, None)
 
     def _sweep(self) -> None:
         now_ns = self._clock_ns()
@@ -79,18 +78,36 @@ class Replies:
             for message in single_messages(publish):
                 self._on_answer(message, publisher)
 
-    def _on_answer(self, message: Op, publisher: Session | None) -> None:
-        _, subject, reply, *rest = message
-        waiting = self._waiting.get(subject)
+    def knows(self, subject: bytes) -> bool:
+        """Tell whether a subject is one of these."""
+        return subject in self._waiting
+
+    def deliver(self, subject: bytes, publishes: list[Op]) -> None:
+        """Hand over what JetStream delivers: it keeps its own subject on the other side too."""
+        waiting = self._take(subject, is_end=False)
         if waiting is None:
             return
-        is_last = waiting.export.response == "singleton" or message[4] == 0
-        if waiting.until_ns <= self._clock_ns() or is_last:
+        if waiting.export.response == "singleton":
+            publishes = single_messages(publishes[0])[:1]
+        waiting.account.deliver_as(waiting.reply, publishes)
+
+    def _take(self, subject: bytes, *, is_end: bool) -> Waiting | None:
+        """Return who waits for an answer, unless it comes too late; forget it if it is the last."""
+        waiting, now_ns = self._waiting.get(subject), self._clock_ns()
+        if waiting is None:
+            return None
+        is_over = waiting.until_ns <= now_ns
+        if is_over or is_end or waiting.export.response == "singleton":
             del self._waiting[subject]
         else:
-            until_ns = self._clock_ns() + int(waiting.export.response_s_max * times.SECOND_NS)
+            until_ns = now_ns + int(waiting.export.response_s_max * times.SECOND_NS)
             self._waiting[subject] = waiting._replace(until_ns=until_ns)
-        if waiting.until_ns <= self._clock_ns():
+        return None if is_over else waiting
+
+    def _on_answer(self, message: Op, publisher: Session | None) -> None:
+        _, subject, reply, *rest = message
+        waiting = self._take(subject, is_end=message[4] == 0)
+        if waiting is None:
             return
         if reply and not reply.startswith(ACK_PREFIX):
             # Whoever answers may ask back.

@@ -23,6 +23,7 @@ class World:
     def __init__(self, *, users: dict[str, PermissionRules] | None = None, **settings: Any) -> None:
         self.now_ns = 1_000 * SECOND_NS
         self.dice = 0.0
+        self._drawn = 0
         members = tuple(
             User(name=name, password="x", permissions=rules)
             for name, rules in (users or {}).items()
@@ -34,8 +35,13 @@ class World:
             server_id="NID",
             clock_ns=lambda: self.now_ns,
             random=lambda: self.dice,
-            random_bytes=bytes,
+            random_bytes=self._random_bytes,
         )
+
+    def _random_bytes(self, count: int) -> bytes:
+        """Return bytes that are new each time, in an order of their own."""
+        self._drawn += 1
+        return self._drawn.to_bytes(count, "little")
 
     def stranger(self) -> Peer:
         """Return a peer that has said nothing yet, and has read its INFO."""

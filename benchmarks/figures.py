@@ -42,7 +42,7 @@ def fill_in(text: str, name: str, figures: str) -> str:
 
 
 def _core(options: argparse.Namespace) -> str:
-    command = [sys.executable, "-m", "benchmarks.core", *_quick(options)]
+    command = [sys.executable, "-m", "benchmarks.core", "--pure", *_quick(options)]
     return f"```text\n{_output(command)}```"
 
 

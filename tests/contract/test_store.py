@@ -54,7 +54,7 @@ def numbers(store: Store, first: int = 1, **options: object) -> list[int]:
     return found
 
 
-@pytest.fixture(params=["file", "tiny segments", "memory", "tiny blocks"])
+@pytest.fixture(params=["file", "tiny segments", "compressed", "memory", "tiny blocks"])
 def open_store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Open]:
@@ -63,11 +63,11 @@ def open_store(
         monkeypatch.setattr("penstock.jetstream.memstore.BLOCK_MESSAGES_MAX", 8)
 
     def open_it(**limits: int) -> Store:
-        wanted = StoreLimits(**limits)
+        wanted = StoreLimits(**limits, compresses=request.param == "compressed")
         if request.param in ("memory", "tiny blocks"):
             store: Store = open_memory_store(limits=wanted)
         else:
-            settings = SMALL if request.param == "tiny segments" else None
+            settings = None if request.param == "file" else SMALL
             path = str(tmp_path / "stream")
             store, notes = open_file_store(RealDisk(), path, limits=wanted, settings=settings)
             assert notes == []

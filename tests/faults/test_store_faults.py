@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from tests.simdisk import SimDisk
@@ -72,7 +73,7 @@ class History:
 
     def append(self) -> None:
         entries = self.entries()
-        is_limited = self.limits != StoreLimits()
+        is_limited = replace(self.limits, compresses=False) != StoreLimits()
         before = {message[0] for message in everything(self.store)} if is_limited else set()
         is_atomic = self.random.random() < 0.3
         try:
@@ -216,7 +217,11 @@ LIMITS = [
     StoreLimits(messages_max=9),
     StoreLimits(messages_per_subject_max=1),
     StoreLimits(messages_per_subject_max=3),
+    StoreLimits(compresses=True),
 ]
+
+
+LIMIT_NAMES = ["none", "messages", "subject 1", "subject 3", "compressed"]
 
 
 def seeds(count: int) -> range:
@@ -224,7 +229,7 @@ def seeds(count: int) -> range:
     return range(0, count, 100)
 
 
-@pytest.mark.parametrize("limits", LIMITS, ids=["none", "messages", "subject 1", "subject 3"])
+@pytest.mark.parametrize("limits", LIMITS, ids=LIMIT_NAMES)
 @pytest.mark.parametrize("first_seed", seeds(100))
 def test_a_power_cut_takes_nothing_that_was_promised(first_seed: int, limits: StoreLimits) -> None:
     for seed in range(first_seed, first_seed + 100):
@@ -235,7 +240,7 @@ def test_a_power_cut_takes_nothing_that_was_promised(first_seed: int, limits: St
             history.crash()
 
 
-@pytest.mark.parametrize("limits", LIMITS, ids=["none", "messages", "subject 1", "subject 3"])
+@pytest.mark.parametrize("limits", LIMITS, ids=LIMIT_NAMES)
 @pytest.mark.parametrize("first_seed", seeds(100))
 def test_a_disk_that_fails_takes_nothing_either(first_seed: int, limits: StoreLimits) -> None:
     for seed in range(first_seed, first_seed + 100):

@@ -9,6 +9,7 @@ from penstock.errors import StoreError
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.columns import Topics
+from penstock.jetstream.compression import is_compressed
 from penstock.jetstream.recovery import Loaded, Recovered
 from penstock.jetstream.segment import HEADER_BYTES
 from penstock.jetstream.segmentfile import segment_path
@@ -26,7 +27,8 @@ def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | Non
     for segment in found.segments:
         _add_block(catalog, segment, log.directory)
         is_last = segment is found.segments[-1]
-        if is_last and _takes_more(segment, log.settings.segment_bytes_max):
+        takes_more = is_last and _takes_more(segment, log.settings.segment_bytes_max)
+        if takes_more and not _is_compressed(log, segment):
             tail = _reopen(log, segment)
         elif segment.summary is None:
             # Behind what is damaged, not over it: somebody may still want to look at it.
@@ -66,6 +68,14 @@ def _takes_more(segment: Loaded, segment_bytes_max: int) -> bool:
     # What compaction wrote has its trailer from the start, and keeps it: see `recovery`.
     is_original = segment.header.base_sequence < segment.block.first_sequence
     return is_original and segment.block.dense and segment.records_end < room_from
+
+
+def _is_compressed(log: FileLog, segment: Loaded) -> bool:
+    file = log.disk.open(segment_path(log.directory, segment.block.number))
+    try:
+        return is_compressed(file)
+    finally:
+        file.close()
 
 
 def _reopen(log: FileLog, segment: Loaded) -> Tail:

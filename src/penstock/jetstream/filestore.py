@@ -35,6 +35,7 @@ from penstock.errors import StoreError
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
+from penstock.jetstream.compression import TransparentDisk
 from penstock.jetstream.disk import Disk, File
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.recovery import load, mend
@@ -64,6 +65,8 @@ class FileSettings:
 
     segment_bytes_max: int = 32 * 1024 * 1024
     segment_messages_max: int = 256 * 1024
+    compressed_segment_bytes_max: int = 8 * 1024 * 1024
+    """The same where they are to be compressed: only complete ones are."""
     index_bytes_max: int = 64 * 1024 * 1024
     """Memory for finding messages in complete segments, per stream."""
     tail_bytes_max: int = 256 * 1024
@@ -86,6 +89,7 @@ def open_file_store(
     Returns it with notes about what was repaired or lost, in words for people.
     `salt` should differ between streams; a store keeps the one it was made with.
     """
+    disk = TransparentDisk(disk)
     disk.make_directory(directory)
     limits = limits or StoreLimits()
     found = load(disk, directory, salt)
@@ -137,6 +141,8 @@ class FileLog:
         self.settings = settings
         self.salt = salt
         self.failure: str | None = None
+        self.compresses = False
+        """Whether complete segments are to be compressed."""
         self.durable_sequence = 0
         self.durable_position = 0
         self.position = 0
@@ -165,6 +171,14 @@ class FileLog:
         self.durable_sequence = self.catalog.last_sequence
         if tail is not None:
             self.tails.append(tail)
+
+    @property
+    def segment_bytes_max(self) -> int:
+        """Return how large a segment may grow."""
+        settings = self.settings
+        if not self.compresses:
+            return settings.segment_bytes_max
+        return min(settings.segment_bytes_max, settings.compressed_segment_bytes_max)
 
     @property
     def dirty_bytes(self) -> int:
@@ -308,7 +322,7 @@ class FileLog:
         behind = sum([later.end - HEADER_BYTES for later in self.tails[1:]])
         self.written = (tail.written_end, self.position - behind)
         if (
-            tail.end >= self.settings.segment_bytes_max
+            tail.end >= self.segment_bytes_max
             or tail.block.total >= self.settings.segment_messages_max
         ):
             tail.full = True

@@ -27,6 +27,7 @@ class MemoryLog:
     """Has the messages of a stream in lists, one a block."""
 
     failure: str | None = None
+    compresses = False
     position = durable_position = dirty_bytes = 0
 
     def __init__(self, per_subject_max: int) -> None:

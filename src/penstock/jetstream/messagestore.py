@@ -29,6 +29,9 @@ SEARCH_MAX = 256 * 1024
 class Log(Protocol):
     """Has the bytes of messages. What it is asked for is in the catalog."""
 
+    compresses: bool
+    """Whether to keep them compressed, as far as that can be."""
+
     @property
     def failure(self) -> str | None:
         """Return why appends are refused, or None."""
@@ -77,6 +80,7 @@ class MessageStore:
         self._limits = limits
         self._catalog = catalog
         self._log = log
+        log.compresses = limits.compresses
         self._first_time: tuple[int, int] = (0, 0)
 
     @property
@@ -87,6 +91,7 @@ class MessageStore:
     @limits.setter
     def limits(self, limits: StoreLimits) -> None:
         self._limits = limits
+        self._log.compresses = limits.compresses
         # Appends must find the subject table as this limit needs it.
         if limits.messages_per_subject_max != self._catalog.subjects.per_subject_max:
             self._catalog.retable(limits.messages_per_subject_max)

@@ -3,8 +3,7 @@ What a stream is configured to be: every option once, JSON in and out.
 
 The names are those of the JSON that clients send and that is stored; durations
 are integers of nanoseconds. `StreamConfig` holds values, `rules` says which of
-them make sense. Options that are not supported yet have their place here, so
-that a request which uses one is refused by name and never half obeyed.
+them make sense.
 """
 
 from __future__ import annotations
@@ -167,15 +166,6 @@ class StreamConfig:
             return 2
         return 1 if self.allow_msg_ttl or self.subject_delete_marker_ttl > 0 else 0
 
-    def unsupported_options(self) -> list[str]:
-        """Return the names of the options in use that only have their place so far."""
-        return [
-            item.name
-            for item in fields(self)
-            if not item.metadata["supported"]
-            and getattr(self, item.name) not in (item.default, "default")
-        ]
-
 
 def _to_json(value: Any, kind: Any) -> Any:
     """Return a value as JSON has it: objects in the order of their fields, without empty ones."""
@@ -205,4 +195,5 @@ def store_limits(config: StreamConfig) -> StoreLimits:
         # Where messages may say how long they live, age is looked at one by one: `expiry`.
         age_ns_max=0 if config.allow_msg_ttl else config.max_age,
         messages_per_subject_max=max(config.max_msgs_per_subject, 0),
+        compresses=config.compression != "none",
     )

@@ -18,6 +18,7 @@ from itertools import pairwise
 from penstock.errors import StoreError
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import columns_of
+from penstock.jetstream.compression import is_compressed
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.segment import (
     Header,
@@ -71,6 +72,8 @@ class Recovered:
     next_number: int = 1
     salt: int | None = None
     lost: int = 0
+    compressed: list[str] = field(default_factory=list)
+    """Compressed segments whose trailer does not check out."""
 
 
 def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
@@ -117,6 +120,7 @@ def _load_segment(
             found.segments.append(summarized)
             return
     data = read_whole(disk, path) or b""
+    _note_compressed(disk, path, found)
     is_headless = header is None
     header = header or _guess_header(number, data, found, is_last=is_last, path=path)
     if header is None:
@@ -131,6 +135,15 @@ def _load_segment(
     if is_headless:
         found.headless.append(segment)
     found.segments.append(segment)
+
+
+def _note_compressed(disk: Disk, path: str, found: Recovered) -> None:
+    file = disk.open(path)
+    try:
+        if is_compressed(file):
+            found.compressed.append(path)
+    finally:
+        file.close()
 
 
 def _by_trailer(disk: Disk, path: str, header: Header) -> Loaded | None:
@@ -241,6 +254,10 @@ def mend(disk: Disk, directory: str, found: Recovered) -> None:
         finally:
             file.close()
         torn.file_bytes = torn.records_end
+    for path in found.compressed:
+        # A damaged one can not be mended as it is: from now on it is as if never compressed.
+        write_whole(disk, path + DRAFT, read_whole(disk, path) or b"")
+        disk.rename(path + DRAFT, path)
     for segment in found.headless:
         _write_header(disk, directory, segment.header)
     if found.incomplete is not None:

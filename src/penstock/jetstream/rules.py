@@ -33,7 +33,6 @@ def checked(config: StreamConfig, find: Find, *, pedantic: bool = False) -> Stre
     """Return the configuration with its defaults filled in, or raise what is wrong with it."""
     _check_names(config)
     config = _with_defaults(config, pedantic)
-    _check_supported(config)
     _refuse(config, CONFLICTS)
     config = _with_rollups(config, pedantic)
     _refuse(config, PERSISTENCE_CONFLICTS)
@@ -204,14 +203,6 @@ def _with_placement(config: StreamConfig) -> StreamConfig:
 
 def _pedantic(text: str) -> JetStreamError:
     return JetStreamError(errorcodes.PEDANTIC, err=text)
-
-
-def _check_supported(config: StreamConfig) -> None:
-    names = config.unsupported_options()
-    if names:
-        raise invalid(f"stream configuration option `{names[0]}` is not supported yet")
-    if config.compression != "none":
-        raise invalid(f'stream compression "{config.compression}" is not supported yet')
 
 
 def check_replicas(config: StreamConfig) -> None:

@@ -62,10 +62,14 @@ class SegmentCache:
 
     def forget(self, block: Block) -> None:
         """Let go of everything of a segment."""
+        self.forget_file(block)
+        self.disown(block)
+
+    def forget_file(self, block: Block) -> None:
+        """Let go of the file of a segment: another has its name by now."""
         file = self._files.pop(block.number, None)
         if file is not None:
             file.close()
-        self.disown(block)
 
     def close(self) -> None:
         """Let go of all files."""

@@ -34,6 +34,8 @@ class StoreLimits:
     bytes_max: int = 0
     age_ns_max: int = 0
     messages_per_subject_max: int = 0
+    compresses: bool = False
+    """Whether it is to hold them compressed; what that saves is not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)

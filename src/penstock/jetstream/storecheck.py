@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.jetstream.columns import Places, Topics, columns_of
+from penstock.jetstream.compression import TransparentDisk, is_compressed
 from penstock.jetstream.consumerlog import is_complete, replay
 from penstock.jetstream.consumerlog import scan as scan_consumers
 from penstock.jetstream.disk import Disk, read_whole, write_whole
@@ -90,6 +91,7 @@ def is_store(names: list[str]) -> bool:
 def check(disk: Disk, directory: str) -> Report:
     """Read everything in a directory, and report what does not check out."""
     report = Report(directory)
+    disk = TransparentDisk(disk)
     segments = list(_segments(disk, directory))
     previous = 0
     for segment in segments:
@@ -194,6 +196,7 @@ def _check_consumers(disk: Disk, path: str, report: Report) -> None:
 def repair(disk: Disk, directory: str) -> list[str]:
     """Make a store fit to be opened, and return what was done."""
     done: list[str] = []
+    disk = TransparentDisk(disk)
     segments = list(_segments(disk, directory))
     previous = 0
     for segment in segments:
@@ -223,6 +226,10 @@ def _repair_segment(disk: Disk, segment: _Segment, *, is_last: bool, done: list[
         _rewrite(disk, segment, done)
     elif _trailer_faults(disk, segment):
         file = disk.open(segment.path)
+        if is_compressed(file):
+            # It is written again without its compression when it is mended.
+            file.close()
+            return
         try:
             # Without a footer the segment is walked, and gets a new trailer.
             file.truncate(len(segment.data) - FOOTER_BYTES)

@@ -1,5 +1,5 @@
 """
-What a file store does beside storing: seal segments, compact them, remove their files.
+What a file store does beside storing: seal segments, compact, compress and remove them.
 
 One piece of work at a time, asked for with `next`. Nothing here is needed for an
 acknowledgement, so an error only means that it is tried again later.
@@ -8,6 +8,7 @@ acknowledgement, so an error only means that it is tried again later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Topics
 from penstock.jetstream.compaction import Compacted, Compactor, Older, Sealer, Source, choose
+from penstock.jetstream.compression import Press
 from penstock.jetstream.segment import Removal
-from penstock.jetstream.segmentfile import segment_path
+from penstock.jetstream.segmentfile import DRAFT, segment_path
 from penstock.jetstream.store import Work
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class Upkeep:
         """A compaction to put in place, with the position that must be durable before."""
         self._busy = False
         self._retry_position = 0
+        self._compressed: set[int] = set()
+        """Numbers of the segments that are known to be compressed."""
 
     def doom(self, blocks: list[Block]) -> None:
         """Have segments of which nothing is left removed, as soon as that is safe."""
@@ -156,7 +160,7 @@ class Upkeep:
         work = self._remove_files()
         if work is None and self._log.position >= self._retry_position:
             self._close_scrubbed_tail()
-            work = self._seal() or self._compact()
+            work = self._seal() or self._compact() or self._compress()
         self._busy = work is not None
         return work
 
@@ -203,8 +207,7 @@ class Upkeep:
     def _compact(self) -> Work | None:
         log = self._log
         blocks = log.catalog.blocks[: len(log.catalog.blocks) - len(log.tails)]
-        settings = log.settings
-        found = choose(blocks, settings.segment_bytes_max, settings.segment_messages_max)
+        found = choose(blocks, log.segment_bytes_max, log.settings.segment_messages_max)
         if found is None:
             return None
         first, stop = found
@@ -234,10 +237,7 @@ class Upkeep:
     def _abandon(self, compactor: Compactor, sources: list[Source]) -> None:
         for source in sources:
             source.block.scrub = source.block.scrub or source.scrub
-        try:
-            self._log.disk.remove(compactor.draft)
-        except OSError:
-            return
+        self._discard(compactor.draft)
 
     def _compacted(
         self, compactor: Compactor, sources: list[Source], position: int, out: Compacted
@@ -265,6 +265,7 @@ class Upkeep:
         log.catalog.replace_blocks(old, out.block)
         for block in old:
             log.cache.forget(block)
+            self._compressed.discard(block.number)
         log.cache.adopt_columns(out.block)
         self._remove_merged(old[1:])
 
@@ -281,6 +282,41 @@ class Upkeep:
                     new.clear(place, place + 1)
         new.recount()
         assert new.count == sum(source.block.count for source in sources)
+
+    def _compress(self) -> Work | None:
+        """Compress one complete segment, if that is wanted."""
+        log = self._log
+        if not log.compresses:
+            return None
+        for block in log.catalog.blocks[: len(log.catalog.blocks) - len(log.tails)]:
+            if block.number not in self._compressed:
+                path = segment_path(log.directory, block.number)
+                press = Press(log.disk, block, path, path + DRAFT)
+                done = partial(self._pressed, press)
+                return Task(self, press.run, done=done, failed=partial(self._discard, press.draft))
+        return None
+
+    def _pressed(self, press: Press, is_new: bool) -> None:
+        """Put a compressed segment in place of itself."""
+        log = self._log
+        if not is_new:
+            self._compressed.add(press.block.number)
+            return
+        if press.block not in log.catalog.blocks:
+            self._discard(press.draft)
+            return
+        try:
+            log.disk.rename(press.draft, press.path)
+        except OSError as error:
+            self.finished(error)
+            self._discard(press.draft)
+            return
+        log.cache.forget_file(press.block)
+        self._compressed.add(press.block.number)
+
+    def _discard(self, draft: str) -> None:
+        with suppress(OSError):
+            self._log.disk.remove(draft)
 
     def _remove_merged(self, merged: list[Block]) -> None:
         """Remove the files of segments that are now in another, if that one is there to stay."""

@@ -147,11 +147,6 @@ def test_everything_may_be_stored_without_acks() -> None:
     assert (">",) == checked_create(config(subjects=(">",), no_ack=True)).subjects
 
 
-def test_compression_is_refused_by_name() -> None:
-    expected = 'stream compression "s2" is not supported yet'
-    assert expected == refusal(checked_create, config(compression="s2"))
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -12,7 +12,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import _hot
+from penstock import _hot, headers
 from penstock.core.account import message_count, payloads
 from penstock.wire import Op
 
@@ -94,6 +94,18 @@ def parse(numbers: bytes) -> Delivery | None:
     if len(fields) < 5 or not all(field.isdigit() for field in fields[:5]):
         return None
     return Delivery(int(fields[0]), int(fields[1]), int(fields[2]))
+
+
+def parse_flow(publish: Op) -> list[Delivery]:
+    """Return how far a client says it is in its answers to flow control requests."""
+    deliveries = []
+    for message in payloads(publish):
+        header = message[: publish[3]]
+        sequence = headers.get(header, b"Nats-Last-Stream") or b""
+        number = headers.get(header, b"Nats-Last-Consumer") or b""
+        if sequence.isdigit() and int(sequence) > 0:
+            deliveries.append(Delivery(1, int(sequence), int(number) if number.isdigit() else 0))
+    return deliveries
 
 
 def parse_delay_ns(text: bytes) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, headers, subjects
+from penstock import _hot, subjects
 from penstock.core.account import payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
@@ -98,6 +98,7 @@ class Consumer:
         self.expects_acks = config.ack_policy != "none"
         self.acks_by_flow = config.ack_policy == "flow_control"
         """Whether acks come with the answers to flow control requests, and no other way."""
+        self.hears_acks = self.expects_acks and not self.acks_by_flow
         self._pending_max = config.max_ack_pending if config.max_ack_pending > 0 else 0
         self.ledger.backoff_ns = config.ack_waits_ns
 
@@ -382,19 +383,9 @@ class Consumer:
         """Take a client's answer to a flow control request."""
         if isinstance(self.outlet, PushDelivery) and self.outlet.flow_control is not None:
             if self.outlet.flow_control.answered(publish[1]):
-                if self.acks_by_flow:
-                    self._take_flow_ack(publish)
+                for delivery in acks.parse_flow(publish) if self.acks_by_flow else ():
+                    self._settle(delivery, b"")
                 self.deliver()
-
-    def _take_flow_ack(self, publish: Op) -> None:
-        """Settle all up to where the client says it is."""
-        for each in payloads(publish):
-            header = each[: publish[3]]
-            sequence = headers.get(header, b"Nats-Last-Stream") or b""
-            number = headers.get(header, b"Nats-Last-Consumer") or b""
-            if sequence.isdigit() and int(sequence) > 0:
-                consumer_sequence = int(number) if number.isdigit() else 0
-                self._settle(Delivery(1, int(sequence), consumer_sequence), b"")
 
     def confirm(self, reply: bytes) -> None:
         """Answer an ack at once."""

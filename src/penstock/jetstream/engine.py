@@ -375,9 +375,7 @@ class Engine:
         names = [token.decode(errors="replace") for token in tokens[start : start + 2]]
         prefix = b".".join(tokens[: start + 2]) + b"."
         consumer = self.consumer(*names) if len(tokens) >= start + 7 else None
-        if consumer is None or not consumer.expects_acks or consumer.acks_by_flow:
-            return prefix, None
-        return prefix, consumer
+        return prefix, consumer if consumer is not None and consumer.hears_acks else None
 
     def _on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:

@@ -72,8 +72,8 @@ class Consumer(Reader, Protocol):
     """What a stream and the engine ask of a consumer."""
 
     name: str
-    expects_acks: bool
-    acks_by_flow: bool
+    hears_acks: bool
+    """Whether acks on `$JS.ACK` are for it."""
     config: ConsumerConfig
 
     def on_messages(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import SECOND_NS, World, error
 
+from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.store import Work
 from penstock.wire import Op
 
@@ -13,7 +14,8 @@ from penstock.wire import Op
 class Witness:
     """A consumer that wants what it is told to, and writes down what it hears."""
 
-    expects_acks = True
+    hears_acks = True
+    config = ConsumerConfig()
 
     def __init__(self, world: World, stream: str, name: str = "W") -> None:
         self.name = name

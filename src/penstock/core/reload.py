@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.accounts import JetStreamLimits
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.auth import Check
@@ -24,7 +25,17 @@ NEEDS_RESTART = (
 
 def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
     """Return the names of changed settings that only a restart applies."""
-    return [name for name in NEEDS_RESTART if _setting(old, name) != _setting(new, name)]
+    changed = [name for name in NEEDS_RESTART if _setting(old, name) != _setting(new, name)]
+    if new.jetstream is not None and _streaming(old) != _streaming(new):
+        changed.append("accounts.jetstream")
+    if old.authorization.system_account_name != new.authorization.system_account_name:
+        changed.append("system_account")
+    return changed
+
+
+def _streaming(config: ServerConfig) -> dict[str, JetStreamLimits | None]:
+    """Return the JetStream of each account."""
+    return {account.name: account.jetstream for account in config.authorization.all_accounts}
 
 
 def _setting(config: ServerConfig, name: str) -> object:

@@ -17,8 +17,11 @@ from penstock.jetstream import strictjson
 from penstock.jetstream.store import StoreLimits
 from penstock.version import NATS_VERSION
 
-API_LEVEL = 0
-"""The JetStream API level: 1 would promise pauses and priority groups, 2 counters and batches."""
+API_LEVEL = 4
+"""
+The JetStream API level: 1 promises pauses, priority groups and times to live, 2 counters,
+schedules and atomic batches, 4 fast batches and acks by flow control.
+"""
 
 REQUIRED_LEVEL = "_nats.req.level"
 SERVER_LEVEL = "_nats.level"

@@ -69,7 +69,7 @@ def test_an_empty_configuration_gets_the_defaults_of_nats_server() -> None:
         "allow_rollup_hdrs": False,
         "consumer_limits": {},
         "allow_msg_ttl": False,
-        "metadata": {"_nats.level": "0", "_nats.req.level": "0", "_nats.ver": "2.10.0"},
+        "metadata": {"_nats.level": "4", "_nats.req.level": "0", "_nats.ver": "2.10.0"},
     } == answer
 
 

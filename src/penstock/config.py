@@ -294,6 +294,11 @@ class JetStreamConfig:
         aliases=("jetstream.sync",),
     )
     domain: str | None = setting(None, "JetStream domain.", directive="jetstream.domain")
+    index_bytes_max: int = setting(
+        64 * 1024 * 1024,
+        "Memory for finding messages in complete segments, per stream; what does not fit is read "
+        "from disk again.",
+    )
 
     def __post_init__(self) -> None:
         if not self.store_dir:

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Disk, read_whole
-from penstock.jetstream.filestore import open_file_store
+from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.store import Store, Work
 
@@ -44,8 +44,11 @@ DELETED = ".deleted"
 class StreamFiles:
     """The directories of an account's file streams."""
 
-    def __init__(self, disk: Disk, store_dir: str, account: str) -> None:
+    def __init__(
+        self, disk: Disk, store_dir: str, account: str, settings: FileSettings | None = None
+    ) -> None:
         self.disk = disk
+        self._settings = settings or FileSettings()
         self.root = f"{store_dir}/jetstream/{_directory(account)}/streams"
         self._deleted = 0
 
@@ -121,7 +124,9 @@ class StreamFiles:
         """Open or make the store of a stream; return it with what is to be told about it."""
         salt = zlib.crc32(config.name.encode())
         directory = f"{self.path(config.name)}/messages"
-        return open_file_store(self.disk, directory, limits=store_limits(config), salt=salt)
+        return open_file_store(
+            self.disk, directory, limits=store_limits(config), salt=salt, settings=self._settings
+        )
 
     def bury(self, name: str) -> Grave:
         """Take a stream out of sight: its name is free from now on."""

@@ -25,6 +25,7 @@ from penstock.core.broker import Broker
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
+from penstock.jetstream.filestore import FileSettings
 from penstock.jetstream.refusal import Refusal
 from penstock.jetstream.store import Work
 from penstock.jetstream.streamfiles import StreamFiles
@@ -88,7 +89,12 @@ class Journal:
             server_name=self._broker.server_name,
             clock_ns=self._broker.clock_ns,
             random=random.random,
-            files=StreamFiles(self._disk, self.config.store_dir, account.name),
+            files=StreamFiles(
+                self._disk,
+                self.config.store_dir,
+                account.name,
+                FileSettings(index_bytes_max=self.config.index_bytes_max),
+            ),
             limits=limits,
             beside=next(iter(self.engines.values()), None),
         )

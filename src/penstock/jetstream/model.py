@@ -19,8 +19,9 @@ from penstock.version import NATS_VERSION
 
 API_LEVEL = 4
 """
-The JetStream API level: 1 promises pauses, priority groups and times to live, 2 counters,
-schedules and atomic batches, 4 fast batches and acks by flow control.
+The JetStream API level, as high as what is there: 1 promises times to live, pauses and
+priority groups, 2 counters, atomic batches and schedules, 4 fast batches, resets and acks
+by flow control. 5 would promise to tell sources that a stream was made anew.
 """
 
 REQUIRED_LEVEL = "_nats.req.level"

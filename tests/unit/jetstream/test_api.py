@@ -6,6 +6,7 @@ import pytest
 from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream import streamapi
+from penstock.jetstream.model import API_LEVEL
 from penstock.jetstream.times import format_time, parse_time
 
 
@@ -83,14 +84,16 @@ def test_a_call_without_a_reply_is_made_all_the_same(world: World) -> None:
 
 
 def test_a_call_for_a_newer_server_is_refused(world: World) -> None:
-    answer = world.ask("$JS.API.INFO", "", Nats_Required_Api_Level="1")
+    answer = world.ask("$JS.API.INFO", "", Nats_Required_Api_Level=str(API_LEVEL + 1))
     assert (10185, "JetStream minimum api level required") == error(answer)
-    assert "error" not in world.ask("$JS.API.INFO", "", Nats_Required_Api_Level="0")
+    assert "error" not in world.ask("$JS.API.INFO", "", Nats_Required_Api_Level=str(API_LEVEL))
 
 
 def test_a_direct_get_for_a_newer_server_is_refused(world: World) -> None:
     world.create("S", allow_direct=True)
-    header, _ = world.ask("$JS.API.DIRECT.GET.S", '{"seq":1}', Nats_Required_Api_Level="1")
+    header, _ = world.ask(
+        "$JS.API.DIRECT.GET.S", '{"seq":1}', Nats_Required_Api_Level=str(API_LEVEL + 1)
+    )
     assert b"NATS/1.0 412 Required Api Level\r\n\r\n" == header
 
 

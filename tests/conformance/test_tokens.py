@@ -236,7 +236,7 @@ def test_default_permissions_are_for_users_that_have_none(
 
 
 def test_a_user_is_sent_away_when_its_time_is_over(server: ServerProcess, world: World) -> None:
-    jwt, user = world.user(world.main, exp=int(time.time()) + 2)
+    jwt, user = world.user(world.main, exp=int(time.time()) + 4)
     with hello(server, jwt, user.seed) as client:
         assert client.rest() == [b"PONG", b"-ERR 'User Authentication Expired'"]
 

@@ -41,6 +41,8 @@ class Account:
         self.replies: Replies
         """Made for requests that come from other accounts."""
         self.connections = 0
+        self.asked: Op | None = None
+        """A request of another account: none of those that import streams from here may hear it."""
         self.slow_consumers = 0
         self.closed_figures = (0, 0, 0, 0)
         """Messages and bytes in, messages and bytes out, of connections that are gone."""
@@ -241,6 +243,8 @@ class Account:
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
         """Give a run to one subscription as far as its rules allow; return how many it took."""
         while subscription.origin is not None:
+            if publish is self.asked:
+                return 0
             publish, subscription = subscription.localized(publish), subscription.origin
         if not subscription.accepts(publish, publisher):
             return 0

@@ -161,9 +161,10 @@ class ServiceImport:
         if reply and not reply.startswith(ACK_PREFIX):
             reply = exporter.replies.open(self._importer, reply, self._export)
         content = mapped[0][5]
-        exporter.publish(
-            [(PUB, mapped[0][1], reply, len(header), len(content) - len(CRLF), content)], publisher
-        )
+        asked: Op = (PUB, mapped[0][1], reply, len(header), len(content) - len(CRLF), content)
+        outer, exporter.asked = exporter.asked, asked
+        exporter.publish([asked], publisher)
+        exporter.asked = outer
 
 
 def request_header(header: bytes, publisher: Session | None, *, share: bool) -> bytes:

@@ -181,6 +181,24 @@ def test_who_answers_may_ask_back() -> None:
     assert a.taken() == b"MSG _INBOX.2 9 2\r\nok\r\n"
 
 
+def test_a_request_is_not_heard_by_those_who_import_streams() -> None:
+    three = world(
+        account("A", exports=(service("q"), stream(">"))),
+        account("B", imports=(taking("service", "q"),)),
+        account("C", imports=(taking("stream", ">"),)),
+    )
+    a, b, c = three.peer("a"), three.peer("b"), three.peer("c")
+    a.says(b"SUB q 1\r\n")
+    c.says(b"SUB q 1\r\n")
+
+    b.says(b"PUB q 1\r\n?\r\n")
+    assert b"?" in a.taken()
+    assert c.taken() == b""
+
+    a.says(b"PUB q 1\r\n!\r\n")
+    assert c.taken() == b"MSG q 1 1\r\n!\r\n"
+
+
 def test_who_asks_is_told_to_a_service_as_far_as_it_is_shared() -> None:
     _, a, b = sharing("singleton")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.spark.envelope import open_envelopes
+from penstock.spark.kafka import is_kafka, namespace_of, read_topics
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
 
@@ -28,11 +29,8 @@ KINDS = ("published", "archived", "missing", "duplicated", "foreign", "handled",
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """Compare, write the report, and return it: one row for each aggregate."""
     config.need("source")
-    messages = spark.read.format("penstock").options(**config.source).load()
-    published = open_envelopes(messages)
-    archived = read_lake(spark, str(config.setting("lake"))).where(
-        f"stream = '{config.source['stream']}'"
-    )
+    published = open_envelopes(_published(spark, config))
+    archived = read_lake(spark, str(config.setting("lake"))).where(_of_the_source(config))
     handled = spark.read.parquet(config.setting("handled")) if config.setting("handled") else None
     report = compare(published, archived, handled).cache()
     if config.target:
@@ -42,14 +40,28 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     return report
 
 
+def _published(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    if is_kafka(config.source):
+        return read_topics(spark, config.source)
+    return spark.read.format("penstock").options(**config.source).load()
+
+
+def _of_the_source(config: PipelineConfig) -> str:
+    """Return which rows of the lake came from the source."""
+    if is_kafka(config.source):
+        return f"startswith(stream, '{namespace_of(config.source)}.')"
+    return f"stream = '{config.source['stream']}'"
+
+
 def compare(published: DataFrame, archived: DataFrame, handled: DataFrame | None) -> DataFrame:
     """Return the counts of each aggregate."""
     from pyspark.sql import functions as f
 
     key = f.coalesce("aggregate_id", "subject").alias("aggregate")
-    ours = published.select(key, "sequence", f.lit(1).alias("published"))
-    theirs = archived.select(key, "sequence").groupBy("aggregate", "sequence")
-    both = ours.join(theirs.agg(f.count("*").alias("archived")), ["aggregate", "sequence"], "full")
+    place = ["aggregate", "stream", "sequence"]
+    ours = published.select(key, "stream", "sequence", f.lit(1).alias("published"))
+    theirs = archived.select(key, "stream", "sequence").groupBy(*place)
+    both = ours.join(theirs.agg(f.count("*").alias("archived")), place, "full")
     counts = both.groupBy("aggregate").agg(
         f.count("published").alias("published"),
         f.coalesce(f.sum("archived"), f.lit(0)).alias("archived"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.spark.kafka import is_kafka, write_topics
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
 
@@ -33,7 +34,10 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """Publish what the settings select, and return it."""
     rows = select(read_lake(spark, str(config.setting("lake", config.target))), config)
     tasks = int(config.setting("tasks", 2))
-    ordered = rows.repartition(tasks, "key").sortWithinPartitions("stream", "sequence").drop("key")
+    ordered = rows.repartition(tasks, "key").sortWithinPartitions("stream", "sequence")
+    if is_kafka(config.source):
+        write_topics(ordered, config.source)
+        return rows
     options = {name: value for name, value in config.source.items() if name != "stream"}
     if config.setting("rate"):
         options["ratePerSecond"] = str(max(1, int(config.setting("rate")) // tasks))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.kafka import follow_topics, is_kafka
 from penstock.spark.pipelines.config import PipelineConfig, check_settings
 from penstock.spark.pipelines.state import find_function
 from penstock.spark.pipelines.table import find
@@ -42,6 +43,8 @@ def run(
 def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """Return the stream that the configuration names."""
     config.need("source", "checkpoint")
+    if is_kafka(config.source):
+        return follow_topics(spark, config.source)
     return spark.readStream.format("penstock").options(**config.source).load()
 
 
@@ -78,7 +81,14 @@ def _sequence(offset: Any) -> int:
     """Return the sequence of an offset, which Spark gives as text or parsed."""
     if isinstance(offset, str):
         offset = json.loads(offset)
-    return int(offset["sequence"]) if isinstance(offset, dict) else 0
+    if not isinstance(offset, dict):
+        return 0
+    # Kafka's connector has an offset for each partition of each topic.
+    return int(offset["sequence"]) if "sequence" in offset else _sum(offset)
+
+
+def _sum(tree: Any) -> int:
+    return sum(map(_sum, tree.values())) if isinstance(tree, dict) else int(tree)
 
 
 def _start(writer: Any, config: PipelineConfig, *, once: bool) -> StreamingQuery:

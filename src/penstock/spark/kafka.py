@@ -1,0 +1,124 @@
+"""
+Topics of a Kafka-backed event bus, through Spark's own Kafka connector.
+
+A source with `servers: kafka://…` is read by `format("kafka")` and given the columns of
+the `penstock` source, so that every pipeline works on either. A pipeline that publishes
+writes the same way. The connector is a jar: `penstock.spark.session` finds it by its
+Maven coordinates when `kafka=True`, or name it yourself with `spark.jars`.
+
+| option | meaning |
+|---|---|
+| `servers` | `kafka://host:9092,…` |
+| `namespace` | namespace of the bus; `events` |
+| `topics` | topics of the bus, with `*` and `>`; all of the namespace |
+| `kafka.…`, `startingOffsets`, `maxOffsetsPerTrigger`, … | passed on to the connector |
+
+`stream` is topic and partition, `sequence` is `offset * 10000 + partition + 1`, as the
+bus counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEME = "kafka://"
+NAMESPACE = "events"
+OWN_OPTIONS = ("servers", "namespace", "topics", "stream", "ratePerSecond")
+PARTITIONS_MAX = 10_000
+
+TOKEN, REST = r"[^.]+", r".+"
+
+
+def is_kafka(source: Mapping[str, str]) -> bool:
+    """Tell whether the options of a source name a Kafka cluster."""
+    return str(source.get("servers", "")).startswith(SCHEME)
+
+
+def follow_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
+    """Return what is stored on topics, and goes on being stored."""
+    reader = spark.readStream.format("kafka").options(**_reading(source))
+    return _columns(reader.load(), namespace_of(source))
+
+
+def read_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
+    """Return what is stored on topics now."""
+    reader = spark.read.format("kafka").options(**_reading(source))
+    return _columns(reader.load(), namespace_of(source))
+
+
+def write_topics(messages: DataFrame, source: Mapping[str, str]) -> None:
+    """Store messages on the topics of their subjects; `key` keeps their order."""
+    from pyspark.sql import functions as f
+
+    records = messages.select(
+        f.concat(f.lit(f"{namespace_of(source)}."), "subject").alias("topic"),
+        f.col("key").cast("binary").alias("key"),
+        f.col("data").alias("value"),
+        f.transform(
+            "headers",
+            lambda one: f.struct(
+                one["key"].alias("key"), one["value"].cast("binary").alias("value")
+            ),
+        ).alias("headers"),
+    )
+    writer = records.write.format("kafka").option("includeHeaders", "true")
+    writer.options(**_connection(source)).save()
+
+
+def topic_pattern(namespace: str, topics: str) -> str:
+    """Return the regular expression of topics of the bus, which may have `*` and `>`."""
+    alternatives = []
+    for pattern in topics.split(","):
+        tokens = [
+            TOKEN if token == "*" else REST if token == ">" else re.escape(token)
+            for token in pattern.strip().split(".")
+        ]
+        alternatives.append(r"\.".join(tokens))
+    return rf"{re.escape(namespace)}\.(?:{'|'.join(alternatives)})"
+
+
+def _columns(records: DataFrame, namespace: str) -> DataFrame:
+    """Give the connector's records the columns of the `penstock` source."""
+    from pyspark.sql import functions as f
+
+    header = f.transform(
+        f.coalesce("headers", f.array()),
+        lambda one: f.struct(one["key"].alias("key"), one["value"].cast("string").alias("value")),
+    )
+    return records.select(
+        f.expr(f"substr(topic, {len(namespace) + 2})").alias("subject"),
+        f.col("value").alias("data"),
+        header.alias("headers"),
+        f.concat_ws("/", "topic", "partition").alias("stream"),
+        (f.col("offset") * PARTITIONS_MAX + f.col("partition") + 1).alias("sequence"),
+        f.col("timestamp").alias("time"),
+    )
+
+
+def _reading(source: Mapping[str, str]) -> dict[str, str]:
+    topics = topic_pattern(namespace_of(source), str(source.get("topics", ">")))
+    return {
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "subscribePattern": topics,
+        **_connection(source),
+    }
+
+
+def _connection(source: Mapping[str, str]) -> dict[str, str]:
+    servers = str(source.get("servers", "")).replace(SCHEME, "")
+    if not servers:
+        raise ConfigError("`servers` is missing; hint: kafka://host:9092")
+    own = {name: str(value) for name, value in source.items() if name not in OWN_OPTIONS}
+    return {"kafka.bootstrap.servers": servers, **own}
+
+
+def namespace_of(source: Mapping[str, str]) -> str:
+    return str(source.get("namespace", NAMESPACE))

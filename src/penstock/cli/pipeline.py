@@ -44,6 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from penstock.spark import session
+    from penstock.spark.kafka import connector
     from penstock.spark.pipelines import config as files
     from penstock.spark.pipelines import runner
 
@@ -53,7 +54,8 @@ def _run(options: argparse.Namespace) -> int:
     stops: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: stops.append(number))
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
-    spark = session(config.name or config.pipeline, master=options.master, settings=config.spark)
+    settings = {**connector(config.source), **config.spark}
+    spark = session(config.name or config.pipeline, master=options.master, settings=settings)
     try:
         runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
     finally:

@@ -3,8 +3,9 @@ Topics of a Kafka-backed event bus, through Spark's own Kafka connector.
 
 A source with `servers: kafka://…` is read by `format("kafka")` and given the columns of
 the `penstock` source, so that every pipeline works on either. A pipeline that publishes
-writes the same way. The connector is a jar: `penstock.spark.session` finds it by its
-Maven coordinates when `kafka=True`, or name it yourself with `spark.jars`.
+writes the same way. The connector is a jar that is not part of PySpark: `penstock
+pipeline` has Spark fetch it by its Maven coordinates, unless `spark.jars.packages` or
+`spark.jars` of the pipeline say where it is.
 
 | option | meaning |
 |---|---|
@@ -32,6 +33,7 @@ SCHEME = "kafka://"
 NAMESPACE = "events"
 OWN_OPTIONS = ("servers", "namespace", "topics", "stream", "ratePerSecond")
 PARTITIONS_MAX = 10_000
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 TOKEN, REST = r"[^.]+", r".+"
 
@@ -39,6 +41,15 @@ TOKEN, REST = r"[^.]+", r".+"
 def is_kafka(source: Mapping[str, str]) -> bool:
     """Tell whether the options of a source name a Kafka cluster."""
     return str(source.get("servers", "")).startswith(SCHEME)
+
+
+def connector(source: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session that can read this source."""
+    if not is_kafka(source):
+        return {}
+    from pyspark import __version__
+
+    return {"spark.jars.packages": f"{CONNECTOR}:{__version__}"}
 
 
 def follow_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:

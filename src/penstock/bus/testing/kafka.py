@@ -22,7 +22,7 @@ from penstock.errors import MissingExtra
 VERSION = "4.1.0"
 READY_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 30.0
-FETCH_TIMEOUT_S = 600.0
+FETCH_TIMEOUT_S = 90.0
 HOST = "127.0.0.1"
 
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -176,7 +176,7 @@ def classpath(pom: str = POM, *, name: str = "kafka", version: str = VERSION) ->
             return jars
     for command in ("java", "mvn"):
         if shutil.which(command) is None:
-            raise MissingExtra(f"Kafka's broker needs `{command}`, which is not on this machine")
+            raise MissingExtra(f"`{command}` is needed, and is not on this machine")
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
         jars = _fetch(Path(directory), pom.format(version=version))
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -192,10 +192,10 @@ def _fetch(directory: Path, pom: str) -> str:
             command, cwd=directory, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        raise MissingExtra("Maven could not fetch Kafka's broker in time") from None
+        raise MissingExtra("Maven could not fetch what is needed in time") from None
     if answer.returncode:
         lines = (answer.stdout + answer.stderr).strip().splitlines() or ["no reason given"]
-        raise MissingExtra(f"Maven cannot fetch Kafka's broker: {lines[0]}")
+        raise MissingExtra(f"Maven cannot fetch what is needed: {lines[0]}")
     return (directory / "classpath").read_text().strip()
 
 

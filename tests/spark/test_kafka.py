@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -16,8 +17,10 @@ pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 import duckdb
 
 from penstock.bus import Envelope, EventBus
+from penstock.bus.engines.kafka.layout import sequence_of
 from penstock.bus.testing.kafka import KafkaBroker, classpath
 from penstock.errors import MissingExtra
+from penstock.spark.kafka import as_messages
 
 EVENTS = 200
 
@@ -48,6 +51,26 @@ POM = (
 )
 
 
+def test_records_of_the_connector_get_the_columns_of_our_source(spark: Any) -> None:
+    records = spark.sql(
+        "SELECT binary('k1') AS key, binary('{}') AS value, 'archived.orders.placed' AS topic, "
+        "3 AS partition, 7L AS offset, timestamp'2026-11-15 10:00:00' AS timestamp, "
+        "array(named_struct('key', 'X-Event-Type', 'value', binary('t'))) AS headers "
+        "UNION ALL SELECT null, binary('raw'), 'archived.bills', 0, 0L, "
+        "timestamp'2026-11-15 10:00:01', null"
+    )
+    first, second = as_messages(records, "archived").orderBy("time").collect()
+
+    assert ("orders.placed", b"{}", "archived.orders.placed/3") == (
+        first.subject,
+        bytes(first.data),
+        first.stream,
+    )
+    assert (sequence_of(3, 7), sequence_of(0, 0)) == (first.sequence, second.sequence)
+    assert [("X-Event-Type", "t")] == [tuple(header) for header in first.headers]
+    assert [] == second.headers
+
+
 @pytest.fixture
 def connector() -> str:
     """Return the jars of the connector; skip where they cannot be fetched."""
@@ -60,7 +83,7 @@ def connector() -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_topics_on_kafka_are_archived_exactly_once(
-    kafka: KafkaBroker, connector: str, tmp_path: Path
+    connector: str, kafka: KafkaBroker, tmp_path: Path
 ) -> None:
     first = asyncio.run(_publish(kafka, range(EVENTS)))
     _archive(kafka, connector, tmp_path)

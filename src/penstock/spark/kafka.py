@@ -55,13 +55,13 @@ def connector(source: Mapping[str, str]) -> dict[str, str]:
 def follow_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
     """Return what is stored on topics, and goes on being stored."""
     reader = spark.readStream.format("kafka").options(**_reading(source))
-    return _columns(reader.load(), namespace_of(source))
+    return as_messages(reader.load(), namespace_of(source))
 
 
 def read_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
     """Return what is stored on topics now."""
     reader = spark.read.format("kafka").options(**_reading(source))
-    return _columns(reader.load(), namespace_of(source))
+    return as_messages(reader.load(), namespace_of(source))
 
 
 def write_topics(messages: DataFrame, source: Mapping[str, str]) -> None:
@@ -95,7 +95,7 @@ def topic_pattern(namespace: str, topics: str) -> str:
     return rf"{re.escape(namespace)}\.(?:{'|'.join(alternatives)})"
 
 
-def _columns(records: DataFrame, namespace: str) -> DataFrame:
+def as_messages(records: DataFrame, namespace: str) -> DataFrame:
     """Give the connector's records the columns of the `penstock` source."""
     from pyspark.sql import functions as f
 

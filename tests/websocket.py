@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gc
 import os
 import socket
 import ssl
-from typing import Self
+import warnings
+from collections.abc import Coroutine
+from typing import Any, Self
 
 from tests.servers import DEADLINE_S, HOST
 
@@ -133,3 +137,14 @@ class RawWebSocket:
         if not data:
             raise EOFError
         self._received += data
+
+
+def run_nats_py(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a scenario with nats-py over WebSocket, which aiohttp does for it.
+
+    It uses what aiohttp is about to drop, and leaves sockets for the garbage collector.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(scenario)
+        gc.collect()

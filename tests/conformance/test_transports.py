@@ -14,6 +14,7 @@ from tests.certificates import Authority
 from tests.conftest import Servers
 from tests.contract.credentials import USER, Key, operator_config_and_creds
 from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess
+from tests.websocket import run_nats_py
 
 import penstock
 
@@ -101,9 +102,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("transports"))
 
 
-# nats-py uses what aiohttp is about to drop.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("kind", ["nobody", "token", "user", "users", "nkey", "accounts"])
+@pytest.mark.parametrize("kind", ["nobody", "token", "user", "users", "nkey", "accounts", "jwt"])
 def test_every_kind_of_user_connects_by_every_way(
     kind: str, realm: Realm, authority: Authority, program: Program
 ) -> None:
@@ -130,4 +129,37 @@ def test_every_kind_of_user_connects_by_every_way(
 
     for config, tls_context in ((plain, None), (secure, context)):
         with ServerProcess(program, config + realm.config[kind]) as server:
-            asyncio.run(scenario(server, tls_context))
+            run_nats_py(scenario(server, tls_context))
+
+
+def test_the_certificate_says_who_a_client_is_by_every_secure_way(
+    authority: Authority, program: Program
+) -> None:
+    pair, ann = authority.server(), authority.client("ann", emails=("ann@example.org",))
+    tls = {"cert_file": str(pair.cert), "key_file": str(pair.key), "ca_file": str(authority.ca)}
+    block = json.dumps(tls | {"verify_and_map": True})
+    config = (
+        f"tls {block}\nwebsocket {{ listen: '{HOST}:-1', tls {block} }}\n"
+        "authorization { users = [ {user: 'ann@example.org', permissions { publish: mine } } ] }\n"
+    )
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.load_cert_chain(ann.cert, ann.key)
+
+    async def is_refused(url: str) -> None:
+        refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def on_error(error: Exception) -> None:
+            if not refused.done():
+                refused.set_result(str(error))
+
+        client = await nats.connect(url, tls=context, error_cb=on_error, allow_reconnect=False)
+        await client.publish("mine", b"")
+        await client.publish("yours", b"")
+        await client.flush()
+        said = await asyncio.wait_for(refused, DEADLINE_S)
+        await client.close()
+        assert 'permissions violation for publish to "yours"' in said.lower()
+
+    with ServerProcess(program, config) as server:
+        for scheme, port in (("tls", server.port), ("wss", server.websocket_port)):
+            run_nats_py(is_refused(f"{scheme}://localhost:{port}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 import zlib
@@ -13,7 +12,7 @@ import pytest
 from tests.certificates import Authority
 from tests.conftest import Servers
 from tests.servers import DEADLINE_S, HOST, PENSTOCK, Program, RawClient, ServerProcess
-from tests.websocket import BINARY, CLOSE, PING, PONG, TEXT, RawWebSocket, frame
+from tests.websocket import BINARY, CLOSE, PING, PONG, TEXT, RawWebSocket, frame, run_nats_py
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 DEFLATE = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
@@ -255,8 +254,6 @@ def test_cookies_say_who_a_client_is(
             assert client.closing()[0] == 1008
 
 
-# nats-py uses what aiohttp is about to drop.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("is_secure", [False, True], ids=["ws", "wss"])
 @pytest.mark.parametrize("settings", ["", "compression: true"])
 def test_a_foreign_client_sends_and_receives(
@@ -282,7 +279,7 @@ def test_a_foreign_client_sends_and_receives(
         await client.close()
         assert received == [b"%d " % number * 5000 for number in range(100)]
 
-    asyncio.run(scenario())
+    run_nats_py(scenario())
 
 
 def _context(ca: Path) -> ssl.SSLContext:

@@ -13,8 +13,8 @@ import pytest
 from tests.certificates import Authority
 from tests.conftest import Servers
 from tests.contract.credentials import USER, Key, operator_config_and_creds
-from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess
-from tests.websocket import run_nats_py
+from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess, wait_until
+from tests.websocket import RawWebSocket, run_nats_py
 
 import penstock
 
@@ -163,3 +163,40 @@ def test_the_certificate_says_who_a_client_is_by_every_secure_way(
     with ServerProcess(program, config) as server:
         for scheme, port in (("tls", server.port), ("wss", server.websocket_port)):
             run_nats_py(is_refused(f"{scheme}://localhost:{port}"))
+
+
+def has_interest(publisher: RawClient) -> bool:
+    """Tell whether somebody has subscribed: a request that nobody hears is answered with 503."""
+    publisher.send(b"SUB reply 9\r\nPUB load reply 1\r\nx\r\nUNSUB 9\r\n")
+    return not any(b" 503" in line for line in publisher.settle())
+
+
+@pytest.mark.parametrize("way", ["tls", "ws", "wss"])
+def test_who_does_not_read_is_cut_off_by_every_way(
+    way: str, authority: Authority, program: Program
+) -> None:
+    pair = authority.server()
+    tls = json.dumps({"cert_file": str(pair.cert), "key_file": str(pair.key)})
+    websocket = f"tls {tls}" if way == "wss" else "no_tls: true"
+    config = (
+        "http_port: -1\nmax_pending: 2MB\nwrite_deadline: '1s'\nallow_non_tls: true\n"
+        f"tls {tls}\nwebsocket {{ listen: '{HOST}:-1'\n{websocket}\n}}\n"
+    )
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    with ServerProcess(program, config) as server, RawClient(server.port) as publisher:
+        if way == "tls":
+            sock = RawClient(server.port, receive_buffer=4096).sock
+            sleeper = context.wrap_socket(sock, server_hostname="localhost")
+            sleeper.sendall(b'CONNECT {"verbose":false}\r\nSUB load 1\r\n')
+        else:
+            client = RawWebSocket(server.websocket_port, context if way == "wss" else None)
+            client.upgrade().say(b'CONNECT {"verbose":false}\r\nSUB load 1\r\n')
+            sleeper = client.sock
+        wait_until(lambda: has_interest(publisher.connect()))
+        message = b"PUB load 100000\r\n" + bytes(100_000) + b"\r\n"
+        for _ in range(150):
+            publisher.send(message)
+
+        wait_until(lambda: server.varz()["slow_consumers"] == 1)
+        publisher.settle()
+        sleeper.close()

@@ -31,8 +31,9 @@ from tests.contract.kafkamock import (
 from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, SubscriberConfig
 from penstock.bus.config import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
 from penstock.bus.engine import ReplayFrom
+from penstock.bus.letters import DeadLetterBox, Selection
 from penstock.bus.testing.kafka import KafkaBroker, classpath
-from penstock.errors import MissingExtra, RequestTimeout
+from penstock.errors import BusError, MissingExtra, RequestTimeout
 
 KEYS, EVENTS = 20, 1000
 
@@ -192,6 +193,23 @@ async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockClus
         await until(lambda: again.numbers)
 
         assert [100] == again.numbers
+
+
+@asynchronous
+async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
+    cluster: MockCluster,
+) -> None:
+    async with EventBus(on_mock(cluster)) as bus:
+        for topic in ("orders", "bills"):
+            await bus.publish(f"dead-letters.{topic}", b"x", key="k")
+        box = DeadLetterBox(bus)
+        number = (await anext(box.find())).number
+        with pytest.raises(BusError, match="`bills`, `orders`; hint: name the topic"):
+            await box.discard(Selection(numbers=frozenset((number,))))
+        gone = await box.discard(Selection(topic="bills", numbers=frozenset((number,))))
+
+        assert ["bills"] == [letter.topic for letter in gone]
+        assert ["orders"] == [letter.topic async for letter in box.find()]
 
 
 @asynchronous

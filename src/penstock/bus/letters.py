@@ -107,7 +107,7 @@ class DeadLetterBox:
 
     async def replay(self, selection: Selection) -> list[DeadLetter]:
         """Send dead letters back to their topics, in order; return them."""
-        letters = [letter async for letter in self.find(selection)]
+        letters = await self._choose(selection)
         for letter in letters:
             await self._bus.publish(
                 letter.topic,
@@ -126,7 +126,7 @@ class DeadLetterBox:
         No other service sees them again. What the handler raises ends it, and the
         letter stays.
         """
-        letters = [letter async for letter in self.find(selection)]
+        letters = await self._choose(selection)
         with Threads() as threads:
             called = Subscription(">", handler, timeout_s=inf, threads=threads.get)
             for letter in letters:
@@ -139,9 +139,17 @@ class DeadLetterBox:
 
     async def discard(self, selection: Selection) -> list[DeadLetter]:
         """Delete dead letters for good; return them."""
-        letters = [letter async for letter in self.find(selection)]
+        letters = await self._choose(selection)
         for letter in letters:
             await self._bus.engine.discard(letter.place, letter.number)
+        return letters
+
+    async def _choose(self, selection: Selection) -> list[DeadLetter]:
+        """Return the dead letters that are meant; raise if a number stands for several."""
+        letters = [letter async for letter in self.find(selection)]
+        if selection.numbers and len({letter.number for letter in letters}) < len(letters):
+            places = ", ".join(sorted({f"`{letter.topic}`" for letter in letters}))
+            raise BusError(f"several topics have such a number: {places}; hint: name the topic")
         return letters
 
     def _read(self, delivery: Delivery) -> DeadLetter:

@@ -224,6 +224,8 @@ class PullRequests:
         """Deal messages to the requests in turn; return how many found a place."""
         self._drop_dead(now_ns)
         waiting = self._waiting
+        if self._deal_evenly(operations, now_ns):
+            return len(operations)
         full: list[Request] = []
         taken = 0
         for operation in operations:
@@ -284,10 +286,28 @@ class PullRequests:
         for request in [each for each in self._waiting if not self._is_live(each, now_ns)]:
             self._drop(request)
 
+    def _deal_evenly(self, operations: list[Op], now_ns: int) -> bool:
+        """Deal all messages at once, if every request has room for more than its share."""
+        waiting, inboxes = self._waiting, {request.inbox for request in self._waiting}
+        count, sizes = len(waiting), [_size_bytes(operation) for operation in operations]
+        turns, total_bytes = len(operations) // max(count, 1) + 1, sum(sizes)
+        # Only those that share one inbox, or share none, are sent to in order this way.
+        if len(inboxes) not in {1, count} or any(
+            [each.batch <= turns or 0 < each.bytes_left <= total_bytes for each in waiting]
+        ):
+            return False
+        for index, request in enumerate(waiting):
+            share = operations[index::count]
+            self._shares[request.inbox] = operations if len(inboxes) == 1 else share
+            self._count(request, len(share), now_ns)
+            if request.bytes_left:
+                request.bytes_left -= sum(sizes[index::count])
+        waiting.rotate(-len(operations))
+        return True
+
     def _fits(self, request: Request, operation: Op) -> bool:
         """Count the bytes of a message, if there is room for them."""
-        _, subject, reply, _, size, _ = operation
-        left = request.bytes_left - len(subject) - len(reply) - size
+        left = request.bytes_left - _size_bytes(operation)
         if left < 0:
             return False
         request.bytes_left = left
@@ -379,6 +399,12 @@ class PullRequests:
     def _send(self, inbox: bytes, header: bytes) -> None:
         size = len(header)
         self._account.publish([(PUB, inbox, b"", size, size, header + CRLF)], None)
+
+
+def _size_bytes(operation: Op) -> int:
+    """Return what a message counts against `max_bytes`."""
+    size: int = operation[4]
+    return len(operation[1]) + len(operation[2]) + size
 
 
 def encode_status(status: str) -> bytes:

@@ -29,8 +29,10 @@ def statuses(messages: list[Received]) -> list[str]:
     return [message.status for message in messages if message.status]
 
 
-def test_messages_are_dealt_like_cards() -> None:
-    requests = [pull.Request(b"%d" % number, pull.Wish(batch=3), 0) for number in range(2)]
+@pytest.mark.parametrize("batch", [3, 10])
+def test_messages_are_dealt_like_cards(batch: int) -> None:
+    wish = pull.Wish(batch=batch, max_bytes=100)
+    requests = [pull.Request(b"%d" % number, wish, 0) for number in range(2)]
 
     class Account:
         def __init__(self) -> None:
@@ -41,6 +43,9 @@ def test_messages_are_dealt_like_cards() -> None:
 
         def deliver_as(self, subject: bytes, operations: list[object]) -> None:
             self.sent.append((subject, operations))
+
+        def publish(self, operations: list[object], publisher: None) -> None:
+            """Statuses are not looked at here."""
 
     account = Account()
     queue = pull.PullRequests(account, None, lambda: b"")  # type: ignore[arg-type]
@@ -53,7 +58,10 @@ def test_messages_are_dealt_like_cards() -> None:
         inbox: [each[5] for each in operations]  # type: ignore[index]
         for inbox, operations in account.sent
     }
-    assert 1 == len(queue)
+    assert [(batch - 3, 97), (batch - 2, 98)] == [
+        (each.batch, each.bytes_left) for each in requests
+    ]
+    assert requests[1] is queue._waiting[0], "whose turn is next"
 
 
 def test_requests_of_one_inbox_get_messages_in_order(world: World) -> None:

@@ -229,7 +229,8 @@ class Bench:
 
     def _cpu_s(self) -> float:
         """Return the processor time of the server, of Spark's JVM and of its workers."""
-        return sum(process_cpu_s(pid) for pid in [self._server.pid, *_descendants(os.getpid())])
+        # The server is a child of this process too.
+        return sum(process_cpu_s(pid) for pid in set(_descendants(os.getpid())))
 
 
 async def _publish_one(url: str) -> None:

@@ -20,9 +20,10 @@ from penstock.spark.options import ConnectionOptions, SourceOptions, parse_sink,
 from penstock.spark.position import Position, Range
 from penstock.spark.publish import Window
 from penstock.spark.sink import Encoder
-from penstock.spark.stream import first_at, read_state
+from penstock.spark.stream import first_at, read_lag, read_state
 
 Ledger = list[tuple[int, str, bytes]]
+PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 
 
 @pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
@@ -31,7 +32,8 @@ def broker(
 ) -> Iterator[Broker]:
     """Return each server in turn."""
     store = tmp_path_factory.mktemp("jetstream")
-    with ServerProcess(request.param, "", "-js", "-sd", str(store)) as running:
+    config = f"max_payload: {PAYLOAD_BYTES_MAX}"
+    with ServerProcess(request.param, config, "-js", "-sd", str(store)) as running:
         yield Broker(running.url)
 
 
@@ -96,6 +98,51 @@ def test_large_messages_do_not_fit_a_request_and_are_read(
     assert [(n + 1, *message) for n, message in enumerate(messages)] == found
 
 
+def test_a_huge_message_is_read_between_small_ones(
+    broker: Broker, stream: str, options: Any
+) -> None:
+    huge = bytes(range(256)) * (20 * 1024 * 1024 // 256)
+    messages = [(f"{stream}.a", b"before"), (f"{stream}.b", huge), (f"{stream}.a", b"after")]
+    broker.publish(messages)
+
+    found = read(broker, options, 1, 3)
+
+    assert [(n + 1, *message) for n, message in enumerate(messages)] == found
+
+
+def test_ten_thousand_subjects_are_read(broker: Broker, stream: str, options: Any) -> None:
+    messages = [(f"{stream}.{n}", b"%d" % n) for n in range(10_000)]
+    broker.publish(messages)
+
+    assert [(n + 1, *message) for n, message in enumerate(messages)] == read(
+        broker, options, 1, 10_000
+    )
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_retention_that_overtakes_the_reader_is_a_loss(
+    broker: Broker, stream: str, options: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 50)
+    ledger = broker.fill(stream, 1000)
+    connection, source = options
+    small = replace(source, batch_bytes_max=1, fail_on_data_loss=fails)
+    batches = read_range(connection, small, broker.info(stream)["created"], Range(1, 1000))
+    begin = rows(iter([next(batches)]))
+
+    broker.run(lambda js: js.streams.update(stream, subjects=[f"{stream}.>"], max_msgs=10))
+
+    if fails:
+        with pytest.raises(ClientError, match=r"(are|was) gone.*`failOnDataLoss`"):
+            rows(batches)
+    else:
+        found = begin + rows(batches)
+        assert ledger[-10:] == found[-10:]
+        assert set(found) <= set(ledger)
+        assert len(found) < len(ledger)
+    assert [] == broker.consumers(stream)
+
+
 def test_a_consumer_deleted_while_it_is_read_is_made_anew(
     broker: Broker, stream: str, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,9 +190,41 @@ def test_a_work_queue_is_left_to_its_workers(broker: Broker, stream: str, option
     broker.fill(name, 10)
     connection, source = options
 
-    with pytest.raises(ClientError, match="is a work queue, whose messages only its workers"):
+    with pytest.raises(ClientError, match=r"is a work queue, whose messages only.*`allow_direct`"):
         read(broker, (connection, replace(source, stream=name)), 1, 10)
     assert 10 == broker.info(name)["state"]["messages"]
+
+
+def test_a_work_queue_is_read_in_place(broker: Broker, stream: str, options: Any) -> None:
+    name = f"{stream}_queue"
+    broker.create(name, retention="workqueue", allow_direct=True)
+    ledger = broker.fill(name, 1200)
+    broker.run(lambda js: js.streams.delete_message(name, 700))
+    connection, source = options
+    wanted = (f"{name}.1", f"{name}.8")
+
+    whole = read(broker, (connection, replace(source, stream=name)), 10, 1150)
+    some = read(broker, (connection, replace(source, stream=name, subjects=wanted)), 1, 1200)
+
+    assert [row for row in ledger[9:1150] if row[0] != 700] == whole
+    assert [row for row in ledger if row[1] in wanted] == some
+    assert 1199 == broker.info(name)["state"]["messages"]
+    assert [] == broker.consumers(name)
+
+
+def test_lag_is_what_was_not_read_and_how_long_it_waits(
+    broker: Broker, stream: str, options: Any
+) -> None:
+    broker.fill(stream, 20)
+    with Connection(options[0], "test") as connection:
+        state = read_state(connection, stream)
+        behind = read_lag(connection, state, (), 15)
+        others = read_lag(connection, state, (f"{stream}.other",), 15)
+
+        assert 5 == behind.messages
+        assert 0 < behind.seconds < 60
+        assert (0, 0) == read_lag(connection, state, (), 20)
+        assert (0, 0) == others
 
 
 def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> None:

@@ -36,6 +36,7 @@ from penstock.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
 BUFFER_BYTES = 1 << 20
 PAYLOAD_BYTES_MAX = 1 << 30
 CONTROL_LINE_BYTES_MAX = 1 << 20
+SILENCE_S = 0.02
 SID = b"1"
 
 
@@ -52,16 +53,27 @@ class Inbound:
         """The bytes that wait to be parsed."""
         return self._view[self.start : self.end]
 
+    @property
+    def size(self) -> int:
+        """How many bytes wait to be parsed."""
+        return self.end - self.start
+
+    def reserve(self, size: int) -> None:
+        """Make room for so many bytes in one piece."""
+        if size <= len(self._view) - self.start:
+            return
+        unread = bytes(self.unread)
+        if size > len(self._view):
+            self._view = memoryview(bytearray(size))
+        self._view[: len(unread)] = unread
+        self.start, self.end = 0, len(unread)
+
     def fill(self, sock: socket.socket) -> int:
         """Receive once behind what is there, in a larger buffer if it has to be."""
-        size = self.end - self.start
-        view = self._view
-        if size == len(view):
-            view = memoryview(bytearray(2 * size))
-        view[:size] = bytes(self.unread)
-        self._view, self.start = view, 0
-        received = sock.recv_into(view[size:])
-        self.end = size + received
+        if self.end == len(self._view):
+            self.reserve(max(2 * self.size, BUFFER_BYTES))
+        received = sock.recv_into(self._view[self.end :])
+        self.end += received
         return received
 
     def take(self) -> Op | None:
@@ -155,6 +167,19 @@ class Connection:
             raise ConnectionLost(f"the connection broke: {error}") from error
         if not received:
             raise ConnectionLost("the server closed the connection")
+
+    def receive_up_to(self, size: int) -> None:
+        """Wait until so many bytes are unread, or the server is silent for a moment."""
+        self.inbound.reserve(size)
+        assert self._sock is not None
+        self._sock.settimeout(SILENCE_S)
+        try:
+            while self.inbound.size < size:
+                self.receive()
+        except RequestTimeout:
+            """What is there may be all that comes for now."""
+        finally:
+            self._sock.settimeout(self.options.timeout_seconds)
 
     def next_operation(self) -> Op:
         """Return the next operation that is not about the connection itself."""

@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.spark.columns import record_batch
 from penstock.spark.connection import Connection
+from penstock.spark.direct import check_direct, read_page
 from penstock.spark.loss import Watch
 from penstock.spark.options import ConnectionOptions, SourceOptions
 from penstock.spark.position import Range
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 PULL_MESSAGES_MAX = 25_000
 PULL_EXPIRES_NS = 2_000_000_000
-BATCH_ROWS_MAX = 16_384
 RETRY_WAIT_S = 0.2
 BYTES_USED_UP = 409
 CONNECTION_NAME = "penstock-spark-source"
@@ -89,7 +89,6 @@ class _Task:
         self._watch = Watch(source, created, whole)
         self._wanted = wanted(source.columns)
         self._rows: list[pa.RecordBatch] = []
-        self._row_count = 0
         self._row_bytes = 0
 
     def read(self, connection: Connection) -> Iterator[pa.RecordBatch]:
@@ -98,6 +97,10 @@ class _Task:
         self.next = max(self.next, self._watch.begin(state, self.next))
         if self.next > self._last:
             self.done = True
+            return
+        if state.is_work_queue:
+            check_direct(state)
+            yield from self._read_in_place(connection)
             return
         consumer = self._create(connection, state)
         try:
@@ -109,6 +112,13 @@ class _Task:
                 self._watch.end(read_state(connection, self._source.stream))
         finally:
             self._delete(connection, consumer["name"])
+
+    def _read_in_place(self, connection: Connection) -> Iterator[pa.RecordBatch]:
+        while not self.done:
+            page = read_page(connection, self._source, Range(self.next, self._last))
+            self.next, self.done = page.next or self._last + 1, not page.next
+            if page.rows.num_rows:
+                yield page.rows
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that did not make a whole batch."""
@@ -136,6 +146,7 @@ class _Task:
         connection = pulls.connection
         while not self.done:
             pulls.keep_going(self._last - self.next + 1)
+            connection.receive_up_to(min(pulls.bytes_to_come, self._source.batch_bytes_max // 2))
             columns = Columns._make(
                 _hot.collect_deliveries(
                     connection.inbound.unread, self._wanted, pulls.delivered + 1, self._last
@@ -144,8 +155,8 @@ class _Task:
             if columns.row_count:
                 connection.inbound.start += columns.consumed
                 self._add(columns)
-                pulls.arrived(columns.row_count)
-                if self._row_count >= BATCH_ROWS_MAX or self._is_large():
+                pulls.arrived(columns)
+                if self._row_bytes >= self._source.batch_bytes_max // 4:
                     yield self._combine()
                 self._look_for_end(connection, columns.pending)
             else:
@@ -155,16 +166,12 @@ class _Task:
         batch = record_batch(columns, self._source.columns, self._source.stream)
         self.next = self._watch.saw(columns.sequences)
         self._rows.append(batch)
-        self._row_count += columns.row_count
-        self._row_bytes += len(columns.data) + len(columns.subjects)
-
-    def _is_large(self) -> bool:
-        return self._row_bytes >= self._source.batch_bytes_max
+        self._row_bytes += columns.consumed
 
     def _combine(self) -> pa.RecordBatch:
         import pyarrow as pa
 
-        rows, self._rows, self._row_count, self._row_bytes = self._rows, [], 0, 0
+        rows, self._rows, self._row_bytes = self._rows, [], 0
         return rows[0] if len(rows) == 1 else pa.concat_batches(rows)
 
     def _look_for_end(self, connection: Connection, pending: int) -> None:
@@ -205,6 +212,8 @@ class _Pulls:
         """The consumer's own sequence of the last message."""
         self.outstanding = 0
         """How many messages may still come for the requests that were made."""
+        self.bytes_to_come = 0
+        """How much that is likely to be: less, if requests end early, but not for long."""
         self._bytes_max = source.fetch_bytes_max
         self._refused = False
         """Whether the last thing heard was that a message did not fit a request."""
@@ -224,11 +233,13 @@ class _Pulls:
         if batch > 0 and self.outstanding <= PULL_MESSAGES_MAX:
             self._ask(batch, self._bytes_max)
 
-    def arrived(self, count: int) -> None:
-        """Count messages that came."""
-        self.delivered += count
-        self.outstanding -= count
+    def arrived(self, columns: Columns) -> None:
+        """Count messages that came, and from them guess what is still to come."""
+        self.delivered += columns.row_count
+        self.outstanding -= columns.row_count
         self._stuck = self._refused = False
+        messages_to_come = min(self.outstanding, columns.pending)
+        self.bytes_to_come = columns.consumed * messages_to_come // columns.row_count
 
     def ended(self, operation: Op) -> bool:
         """Read a status line; tell whether its request ended for want of messages."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from penstock.errors import ClientError, JetStreamError
 from penstock.spark.connection import Connection
@@ -25,7 +27,8 @@ class StreamState:
     last_sequence: int
     messages: int
     bytes: int
-    retention: str
+    is_work_queue: bool
+    allow_direct: bool
 
     @property
     def earliest(self) -> int:
@@ -51,8 +54,15 @@ def read_state(connection: Connection, stream: str) -> StreamState:
         last_sequence=state["last_seq"],
         messages=state["messages"],
         bytes=state["bytes"],
-        retention=info["config"].get("retention", "limits"),
+        is_work_queue=info["config"].get("retention") == "workqueue",
+        allow_direct=bool(info["config"].get("allow_direct")),
     )
+
+
+def read_duplicate_window_s(connection: Connection, stream: str) -> float:
+    """Return for how long a stream remembers message ids."""
+    config = connection.call(f"STREAM.INFO.{stream}")["config"]
+    return float(config.get("duplicate_window", 0)) / 1e9
 
 
 def first_at(connection: Connection, state: StreamState, position: Position) -> int:
@@ -82,6 +92,11 @@ def _first_since(connection: Connection, state: StreamState, position: Position)
     assert position.time is not None
     if not state.messages:
         return state.last_sequence + 1
+    if state.is_work_queue:
+        raise ClientError(
+            f"`{state.name}` is a work queue, in which a time is no position; "
+            "hint: give a sequence, `earliest` or `latest`"
+        )
     config = {"deliver_policy": "by_start_time", "opt_start_time": position.time}
     info = create_consumer(connection, state, config)
     delete_consumer(connection, state.name, info["name"])
@@ -92,11 +107,6 @@ def create_consumer(
     connection: Connection, state: StreamState, config: dict[str, Any]
 ) -> dict[str, Any]:
     """Create a consumer that leaves nothing behind: in memory, without acks, soon forgotten."""
-    if state.retention == "workqueue":
-        raise ClientError(
-            f"`{state.name}` is a work queue, whose messages only its workers may take; "
-            "hint: read a stream that sources or mirrors it"
-        )
     settings = {
         "ack_policy": "none",
         "max_deliver": 1,
@@ -122,14 +132,39 @@ def has_messages(
     connection: Connection, stream: str, subjects: tuple[str, ...], wanted: Range
 ) -> bool:
     """Look into the store itself whether a range still holds messages on these subjects."""
+    found = _next_messages(connection, stream, subjects, wanted.first)
+    return any(message["seq"] <= wanted.last for message in found)
+
+
+class Lag(NamedTuple):
+    """How far behind the end of a stream a reader is."""
+
+    messages: int
+    """Sequences that were not read; on other subjects, or deleted, some of them may be."""
+    seconds: float
+    """How long the oldest message that was not read has been waiting."""
+
+
+def read_lag(
+    connection: Connection, state: StreamState, subjects: tuple[str, ...], sequence: int
+) -> Lag:
+    """Return the lag of a reader that has read up to a sequence."""
+    waiting = _next_messages(connection, state.name, subjects, sequence + 1)
+    times = [datetime.fromisoformat(message["time"]) for message in waiting]
+    now = datetime.now(UTC)
+    seconds = max([(now - time).total_seconds() for time in times], default=0.0)
+    behind = max(0, state.last_sequence - sequence) if times else 0
+    return Lag(behind, round(max(0.0, seconds), 3))
+
+
+def _next_messages(
+    connection: Connection, stream: str, subjects: tuple[str, ...], first: int
+) -> Iterator[dict[str, Any]]:
+    """Yield, for each subject, the first message from a sequence on that is still stored."""
     for subject in subjects or (">",):
-        request = {"seq": wanted.first, "next_by_subj": subject}
+        request = {"seq": first, "next_by_subj": subject}
         try:
-            answer = connection.call(f"STREAM.MSG.GET.{stream}", request)
+            yield connection.call(f"STREAM.MSG.GET.{stream}", request)["message"]
         except JetStreamError as error:
-            if error.err_code == NO_MESSAGE_FOUND:
-                continue
-            raise
-        if answer["message"]["seq"] <= wanted.last:
-            return True
-    return False
+            if error.err_code != NO_MESSAGE_FOUND:
+                raise

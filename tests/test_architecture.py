@@ -18,7 +18,17 @@ SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
-GROUND = {"errors", "version", "times", "transforms", "subjects", "headers", "tokens", "nkeys"}
+GROUND = {
+    "errors",
+    "version",
+    "compression",
+    "times",
+    "transforms",
+    "subjects",
+    "headers",
+    "tokens",
+    "nkeys",
+}
 WIRE = {"_hot", "wire"} | GROUND
 CONFIG = {"config", "accounts", "accounttokens", "sharing", "transport", "setting"}
 SETTINGS = CONFIG | {"conf", "flags", "directives", "accountreaders", "readers", "options"}
@@ -60,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "records": set(),
     "s2": set(),
     "wire": {"subjects", "headers", "errors"},
+    "compression": {"errors"},
     "tokens": {"nkeys"},
     "nkeys": {"errors"},
     "transforms": {"subjects"},

@@ -1,14 +1,16 @@
-"""The ready pipelines, on real Spark and the real nats-server."""
+"""The ready pipelines, on real Spark."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers import ServerProcess
 from tests.spark.conftest import Broker, rows
 
 from penstock.cli import lake as lake_command
@@ -18,6 +20,12 @@ from penstock.spark.pipelines import audit, lake, runner, state
 from penstock.spark.pipelines.config import PipelineConfig, parse
 
 AGGREGATES = 5
+
+
+@pytest.fixture
+def server(servers: dict[str, ServerProcess]) -> ServerProcess:
+    """Return Penstock: the source and the sink are held to both servers elsewhere."""
+    return servers["penstock"]
 
 
 def envelope(n: int) -> bytes:
@@ -215,10 +223,13 @@ def test_bench_history_compares_the_newest_with_the_usual(
     ]
     history.write_text("".join(json.dumps(result) + "\n" for result in results))
 
-    run("bench-history", history=str(history))
+    run("bench-history", history=str(history), page=str(tmp_path / "bench.html"))
 
     (row,) = spark.read.parquet(str(tmp_path / "bench-history")).collect()
     assert (4, 50.0, 100.0, -0.5) == (row.runs, row.rate, row.usual, row.change)
+    page = (tmp_path / "bench.html").read_text()
+    assert "<h2>pub on s</h2>" in page
+    assert ["100", "110", "90", "50"] == re.findall(r"<title>2026-11-1\d: (\d+)</title>", page)
 
 
 def test_a_users_own_function_is_a_pipeline(

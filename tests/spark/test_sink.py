@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,10 +79,12 @@ def test_a_task_that_fails_and_is_tried_again_stores_each_row_once(
     assert list(range(4000)) == stored(read(stream))
 
 
+@pytest.mark.parametrize("config", [{}, {"duplicate_window": 100_000_000}])
 def test_a_micro_batch_written_again_stores_each_row_once(
-    broker: Broker, stream: str, spark: Any, read: Read, tmp_path: Path
+    broker: Broker, stream: str, spark: Any, read: Read, tmp_path: Path, config: dict[str, int]
 ) -> None:
-    broker.create(f"{stream}_copy")
+    """Whether the server remembers its ids, or has forgotten them long since."""
+    broker.create(f"{stream}_copy", **config)
     broker.fill(stream, 500)
 
     def run() -> None:
@@ -103,6 +107,10 @@ def test_a_micro_batch_written_again_stores_each_row_once(
 
     run()
     (tmp_path / "checkpoint" / "commits" / "2").unlink()
+    if config:
+        # As if the query had been down for an hour.
+        offsets, hour_ago_s = tmp_path / "checkpoint" / "offsets" / "2", time.time() - 3600
+        os.utime(offsets, (hour_ago_s, hour_ago_s))
     run()
 
     numbers = [json.loads(data)["n"] for _, _, data in rows(read(f"{stream}_copy"))]

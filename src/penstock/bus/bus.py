@@ -16,7 +16,6 @@ import msgspec
 
 from penstock.bus.backlog import Backlog, BacklogCallback, BacklogMonitor
 from penstock.bus.codec import Codec, Upcaster
-from penstock.bus.compression import compressor
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
@@ -31,6 +30,7 @@ from penstock.bus.publisher import PublishCallback, Publisher
 from penstock.bus.results import ResultStream
 from penstock.bus.subscriber import Subscriber
 from penstock.bus.topics import TopicReport, Topics
+from penstock.compression import compressor
 from penstock.errors import BusClosed, PenstockError
 
 logger = logging.getLogger("penstock.bus")

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 import msgspec.inspect
 
-from penstock.bus.compression import Compressor, decompress, is_compressed
 from penstock.bus.envelope import Envelope
+from penstock.compression import Compressor, decompress, is_compressed
 from penstock.errors import BusError, InvalidEnvelope
 
 OPENING = b"{"

@@ -87,7 +87,7 @@ def _status(options: argparse.Namespace) -> int:
     from penstock.spark.options import parse_source
     from penstock.spark.pipelines import config as files
     from penstock.spark.pipelines.runner import status
-    from penstock.spark.stream import read_state
+    from penstock.spark.stream import read_lag, read_state
 
     config = files.load(options.config)
     config.need("checkpoint")
@@ -98,10 +98,10 @@ def _status(options: argparse.Namespace) -> int:
     sequence = int(found["offset"]["sequence"])
     connection, source = parse_source(config.source)
     with Connection(connection, "penstock-pipeline-status") as opened:
-        behind = max(0, read_state(opened, source.stream).last_sequence - sequence)
+        lag = read_lag(opened, read_state(opened, source.stream), source.subjects, sequence)
     state = "finished" if found["finished"] == found["batch"] else "begun"
     print(
         f"{config.pipeline}: batch {found['batch']} {state}, up to sequence {sequence:,} of "
-        f"`{source.stream}`, behind by {behind:,} messages"
+        f"`{source.stream}`, behind by {lag.messages:,} messages, {lag.seconds:,.1f} s"
     )
     return 0

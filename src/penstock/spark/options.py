@@ -18,8 +18,9 @@ from penstock.client.servers import parse_url, split_urls
 from penstock.errors import ConfigError
 from penstock.flags import nearest
 from penstock.setting import setting
+from penstock.spark.payload import FORMATS as PAYLOAD_FORMATS
 from penstock.spark.position import Position, parse_position
-from penstock.spark.schema import COLUMNS
+from penstock.spark.schema import COLUMNS, FORMATS, columns_of
 from penstock.subjects import is_valid
 
 T = TypeVar("T")
@@ -93,6 +94,18 @@ class SourceOptions:
     max_messages_per_partition: int | None = setting(None, "Sequences one task may cover.")
     fail_on_data_loss: bool = setting(True, "Fail when messages are gone before they were read.")
     columns: tuple[str, ...] = setting(COLUMNS, "Columns to produce; `.schema(…)` does the same.")
+    format: str = setting(
+        "raw", "`envelope` opens the events of the bus: their fields in the place of `data`."
+    )
+    payload_format: str = setting(
+        "json", "Of the envelope's payload: `json`, or `avro` or `protobuf` as base64."
+    )
+    payload_schema: str = setting(
+        "",
+        "Of the payload: in Spark's SQL for JSON (without it the payload is text), for Avro the"
+        " schema or its file, for Protobuf the file of a descriptor set.",
+    )
+    payload_message: str = setting("", "Protobuf: the message of the set, `package.Message`.")
     filter_pushdown: bool = setting(
         False, "Batch: narrow the range by `where`; needs spark.sql.python.filterPushdown.enabled."
     )
@@ -105,9 +118,16 @@ class SourceOptions:
         for subject in self.subjects:
             if not is_valid(subject.encode()):
                 raise ConfigError(f"`subjects`: `{subject}` is no subject")
+        for name, value, valid in (
+            ("format", self.format, FORMATS),
+            ("payloadFormat", self.payload_format, PAYLOAD_FORMATS),
+        ):
+            if value not in valid:
+                raise ConfigError(f"`{name}` cannot be `{value}`; {_valid(valid)}")
+        known = columns_of(self.format)
         for column in self.columns:
-            if column not in COLUMNS:
-                raise ConfigError(f"`columns`: there is no `{column}`; {_valid(COLUMNS)}")
+            if column not in known and self.columns != COLUMNS:
+                raise ConfigError(f"`columns`: there is no `{column}`; {_valid(known)}")
         _check_positive(self)
 
 

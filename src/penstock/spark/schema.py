@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.deliveries import DATA, HEADERS, SUBJECTS
 from penstock.errors import ConfigError
+from penstock.spark.envelope import FIELDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,23 +21,37 @@ TYPES = {
     "time": "timestamp",
 }
 COLUMNS = tuple(TYPES)
+FORMATS = ("raw", "envelope")
 WANTED = {"subject": SUBJECTS, "data": DATA, "headers": HEADERS}
 """Columns that cost something to gather."""
 
 
-def ddl(columns: Sequence[str]) -> str:
+def types_of(format: str) -> dict[str, str]:
+    """Return the columns of a format; that of a payload depends on its schema."""
+    if format == "raw":
+        return TYPES
+    messages = {name: kind for name, kind in TYPES.items() if name != "data"}
+    return messages | FIELDS | {"payload": ""}
+
+
+def columns_of(format: str) -> tuple[str, ...]:
+    """Return the names of the columns that a format can have."""
+    return tuple(types_of(format))
+
+
+def ddl(columns: Sequence[str], types: Mapping[str, str]) -> str:
     """Return the schema as Spark's SQL spells it."""
-    return ", ".join(f"{column} {TYPES[column]}" for column in columns)
+    return ", ".join(f"{column} {types[column]}" for column in columns)
 
 
-def check(given: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def check(given: Sequence[tuple[str, str]], types: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that a schema, as names and simple types, asks for."""
     for name, simple_type in given:
-        if name not in TYPES:
-            valid = ", ".join(f"`{column}`" for column in COLUMNS)
+        if name not in types:
+            valid = ", ".join(f"`{column}`" for column in types)
             raise ConfigError(f"the penstock source has no column `{name}`; valid: {valid}")
-        if TYPES[name] != simple_type:
-            raise ConfigError(f"the column `{name}` is {TYPES[name]}, not {simple_type}")
+        if types[name] and types[name] != simple_type:
+            raise ConfigError(f"the column `{name}` is {types[name]}, not {simple_type}")
     return tuple(name for name, _ in given)
 
 

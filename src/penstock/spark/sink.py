@@ -7,7 +7,9 @@ So a task that is retried or runs twice, and a batch that is written again after
 restart, store nothing twice, on these conditions:
 
 - the stream remembers ids for longer than the second attempt takes to come, which
-  after a crash is the time the query was down: set its `duplicate_window`;
+  after a crash is the time the query was down (its `duplicate_window`); or the
+  checkpoint is a directory that the driver sees, and then `interrupted` looks up
+  what of the batch is stored;
 - made ids need the same rows in the same partitions in the same order every time.
   Reading from this source, from files or from Kafka is so; behind a shuffle it is
   not promised, and there a column `message_id` is needed.
@@ -28,6 +30,7 @@ from pyspark.sql.datasource import (
 
 from penstock.client.messages import encode_headers
 from penstock.errors import ClientError, ConfigError
+from penstock.spark.interrupted import Stored, began_s
 from penstock.spark.options import ConnectionOptions, SinkOptions
 from penstock.spark.publish import Window
 from penstock.subjects import is_valid_literal
@@ -57,6 +60,8 @@ class Plan:
     sink: SinkOptions
     job: str
     """What made ids start with; the same for all attempts of one job."""
+    began_s: float | None = None
+    """When the micro-batch began, perhaps long ago, in an attempt before this one."""
 
 
 @dataclass
@@ -68,7 +73,12 @@ class Written(WriterCommitMessage):
 
 
 def plan(
-    connection: ConnectionOptions, sink: SinkOptions, schema: StructType, *, overwrite: bool
+    connection: ConnectionOptions,
+    sink: SinkOptions,
+    schema: StructType,
+    *,
+    overwrite: bool = False,
+    checkpoint: str | None = None,
 ) -> Plan:
     """Check that the rows can be written at all."""
     if overwrite:
@@ -85,7 +95,8 @@ def plan(
         raise ConfigError("the subject is either a column or the option `subject`")
     if sink.message_id == "column" and "message_id" not in columns:
         raise ConfigError("`messageId` = column, but there is no column `message_id`")
-    return Plan(connection, sink, sink.message_id_prefix or uuid.uuid4().hex)
+    job = sink.message_id_prefix or uuid.uuid4().hex
+    return Plan(connection, sink, job, began_s(checkpoint))
 
 
 class Writer(DataSourceArrowWriter):
@@ -135,14 +146,21 @@ def _names(names: Sequence[str] | dict[str, Any]) -> str:
 
 
 def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    encoder = Encoder(plan.sink, job)
+    encoder, skipped = Encoder(plan.sink, job), 0
+    stored = None
+    if plan.began_s is not None and plan.sink.message_id != "none":
+        stored = Stored(plan.connection, plan.began_s, plan.sink.stream)
     with Window(plan.connection, plan.sink.window, plan.sink.rate_per_second) as window:
         for batch in batches:
             tokens, frames = encoder.encode(batch, window.reply_prefix)
             _check_sizes(frames, window.payload_bytes_max)
+            if stored is not None and (known := stored.left_out(frames)):
+                tokens = [each for index, each in enumerate(tokens) if index not in known]
+                frames = [each for index, each in enumerate(frames) if index not in known]
+                skipped += len(known)
             window.add(tokens, frames)
         window.flush()
-        return Written(window.acked, window.duplicates)
+        return Written(window.acked + skipped, window.duplicates + skipped)
 
 
 def _check_sizes(frames: list[bytes], payload_bytes_max: int) -> None:

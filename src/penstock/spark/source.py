@@ -33,16 +33,18 @@ from penstock.errors import ClientError
 from penstock.spark.connection import Connection
 from penstock.spark.fetch import RETRY_WAIT_S, TRANSIENT, read_range
 from penstock.spark.loss import check_head, check_same_stream
+from penstock.spark.opener import Opener
 from penstock.spark.options import (
     ConnectionOptions,
     SourceOptions,
     parse_sink,
     parse_source,
 )
+from penstock.spark.payload import Decoder, new_decoder
 from penstock.spark.position import Range, partition
 from penstock.spark.pushdown import Narrowed, narrow
-from penstock.spark.schema import check, ddl
-from penstock.spark.stream import StreamState, first_at, last_at, read_state
+from penstock.spark.schema import COLUMNS, check, columns_of, ddl, types_of
+from penstock.spark.stream import StreamState, first_at, last_at, read_lag, read_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,19 +91,23 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options ask for."""
-        return ddl(parse_source(self.options)[1].columns)
+        source = parse_source(self.options)[1]
+        types = types_of(source.format)
+        if source.format == "envelope":
+            types = types | {"payload": _decoder(source).ddl}
+        columns = columns_of(source.format) if source.columns == COLUMNS else source.columns
+        return ddl(columns, types)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read a range, once."""
         connection, source = self._source(schema)
         # Spark refuses a reader that has `pushFilters` unless its own setting allows it.
-        if source.filter_pushdown:
-            return FilteringReader(connection, source)
-        return Reader(connection, source)
+        kind = FilteringReader if source.filter_pushdown else Reader
+        return kind(connection, source, self._opener(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read on and on, a range at a time."""
-        return StreamReader(*self._source(schema))
+        return StreamReader(*self._source(schema), self._opener(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Write rows, once."""
@@ -113,12 +119,21 @@ class PenstockDataSource(DataSource):
         """Write the rows of every micro-batch."""
         from penstock.spark.sink import StreamWriter, plan
 
-        return StreamWriter(plan(*parse_sink(self.options), schema, overwrite=False))
+        checkpoint = self.options.get("checkpointLocation")
+        return StreamWriter(plan(*parse_sink(self.options), schema, checkpoint=checkpoint))
 
     def _source(self, schema: StructType) -> tuple[ConnectionOptions, SourceOptions]:
         connection, source = parse_source(self.options)
-        columns = check([(field.name, field.dataType.simpleString()) for field in schema])
+        given = [(field.name, field.dataType.simpleString()) for field in schema]
+        columns = check(given, types_of(source.format))
+        if source.format == "envelope":
+            messages = [column for column in columns if column in COLUMNS]
+            return connection, replace(source, format="raw", columns=(*messages, "data"))
         return connection, replace(source, columns=columns)
+
+    def _opener(self, schema: StructType) -> Opener | None:
+        source = parse_source(self.options)[1]
+        return Opener(schema, _decoder(source)) if source.format == "envelope" else None
 
 
 class Partition(InputPartition):
@@ -132,9 +147,12 @@ class Partition(InputPartition):
 class Reader(DataSourceReader):
     """Reads from the starting to the ending position."""
 
-    def __init__(self, connection: ConnectionOptions, source: SourceOptions) -> None:
+    def __init__(
+        self, connection: ConnectionOptions, source: SourceOptions, opener: Opener | None = None
+    ) -> None:
         self._connection = connection
         self._source = source
+        self._opener = opener
         self._narrowed = Narrowed()
 
     def partitions(self) -> list[InputPartition]:
@@ -156,7 +174,7 @@ class Reader(DataSourceReader):
         if not isinstance(partition, Partition):
             # For an empty range, Spark makes up a partition of its own.
             return iter(())
-        return read_range(self._connection, self._source, partition.created, partition.sequences)
+        return _read(self._connection, self._source, self._opener, partition)
 
 
 class FilteringReader(Reader):
@@ -195,11 +213,16 @@ def _offset(written: Mapping[str, Any], source: SourceOptions) -> Offset:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Answers the driver where the stream is, and reads ranges of it in the tasks."""
 
-    def __init__(self, connection: ConnectionOptions, source: SourceOptions) -> None:
+    def __init__(
+        self, connection: ConnectionOptions, source: SourceOptions, opener: Opener | None = None
+    ) -> None:
         self._connection = connection
         self._source = source
+        self._opener = opener
         self._opened: Connection | None = None
         self._target: int | None = None
+        self._planned: int | None = None
+        """Up to where the newest micro-batch reads."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a query without a checkpoint."""
@@ -225,12 +248,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             last = min(last, begin + self._messages_max(state, limit))
         # A stream set back to an older state has a last sequence before ours.
-        return replace(offset, sequence=max(offset.sequence, last)).written()
+        self._planned = max(offset.sequence, last)
+        return replace(offset, sequence=self._planned).written()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the stream: the progress shows how far behind the query is."""
+        """Return the end of the stream, and how far behind it the newest micro-batch is."""
         state = self._state()
-        return Offset(state.name, state.created, state.last_sequence).written()
+        end = Offset(state.name, state.created, state.last_sequence).written()
+        if self._planned is None:
+            return end
+        lag = read_lag(self._opened_connection(), state, self._source.subjects, self._planned)
+        return end | {"behindMessages": lag.messages, "behindSeconds": lag.seconds}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what is there now, and then no more."""
@@ -249,7 +277,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of one task."""
         assert isinstance(partition, Partition)
-        return read_range(self._connection, self._source, partition.created, partition.sequences)
+        return _read(self._connection, self._source, self._opener, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint is the only place that knows how far a query is."""
@@ -292,6 +320,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             self._opened = Connection(self._connection, DRIVER_NAME).__enter__()
         return self._opened
+
+
+def _decoder(source: SourceOptions) -> Decoder:
+    return new_decoder(source.payload_format, source.payload_schema, source.payload_message)
+
+
+def _read(
+    connection: ConnectionOptions,
+    source: SourceOptions,
+    opener: Opener | None,
+    partition: Partition,
+) -> Iterator[pa.RecordBatch]:
+    batches = read_range(connection, source, partition.created, partition.sequences)
+    return batches if opener is None else opener.open(batches)
 
 
 def _partitions(source: SourceOptions, created: str, whole: Range) -> list[InputPartition]:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from penstock.bus.cloudevents import from_cloudevent, to_cloudevent
 from penstock.bus.codec import Codec
-from penstock.bus.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor, decompress
 from penstock.bus.envelope import Envelope
 from penstock.bus.ids import EventIds, event_time_ns, new_event_id
+from penstock.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor, decompress
 from penstock.errors import BusError, InvalidEnvelope, MissingExtra
 
 JSON = st.recursive(
@@ -212,7 +212,7 @@ def test_damaged_compression_is_an_invalid_envelope(algorithm: Any) -> None:
 def test_a_message_cannot_grow_without_bound(
     algorithm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.bus.compression.DECOMPRESSED_BYTES_MAX", 1000)
+    monkeypatch.setattr("penstock.compression.DECOMPRESSED_BYTES_MAX", 1000)
     squeeze = compressor(algorithm, bytes_min=1)
     assert squeeze is not None
 

@@ -70,21 +70,24 @@ def progress_line(progress: Mapping[str, Any]) -> str:
     """Return batch, rows, rate, and how far behind the end of the stream it is."""
     source = progress["sources"][0]
     rate = progress.get("processedRowsPerSecond") or 0.0
-    behind = _sequence(source.get("latestOffset")) - _sequence(source.get("endOffset"))
-    return (
+    said = (
         f"batch {progress['batchId']}: {progress['numInputRows']:,} rows, {rate:,.0f} rows/s, "
-        f"behind by {max(0, behind):,} messages"
+        "behind by "
     )
+    latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
+    if "behindMessages" in latest:
+        return f"{said}{latest['behindMessages']:,} messages, {latest['behindSeconds']:,.1f} s"
+    if "sequence" in latest:
+        return f"{said}0 messages"
+    # Kafka's connector has an offset for each partition of each topic.
+    return f"{said}{max(0, _sum(latest) - _sum(end)):,} messages"
 
 
-def _sequence(offset: Any) -> int:
-    """Return the sequence of an offset, which Spark gives as text or parsed."""
+def _offset(offset: Any) -> dict[str, Any]:
+    """Return an offset, which Spark gives as text or parsed; empty for a source without one."""
     if isinstance(offset, str):
         offset = json.loads(offset)
-    if not isinstance(offset, dict):
-        return 0
-    # Kafka's connector has an offset for each partition of each topic.
-    return int(offset["sequence"]) if "sequence" in offset else _sum(offset)
+    return offset if isinstance(offset, dict) else {}
 
 
 def _sum(tree: Any) -> int:

@@ -23,7 +23,7 @@ PIPELINES = {
     "audit": Pipeline("audit", "Gaps, duplicates and reordering between stream and lake."),
     "metrics": Pipeline("metrics", "Counts, rates, sizes and latencies by topic and window."),
     "state": Pipeline("state", "Fold events into the state of each aggregate, with your function."),
-    "bench-history": Pipeline("benchhistory", "Results of `penstock bench` as a table of trends."),
+    "bench-history": Pipeline("benchhistory", "Results of `penstock bench` as trends and plots."),
 }
 
 

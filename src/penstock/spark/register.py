@@ -45,6 +45,7 @@ def session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return a Spark session that knows `penstock`; on this machine unless a master is named."""
+    from penstock.spark.home import ensure_home
     from penstock.spark.java import ensure_java
 
     ensure_java()
@@ -55,6 +56,8 @@ def session(
     # Workers must be the Python that has penstock, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or "local[*]"
+    if master.startswith("local["):
+        ensure_home()
     builder = SparkSession.builder.appName(name).master(master)
     defaults = SETTINGS | (ON_THIS_MACHINE if master.startswith("local[") else {})
     for key, value in {**defaults, **(settings or {})}.items():

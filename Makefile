@@ -53,6 +53,8 @@ nightly: setup
 	KILL_ROUNDS=300 POWER_ROUNDS=5000 SOAK_SECONDS=600 $(BIN)/python -m pytest --timeout=3600 \
 		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
 		tests/faults/test_jetstream_soak.py
+	SPARK_MASTER='local-cluster[2,1,1024]' SPARK_KILLS=5 $(BIN)/python -m pytest --timeout=3600 \
+		tests/spark/test_exactly_once.py
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
-from tests.servers import NATS_SERVER, ServerProcess
+from tests.servers import PROGRAMS, ServerProcess
 
 from penstock.client import JetStream, connect
 
@@ -26,6 +28,13 @@ SETTINGS = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests here more time than others have: the first of them starts Spark."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """Return a session on two cores that knows `penstock`; a failed task is tried again."""
@@ -38,11 +47,25 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Return a nats-server with JetStream."""
-    store = tmp_path_factory.mktemp("jetstream")
-    with ServerProcess(NATS_SERVER, "", "-js", "-sd", str(store), "-m", "-1") as running:
-        yield running
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
+    """Return Penstock and nats-server, both with JetStream."""
+    with ExitStack() as stack:
+        yield {
+            program.name: stack.enter_context(
+                ServerProcess(
+                    program,
+                    "http_port: -1",
+                    *("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))),
+                )
+            )
+            for program in PROGRAMS
+        }
+
+
+@pytest.fixture(params=[program.name for program in PROGRAMS])
+def server(request: pytest.FixtureRequest, servers: dict[str, ServerProcess]) -> ServerProcess:
+    """Return each of them in turn: what is said here holds for both."""
+    return servers[request.param]
 
 
 class Broker:
@@ -87,7 +110,7 @@ class Broker:
         return self.run(lambda js: js.consumers.names(stream))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def broker(server: ServerProcess) -> Broker:
     """Return the server of these tests."""
     return Broker(server.url)
@@ -95,12 +118,14 @@ def broker(server: ServerProcess) -> Broker:
 
 @pytest.fixture
 def stream(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return the name of a stream that is made for one test."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)[:60]
+    """Return the name of a stream that is made for one test; others may start with it."""
+    words = "".join(c if c.isalnum() else "_" for c in request.node.name)[:50]
+    name = f"{words}_{crc32(request.node.name.encode()):x}"
     broker.create(name)
     yield name
-    if name in broker.run(lambda js: js.streams.names()):
-        broker.run(lambda js: js.streams.delete(name))
+    for each in broker.run(lambda js: js.streams.names()):
+        if each.startswith(name):
+            broker.run(lambda js, each=each: js.streams.delete(each))
 
 
 @pytest.fixture
@@ -142,6 +167,22 @@ def archive(follow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
         return query
 
     return run
+
+
+def rows_of(broker: Broker, stream: str) -> list[tuple[int, str, bytes]]:
+    """Return what a stream holds, as a ledger has it, without Spark."""
+    from penstock.spark.fetch import read_range
+    from penstock.spark.options import parse_source
+    from penstock.spark.position import Range
+
+    info = broker.info(stream)
+    options = parse_source({"servers": broker.url, "stream": stream})
+    batches = read_range(*options, info["created"], Range(1, info["state"]["last_seq"]))
+    return [
+        (row["sequence"], row["subject"], row["data"])
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
 
 
 def rows(frame: Any) -> list[tuple[int, str, bytes]]:

@@ -1,4 +1,4 @@
-"""Reading a stream as a DataFrame, on real Spark and the real nats-server."""
+"""Reading a stream as a DataFrame, on real Spark."""
 
 from __future__ import annotations
 

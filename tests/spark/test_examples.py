@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers import ServerProcess
 from tests.spark.conftest import Broker, rows
 
 from penstock.spark.options import ConnectionOptions, SinkOptions, SourceOptions, option_name
@@ -19,6 +20,12 @@ from penstock.spark.pipelines.table import PIPELINES
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "spark.md").read_text()
+
+
+@pytest.fixture
+def server(servers: dict[str, ServerProcess]) -> ServerProcess:
+    """Return Penstock: the source and the sink are held to both servers elsewhere."""
+    return servers["penstock"]
 
 
 def test_the_example_counts_every_order_once(broker: Broker, read: Callable[..., Any]) -> None:

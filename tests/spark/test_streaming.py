@@ -1,4 +1,4 @@
-"""Following a stream: micro-batches, checkpoints, limits, losses, on real Spark and nats-server."""
+"""Following a stream: micro-batches, checkpoints, limits, losses, on real Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import NATS_SERVER, ServerProcess, wait_until
+from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows
 
 Archive = Callable[..., Any]
@@ -24,10 +24,10 @@ def batch_sizes(query: Any) -> list[int]:
     ]
 
 
-def latest_sequence(query: Any) -> int:
-    """Return where the progress says that the stream ends."""
-    offset = query.lastProgress["sources"][0]["latestOffset"]
-    return int((json.loads(offset) if isinstance(offset, str) else offset)["sequence"])
+def latest_offset(query: Any, batch: int = -1) -> dict[str, Any]:
+    """Return where the progress says that the stream ends, and how far behind it the batch is."""
+    offset = query.recentProgress[batch]["sources"][0]["latestOffset"]
+    return json.loads(offset) if isinstance(offset, str) else offset
 
 
 def connection_names(server: ServerProcess) -> list[str]:
@@ -47,6 +47,8 @@ def test_available_now_reads_all_there_is_in_batches_of_the_given_size(
     query = archive(stream, maxMessagesPerTrigger=300)
 
     assert [300, 300, 300, 100] == batch_sizes(query)
+    assert 700 == latest_offset(query, 0)["behindMessages"]
+    assert latest_offset(query, 0)["behindSeconds"] > 0
     assert ledger == rows(spark.read.parquet(str(tmp_path / "table")))
     assert [] == broker.consumers(stream)
 
@@ -90,7 +92,9 @@ def test_a_running_query_sees_what_comes_and_where_the_stream_is(
         query.processAllAvailable()
 
         assert new == rows(spark.table("seen"))
-        assert len(ledger) + len(new) == latest_sequence(query)
+        assert len(ledger) + len(new) == latest_offset(query)["sequence"]
+        assert 0 == latest_offset(query)["behindMessages"]
+        assert 0 == latest_offset(query)["behindSeconds"]
     finally:
         query.stop()
     wait_until(lambda: connection_names(server) == [])
@@ -177,10 +181,10 @@ def test_a_batch_written_again_holds_the_same_rows(
 
 
 def test_a_server_that_restarts_does_not_end_the_query(
-    spark: Any, tmp_path: Path, follow: Follow
+    spark: Any, tmp_path: Path, follow: Follow, server: ServerProcess
 ) -> None:
     store = ("-js", "-sd", str(tmp_path / "store"))
-    with ServerProcess(NATS_SERVER, "", *store) as first:
+    with ServerProcess(server.program, "", *store) as first:
         broker = Broker(first.url)
         broker.create("RESTART")
         ledger = broker.fill("RESTART", 50)
@@ -192,7 +196,7 @@ def test_a_server_that_restarts_does_not_end_the_query(
         )
         query.processAllAvailable()
     try:
-        with ServerProcess(NATS_SERVER, "", *store, "-p", str(first.port)):
+        with ServerProcess(server.program, "", *store, "-p", str(first.port)):
             ledger += broker.fill("RESTART", 50, first=51)
             query.processAllAvailable()
 

@@ -29,7 +29,7 @@ def server(servers: dict[str, ServerProcess]) -> ServerProcess:
 
 
 def test_the_example_counts_every_order_once(broker: Broker, read: Callable[..., Any]) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "spark" / "orders.py"), broker.url]
+    command = [sys.executable, str(ROOT / "examples" / "08_spark_orders.py"), broker.url]
 
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=110)
 
@@ -39,7 +39,7 @@ def test_the_example_counts_every_order_once(broker: Broker, read: Callable[...,
 
 
 def test_the_example_file_is_valid() -> None:
-    assert "archive" == load(ROOT / "examples" / "spark" / "archive.yml").pipeline
+    assert "archive" == load(ROOT / "examples" / "archive.yml").pipeline
 
 
 @pytest.mark.parametrize("options", [ConnectionOptions, SourceOptions, SinkOptions])

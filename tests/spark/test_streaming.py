@@ -189,7 +189,7 @@ def test_a_server_that_restarts_does_not_end_the_query(
         broker.create("RESTART")
         ledger = broker.fill("RESTART", 50)
         query = (
-            follow("RESTART", servers=first.url)
+            follow("RESTART", servers=first.url, retries=30)
             .writeStream.format("memory")
             .queryName("restarted")
             .start()

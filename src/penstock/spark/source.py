@@ -257,7 +257,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = Offset(state.name, state.created, state.last_sequence).written()
         if self._planned is None:
             return end
-        lag = read_lag(self._opened_connection(), state, self._source.subjects, self._planned)
+        try:
+            lag = read_lag(self._opened_connection(), state, self._source.subjects, self._planned)
+        except TRANSIENT:
+            # A query does not fail for want of a figure.
+            self.stop()
+            return end
         return end | {"behindMessages": lag.messages, "behindSeconds": lag.seconds}
 
     def prepareForTriggerAvailableNow(self) -> None:

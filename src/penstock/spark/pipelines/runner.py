@@ -78,7 +78,7 @@ def progress_line(progress: Mapping[str, Any]) -> str:
     if "behindMessages" in latest:
         return f"{said}{latest['behindMessages']:,} messages, {latest['behindSeconds']:,.1f} s"
     if "sequence" in latest:
-        return f"{said}0 messages"
+        return f"{said}{max(0, latest['sequence'] - end.get('sequence', 0)):,} messages"
     # Kafka's connector has an offset for each partition of each topic.
     return f"{said}{max(0, _sum(latest) - _sum(end)):,} messages"
 

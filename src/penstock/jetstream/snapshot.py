@@ -65,14 +65,25 @@ class Snapshot:
         pattern = f"{self._ack_subject}.>".encode()
         self._subscription = account.listen(pattern, self._on_acks)
         account.routes.watch(self._deliver, self._on_interest)
-        self._had_interest = account.has_interest(self._deliver)
+        self._had_interest = self._has_interest()
         if self._had_interest:
             self._send_chunks()
         else:
             self._wait(INTEREST_TIMEOUT_NS, self._send_chunks)
 
+    def _has_interest(self) -> bool:
+        """
+        Tell whether somebody listens on just this subject.
+
+        A client that has all its inboxes behind one wildcard subscribes to this one
+        once it has our answer; what came before that it would drop.
+        """
+        routes = self._engine.account.routes
+        route = routes.cache.get(self._deliver) or routes.find(self._deliver)
+        return any(each.subject == self._deliver for each in route.receivers())
+
     def _on_interest(self) -> None:
-        has_interest = self._engine.account.has_interest(self._deliver)
+        has_interest = self._has_interest()
         if has_interest and not self._had_interest:
             # Not at once: this is called in the middle of a subscription.
             self._wait(0, self._send_chunks)

@@ -136,6 +136,16 @@ def test_a_reader_may_come_a_little_later(world: World) -> None:
     assert [True, False] == [bool(each.payload) for each in received(world)[:2]]
 
 
+def test_a_reader_with_all_its_inboxes_behind_a_wildcard_comes_later_too(world: World) -> None:
+    world.send(b"SUB box.* 7\r\n")
+    snapshot(world, deliver_subject="box.1")
+    assert [] == [message for message in received(world) if message.subject == "box.1"]
+
+    world.send(b"SUB box.1 8\r\n")
+
+    assert any(message.subject == "box.1" and message.payload for message in received(world))
+
+
 def test_a_restore_that_stalls_leaves_nothing_behind(world: World) -> None:
     snapshot(world)
     parts = chunks(world)

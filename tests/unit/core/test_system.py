@@ -9,6 +9,7 @@ from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
+from penstock.version import NATS_VERSION
 
 CONNECT = b'CONNECT {"headers":true,"no_responders":true,"verbose":false%b}\r\nSUB _INBOX.> 1\r\n'
 ASK = b"PUB $SYS.REQ.USER.INFO _INBOX.x 0\r\n\r\n"
@@ -44,7 +45,7 @@ def test_a_client_is_told_its_user_and_account() -> None:
                 "name": "me",
                 "host": "127.0.0.1",
                 "id": "NID",
-                "ver": "2.10.0",
+                "ver": NATS_VERSION,
                 "jetstream": False,
                 "flags": 0,
                 "seq": 1,

@@ -8,6 +8,7 @@ import pytest
 from penstock.errors import JetStreamError
 from penstock.jetstream import rules, strictjson
 from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
+from penstock.version import NATS_VERSION
 
 SECOND_NS = 1_000_000_000
 
@@ -69,7 +70,11 @@ def test_an_empty_configuration_gets_the_defaults_of_nats_server() -> None:
         "allow_rollup_hdrs": False,
         "consumer_limits": {},
         "allow_msg_ttl": False,
-        "metadata": {"_nats.level": str(API_LEVEL), "_nats.req.level": "0", "_nats.ver": "2.10.0"},
+        "metadata": {
+            "_nats.level": str(API_LEVEL),
+            "_nats.req.level": "0",
+            "_nats.ver": NATS_VERSION,
+        },
     } == answer
 
 

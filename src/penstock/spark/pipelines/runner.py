@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.kafka import follow_topics, is_kafka
 from penstock.spark.pipelines.config import PipelineConfig, check_settings
+from penstock.spark.pipelines.reporting import tell_server
 from penstock.spark.pipelines.state import find_function
 from penstock.spark.pipelines.table import find
 
@@ -37,7 +38,7 @@ def run(
             _report(module, module.run(spark, config), say)
             return
         query = _start(module.start(spark, follow(spark, config), config), config, once=once)
-    watch(query, say, stopping)
+    watch(query, say, stopping, config)
 
 
 def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -48,39 +49,53 @@ def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     return spark.readStream.format("penstock").options(**config.source).load()
 
 
-def watch(query: StreamingQuery, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+def watch(
+    query: StreamingQuery,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+    config: PipelineConfig,
+) -> None:
     """Say what every micro-batch did, until the query ends."""
     said = -1
     while not query.awaitTermination(POLL_S):
-        said = _say_progress(query, said, say)
+        said = _say_progress(query, said, say, config)
         if stopping():
             query.stop()
-    _say_progress(query, said, say)
+    _say_progress(query, said, say, config)
 
 
-def _say_progress(query: StreamingQuery, said: int, say: Callable[[str], None]) -> int:
+def _say_progress(
+    query: StreamingQuery, said: int, say: Callable[[str], None], config: PipelineConfig
+) -> int:
     for progress in query.recentProgress:
         if progress["batchId"] > said and progress["numInputRows"]:
             said = progress["batchId"]
             say(progress_line(progress))
+            if not is_kafka(config.source):
+                tell_server(config, progress, lag(progress))
     return said
 
 
 def progress_line(progress: Mapping[str, Any]) -> str:
     """Return batch, rows, rate, and how far behind the end of the stream it is."""
-    source = progress["sources"][0]
     rate = progress.get("processedRowsPerSecond") or 0.0
-    said = (
+    messages, seconds = lag(progress)
+    return (
         f"batch {progress['batchId']}: {progress['numInputRows']:,} rows, {rate:,.0f} rows/s, "
-        "behind by "
+        f"behind by {messages:,} messages, {seconds:,.1f} s"
     )
+
+
+def lag(progress: Mapping[str, Any]) -> tuple[int, float]:
+    """Return how far behind a query is, in messages and in seconds where that is known."""
+    source = progress["sources"][0]
     latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
     if "behindMessages" in latest:
-        return f"{said}{latest['behindMessages']:,} messages, {latest['behindSeconds']:,.1f} s"
+        return latest["behindMessages"], latest["behindSeconds"]
     if "sequence" in latest:
-        return f"{said}{max(0, latest['sequence'] - end.get('sequence', 0)):,} messages"
+        return max(0, latest["sequence"] - end.get("sequence", 0)), 0.0
     # Kafka's connector has an offset for each partition of each topic.
-    return f"{said}{max(0, _sum(latest) - _sum(end)):,} messages"
+    return max(0, _sum(latest) - _sum(end)), 0.0
 
 
 def _offset(offset: Any) -> dict[str, Any]:

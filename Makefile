@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-REFERENCE := commands configuration
+REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
 .PHONY: all setup demo test lint types docs fuzz nightly clean
@@ -36,6 +36,7 @@ types: setup
 # What the reference says comes from the code; the tests fail when it is stale.
 docs: setup
 	for page in $(REFERENCE); do $(BIN)/penstock reference $$page > docs/reference/$$page.md; done
+	$(BIN)/python -m penstock.bus.reference > docs/reference/eventbus.md
 
 bench: setup
 	$(BIN)/penstock bench compare

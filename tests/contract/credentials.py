@@ -22,7 +22,8 @@ def new_seed(prefix: int) -> str:
     ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     key = ed25519.Ed25519PrivateKey.generate().private_bytes_raw()
     # The prefix of the kind straddles two bytes behind the seed's own five bits.
-    return nkeys.encode(auth.SEED_PREFIX | prefix >> 5, bytes([prefix << 3 & 0xFF]) + key)
+    seed = nkeys.encode(auth.SEED_PREFIX | prefix >> 5, bytes([prefix << 3 & 0xFF]) + key)
+    return seed.rstrip("=")
 
 
 @dataclass

@@ -107,8 +107,9 @@ def test_a_delayed_message_comes_when_its_time_has_come(tmp_path: Path) -> None:
     left = clock.run(work())
 
     assert [3, 2, 1] == list(came_s)
-    assert 20 <= came_s[2] <= 22
-    assert 60 <= came_s[1] <= 62
+    # A difference of two floats may be a hair below what it is.
+    assert 19.999 <= came_s[2] <= 22
+    assert 59.999 <= came_s[1] <= 62
     assert 0 == left
 
 

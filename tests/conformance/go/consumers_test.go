@@ -183,3 +183,14 @@ func TestAPausedConsumerRests(t *testing.T) {
 
 	equal(t, texts(t, must(consumer.Fetch(1, jetstream.FetchMaxWait(deadline)))(t)), numbers(1))
 }
+
+func TestAConsumerStartsAgain(t *testing.T) {
+	t.Parallel()
+	js, ctx := withJetStream(t)
+	stream := makeFilledStream(t, ctx, js, 5)
+	consumer := makeConsumer(t, ctx, stream, jetstream.ConsumerConfig{})
+	equal(t, texts(t, must(consumer.Fetch(5))(t)), numbers(5))
+	equal(t, must(stream.ResetConsumerToSequence(ctx, "worker", 3))(t).ResetSeq, uint64(3))
+
+	equal(t, texts(t, must(consumer.Fetch(3))(t)), numbers(5)[2:])
+}

@@ -23,6 +23,7 @@ var (
 	user     = flag.String("user", "", "user to connect as")
 	password = flag.String("password", "", "password of the user")
 	seed     = flag.String("nkeys_seed", "", "file with the seed of the user's nkey")
+	compress = flag.Bool("compress", false, "compress what goes over WebSocket")
 	creds    = flag.String("user_credentials", "", "file with the user's token and seed")
 )
 
@@ -45,7 +46,7 @@ func whoWeAre(t *testing.T) (options []nats.Option) {
 }
 
 func dial(options ...nats.Option) (*nats.Conn, error) {
-	options = append(options, nats.Timeout(deadline))
+	options = append(options, nats.Timeout(deadline), nats.Compression(*compress))
 	if *ca != "" {
 		options = append(options, nats.RootCAs(*ca))
 	}

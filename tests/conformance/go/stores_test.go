@@ -84,9 +84,10 @@ func TestAWatcherSeesEveryChange(t *testing.T) {
 	equal(t, changes(t, historian, 3), []string{"put a=1", "put a=2", "all"})
 	must(bucket.PutString(ctx, "b", "3"))(t)
 	check(t, bucket.Delete(ctx, "a"))
-	check(t, bucket.Purge(ctx, "b"))
+	equal(t, changes(t, watcher, 2), []string{"put b=3", "delete a="})
+	check(t, bucket.Purge(ctx, "b")) // What is purged before it is sent is not seen.
 
-	equal(t, changes(t, watcher, 3), []string{"put b=3", "delete a=", "purge b="})
+	equal(t, changes(t, watcher, 1), []string{"purge b="})
 	equal(t, changes(t, historian, 1), []string{"delete a="})
 	check(t, watcher.Stop())
 	check(t, historian.Stop())

@@ -23,8 +23,9 @@ $(STAMP): $(BIN)/python pyproject.toml setup.py $(wildcard src/penstock/*.[ch])
 demo: setup
 	$(BIN)/penstock demo
 
+# Two files at a time: most tests wait for a server or a disk.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -48,3 +49,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 def program(request: pytest.FixtureRequest) -> Program:
     """Each of the programs in turn: what holds of the real server must hold of ours."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Take back how a test had the log written: what it wrote to is closed."""
+    loggers = [logging.getLogger(), logging.getLogger("penstock")]
+    before = [(each.handlers[:], each.level, each.propagate) for each in loggers]
+    yield
+    for each, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        each.handlers[:], each.level, each.propagate = handlers, level, propagate

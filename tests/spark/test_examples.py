@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.servers import ServerProcess
-from tests.spark.conftest import Broker, rows
 
 from penstock.spark.options import ConnectionOptions, SinkOptions, SourceOptions, option_name
 from penstock.spark.pipelines.config import load
@@ -26,16 +21,6 @@ GUIDE = (ROOT / "docs" / "guides" / "spark.md").read_text()
 def server(servers: dict[str, ServerProcess]) -> ServerProcess:
     """Return Penstock: the source and the sink are held to both servers elsewhere."""
     return servers["penstock"]
-
-
-def test_the_example_counts_every_order_once(broker: Broker, read: Callable[..., Any]) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "08_spark_orders.py"), broker.url]
-
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=110)
-
-    assert 0 == done.returncode, done.stderr
-    assert "|customer-9|25200.0|" in done.stdout
-    assert {f"totals.customer-{n}" for n in range(10)} == {row[1] for row in rows(read("TOTALS"))}
 
 
 def test_the_example_file_is_valid() -> None:

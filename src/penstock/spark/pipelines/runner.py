@@ -92,8 +92,8 @@ def lag(progress: Mapping[str, Any]) -> tuple[int, float]:
     latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
     if "behindMessages" in latest:
         return latest["behindMessages"], latest["behindSeconds"]
-    if "sequence" in latest:
-        return max(0, latest["sequence"] - end.get("sequence", 0)), 0.0
+    if "sequence" in end:
+        return max(0, latest.get("sequence", 0) - end["sequence"]), 0.0
     # Kafka's connector has an offset for each partition of each topic.
     return max(0, _sum(latest) - _sum(end)), 0.0
 

@@ -116,18 +116,16 @@ class Bench:
         )
 
     def _growth(self, config: Any) -> None:
+        def rate(messages_max: int) -> float:
+            load = busloads.end_to_end(
+                busloads.in_flight(config, messages_max), 40_000 // self._scale
+            )
+            return asyncio.run(load)
+
         def rates() -> list[float]:
-            return [
-                max(
-                    asyncio.run(
-                        busloads.end_to_end(
-                            busloads.in_flight(config, messages_max), 40_000 // self._scale
-                        )
-                    )
-                    for _ in range(self._rounds)
-                )
-                for messages_max in IN_FLIGHT
-            ]
+            # In turns, so that a slow moment of the machine is not one of a single bound.
+            rounds = [[rate(bound) for bound in IN_FLIGHT] for _ in range(self._rounds)]
+            return [max(column) for column in zip(*rounds, strict=True)]
 
         found, others = self._measured(rates)
         grows = all(b >= a * GROWTH_NOISE for a, b in itertools.pairwise(found))

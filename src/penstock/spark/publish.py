@@ -134,20 +134,23 @@ class Window:
                 continue  # The second ack of a message that was sent twice.
             # A quote inside a JSON string is escaped, so neither can be part of a name.
             if operation[4] or b'"error":' in payload:
+                unacked[token] = frame
                 self._refused(operation, frame)
-                again.append((token, frame))
+                again.append(frame)
             else:
                 self.acked += 1
                 self.duplicates += b'"duplicate":' in payload
         if again:
-            unacked.update(again)
-            self._unsent = [frame for _, frame in again]
+            self._unsent = again
             self._send()
 
     def _refused(self, operation: Op, frame: bytes) -> None:
         """Raise, unless the refusal is one to try again after."""
         subject = frame.split(b" ", 2)[1].decode(errors="replace")
         if status_of(operation)[0] == UNAVAILABLE:
+            if self.acked:
+                # It stored before, so its servers are about to agree on another leader.
+                raise ConnectionLost(f"no stream stores `{subject}` any more")
             raise ClientError(
                 f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
             )

@@ -9,7 +9,8 @@ import pytest
 from tests.simdisk import SimDisk
 
 from penstock.jetstream import consumerlog
-from penstock.jetstream.consumerlog import ConsumerState, open_consumer_log
+from penstock.jetstream.consumerlog import open_consumer_log
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.store import complete
 
 DIRECTORY = "streams/s/consumers"
@@ -40,8 +41,8 @@ class History:
             self.promised.pop(name, None)
             self.log.removed(name)
         else:
-            actions = (self.deliver, self.ack, self.ack, self.advance, self.sync, self.sync)
-            self.random.choice(actions)(name)
+            notes = (self.deliver, self.ack, self.ack, self.give_up, self.advance)
+            self.random.choice((*notes, self.sync, self.sync))(name)
 
     def deliver(self, name: str) -> None:
         state = self.states[name]
@@ -59,6 +60,13 @@ class History:
             acked = self.random.sample(pending, self.random.randint(1, len(pending)))
             self.states[name].ack(acked)
             self.log.acked(name, acked)
+
+    def give_up(self, name: str) -> None:
+        pending = list(self.states[name].pending)
+        if pending:
+            sequences = [self.random.choice(pending)]
+            self.states[name].give_up(sequences)
+            self.log.given_up(name, sequences)
 
     def advance(self, name: str) -> None:
         state = self.states[name]

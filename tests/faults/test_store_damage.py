@@ -6,7 +6,8 @@ import pytest
 from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
-from penstock.jetstream.consumerlog import ConsumerState, open_consumer_log
+from penstock.jetstream.consumerlog import open_consumer_log
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.store import Message, Store, complete
 

@@ -23,7 +23,7 @@ from penstock.jetstream.acks import Delivery
 from penstock.jetstream.backlog import Backlog, Replay
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerevents import ConsumerEvents
-from penstock.jetstream.consumerlog import ConsumerState
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import is_api_level_known
 from penstock.jetstream.outlet import new_outlet, update_outlet

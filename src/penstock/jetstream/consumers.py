@@ -12,7 +12,7 @@ from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
-from penstock.jetstream.consumerlog import ConsumerState
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.publish import error_document

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from penstock.jetstream.consumerlog import ConsumerState
+from penstock.jetstream.consumerrecords import ConsumerState
 
 LOOK_NS = 1_000
 """How much longer one message that waits may make the others wait for their redelivery."""

@@ -19,7 +19,7 @@ from penstock.jetstream import archive, consumers, errorcodes
 from penstock.jetstream.api import encode_answer
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
-from penstock.jetstream.consumerlog import ConsumerState
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import message
 from penstock.jetstream.times import format_time

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from penstock.jetstream.columns import Places, Topics, columns_of
 from penstock.jetstream.compression import TransparentDisk, is_compressed
-from penstock.jetstream.consumerlog import is_complete, replay
-from penstock.jetstream.consumerlog import scan as scan_consumers
+from penstock.jetstream.consumerrecords import is_complete, replay
+from penstock.jetstream.consumerrecords import scan as scan_consumers
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.recovery import SET_ASIDE, load, mend
 from penstock.jetstream.segment import (

@@ -7,7 +7,8 @@ from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
 from penstock.jetstream import consumerlog
-from penstock.jetstream.consumerlog import ConsumerLog, ConsumerState, open_consumer_log
+from penstock.jetstream.consumerlog import ConsumerLog, open_consumer_log
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.store import complete
 
 DIRECTORY = "streams/s/consumers"
@@ -51,6 +52,20 @@ def test_what_consumers_did_survives_a_restart() -> None:
     assert one.ack_floor_consumer_sequence == 1
     assert one.pending == {5: (2, 100)}
     assert two.delivered_stream_sequence == two.ack_floor_stream_sequence == 7
+
+
+def test_a_message_that_was_given_up_on_stays_so_after_a_restart() -> None:
+    disk = SimDisk()
+    log, states = open_it(disk)
+    one = create(log, states, "one")
+    one.deliver(1, [3, 5], 100)
+    log.delivered("one", 1, [3, 5], 100)
+    one.give_up([3])
+    log.given_up("one", [3])
+    log.close()
+    assert open_it(disk)[1] == {"one": one}
+    assert one.pending == {5: (2, 100)}
+    assert one.redelivered == {3: 0}
 
 
 def test_a_removed_consumer_stays_away() -> None:

@@ -207,10 +207,29 @@ def test_pieces_of_tls_may_come_a_byte_at_a_time(
 
 def test_monitoring_is_offered_over_tls(keys: Keys, program: Program, servers: Servers) -> None:
     server = servers(program, keys.config() + f"https: {HOST}:-1")
-    port = int(server.log.split(f"https monitor on {HOST}:")[1].split()[0])
+    port = _https_port(server)
 
     with urllib.request.urlopen(f"https://localhost:{port}/varz", context=keys.context()) as answer:
-        assert json.load(answer)["port"] == server.port
+        shown = json.load(answer)
+    assert shown["port"] == server.port
+    assert shown["http_port"] == 0
+    # The real one repeats what it was asked for.
+    assert shown["https_port"] in (port, -1)
+
+
+def _https_port(server: ServerProcess) -> int:
+    return int(server.log.split(f"https monitor on {HOST}:")[1].split()[0])
+
+
+def test_a_reload_gives_the_monitoring_its_new_certificate_too(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    with ServerProcess(PENSTOCK, keys.config() + f"https: {HOST}:-1") as server:
+        address = (HOST, _https_port(server))
+        before = ssl.get_server_certificate(address)
+        keys.server = keys.authority.server()
+        server.signal(signal.SIGHUP)
+
+        wait_until(lambda: ssl.get_server_certificate(address) != before)
 
 
 def test_connz_tells_of_the_handshake(keys: Keys, program: Program, servers: Servers) -> None:

@@ -14,7 +14,7 @@ import platform
 from collections import deque
 from collections.abc import Callable
 from operator import add
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
@@ -32,9 +32,15 @@ log = logging.getLogger("penstock")
 OF_LISTENER = ("tls_required", "tls_available", "tls_verify", "connect_urls")
 """What INFO says of the listener a client came in by."""
 
-
 NONCE_BYTES = 12
 """What a connection is asked to sign, before base64."""
+
+
+class Timer(Protocol):
+    """Something that is to be done later."""
+
+    def cancel(self) -> None:
+        """Never mind."""
 
 
 class Broker:
@@ -48,7 +54,7 @@ class Broker:
         clock_ns: Callable[[], int],
         random: Callable[[], float],
         random_bytes: Callable[[int], bytes],
-        call_later: Callable[[float, Callable[[], None]], object] = lambda delay_s, action: None,
+        call_later: Callable[[float, Callable[[], None]], Timer],
     ) -> None:
         self.config = config
         self.server_id = server_id
@@ -121,6 +127,7 @@ class Broker:
         for subscription in session.subscriptions.values():
             session.account.routes.remove(subscription)
         session.leave_account()
+        session.stop_expiry()
         for index, value in enumerate(session.figures):
             self._closed_totals[index] += value
         account = session.account

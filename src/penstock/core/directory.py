@@ -43,7 +43,7 @@ class Directory:
         self._random = random
         self._random_bytes = random_bytes
         self._clock_ns = clock_ns
-        self.installers = [install]
+        self._installers = [install]
         """Called with each account that is new."""
         self._imports: list[StreamImport | ServiceImport] = []
         self.apply(authorization)
@@ -69,9 +69,15 @@ class Directory:
     def _new_account(self, name: str) -> Account:
         account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
         account.replies = Replies(account, self.new_id, self._clock_ns)
-        for install in self.installers:
+        for install in self._installers:
             install(account)
         return account
+
+    def install(self, install: Callable[[Account], None]) -> None:
+        """Call `install` with every account there is, and with those to come."""
+        for account in self.accounts.values():
+            install(account)
+        self._installers.append(install)
 
     def new_id(self) -> str:
         """Return a name that nobody has."""

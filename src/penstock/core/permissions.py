@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock import accounts, subjects
+from penstock import accounts, subjects, times
 
 DECISIONS_MAX = 4096
 RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")
@@ -85,7 +85,7 @@ class Permissions:
     def _note_reply(self, rules: accounts.ResponseRules, reply: bytes) -> None:
         if len(self._replies) >= DECISIONS_MAX:
             self._drop_stale_replies()
-        expires_ns = self._clock_ns() + int(rules.expires_s * 1e9)
+        expires_ns = self._clock_ns() + int(rules.expires_s * times.SECOND_NS)
         self._replies[reply] = (rules.messages_max, expires_ns)
 
     def _drop_stale_replies(self) -> None:

@@ -21,7 +21,7 @@ from penstock.core.tls import TlsState
 from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker
+    from penstock.core.broker import Broker, Timer
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"
 OPTION_TYPES: dict[str, type] = {
@@ -51,6 +51,7 @@ class Session(_hot.Outlet):
 
     __slots__ = (
         "_deferred",
+        "_expiry",
         "_is_announced",
         "_is_counted",
         "_owes_connect_info",
@@ -109,6 +110,8 @@ class Session(_hot.Outlet):
         """Whether the system account knows of it."""
         self._is_counted = False
         """Whether it is one of the connections of its account."""
+        self._expiry: Timer | None = None
+        """Ends the session when its user ceases to be who it is."""
         self.parser = Parser(
             _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
         )
@@ -182,7 +185,7 @@ class Session(_hot.Outlet):
     def ping(self) -> None:
         """Ask a silent peer whether it is still there; too many unanswered pings end it."""
         limits = self.broker.config.limits
-        if self.broker.clock_ns() - self.heard_ns < limits.ping_interval_s * 1e9:
+        if self.broker.clock_ns() - self.heard_ns < limits.ping_interval_s * times.SECOND_NS:
             return
         if self.pings_unanswered >= limits.ping_max:
             self.broker.stale_connections += 1
@@ -386,9 +389,7 @@ class Session(_hot.Outlet):
         self.identity = identity
         self._enter_account(self.broker.accounts[identity.account])
         self.set_payload_limit()
-        if identity.expires_s:
-            delay_s = identity.expires_s - self.broker.clock_ns() / times.SECOND_NS
-            self.broker.call_later(max(delay_s, 0), lambda: self._expire(identity))
+        self._start_expiry(identity)
         rules = identity.permissions
         self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
         self._set_ways()
@@ -414,9 +415,21 @@ class Session(_hot.Outlet):
             limits += [self.identity.payload_bytes_max]
         self.parser.payload_bytes_max = min(limit for limit in limits if limit >= 0)
 
+    def _start_expiry(self, identity: Identity) -> None:
+        self.stop_expiry()
+        if identity.expires_s:
+            delay_s = max(identity.expires_s - self.broker.clock_ns() / times.SECOND_NS, 0)
+            self._expiry = self.broker.call_later(delay_s, lambda: self._expire(identity))
+
+    def stop_expiry(self) -> None:
+        """Forget when the user expires: it is another now, or the session is over."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
     def _expire(self, identity: Identity) -> None:
-        """End the session when its time is over, if it is still who it was."""
-        if self.identity is identity and self.closing is None:
+        """End the session: its time is over."""
+        if self.closing is None:
             self.fail(identity.expiry_text, "Authentication Expired")
 
     def leave_account(self) -> None:

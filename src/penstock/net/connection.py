@@ -96,6 +96,9 @@ class Connection:
         self._stuck_timer: asyncio.TimerHandle | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
 
+    def __str__(self) -> str:
+        return str(self.session)
+
     @property
     def wants_read(self) -> bool:
         """Whether the peer may send us more at the moment."""
@@ -114,16 +117,10 @@ class Connection:
         if not size:
             self.close("Client Closed")
             return
-        session = self.session
-        try:
-            self.receive(reactor.read_view[:size])
-        except Exception:
-            # A mistake of ours costs this one connection, never the server.
-            log.exception("! %s internal error", session)
-            self.close("Internal Error")
-            return
+        self.receive(reactor.read_view[:size])
         if reactor.broker.congested:
             reactor.slow_down(self)
+        session = self.session
         if session.check is not None or session.closing:
             self._stop_reading()
 

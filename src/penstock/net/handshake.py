@@ -88,6 +88,9 @@ class Handshake:
         self._timer: asyncio.TimerHandle | None = None
         reactor.serve(self)
 
+    def __str__(self) -> str:
+        return str(self.session or self.peer)
+
     def wait(self) -> None:
         """Wait for the client to begin."""
         self._limit_time(self._tls.config.timeout_s)
@@ -127,10 +130,10 @@ class Handshake:
 
     def on_readable(self) -> None:
         """Go on with the handshake."""
-        if not self._began and not self._begin():
-            return
-        assert isinstance(self._sock, ssl.SSLSocket)
         try:
+            if not self._began and not self._begin():
+                return
+            assert isinstance(self._sock, ssl.SSLSocket)
             self._sock.do_handshake()
         except WANTS as want:
             self.is_blocked = isinstance(want, ssl.SSLWantWriteError)
@@ -216,5 +219,5 @@ class Handshake:
         self._timer = self.reactor.loop.call_later(seconds, self._fail, "timeout")
 
     def _fail(self, reason: str) -> None:
-        log.error("! %s TLS handshake error: %s", self.session or self.peer, reason)
+        log.error("! %s TLS handshake error: %s", self, reason)
         self.close("TLS Handshake Failure")

@@ -255,14 +255,19 @@ class Journal:
 
     async def close(self) -> None:
         """Make everything durable and let go of the directory."""
+        self._cancel_timers()
+        await self.settle()
+        self._sync()
+        await self.settle()
+        # What was settled may have set another deadline.
+        self._cancel_timers()
+        self.release()
+
+    def _cancel_timers(self) -> None:
         for timer in (*self._timers, self._deadline):
             if timer is not None:
                 timer.cancel()
         self._timers.clear()
-        await self.settle()
-        self._sync()
-        await self.settle()
-        self.release()
 
     def release(self) -> None:
         """Close the stores and let go of the directory; nothing may be under way."""

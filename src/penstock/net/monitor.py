@@ -83,7 +83,7 @@ class Monitor:
         self._server = server
         self._http = HttpServer(self._respond)
         self._pipelines = Pipelines(server.broker.clock_ns)
-        self._pipelines.listen(server.broker.accounts.values())
+        server.broker.directory.install(self._pipelines.listen)
         self._endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
             path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }

@@ -9,10 +9,11 @@ each pipeline is kept, for the dashboard; what makes no sense is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock import times
 from penstock.core.account import Account, payloads
 from penstock.wire import Op
 
@@ -25,7 +26,6 @@ NUMBERS = ("batch", "rows_per_s", "behind_messages", "behind_s")
 PIPELINES_MAX = 256
 """Pipelines that are remembered; the one that was silent for longest goes first."""
 REPORT_BYTES_MAX = 4096
-NS_PER_S = 1_000_000_000
 
 
 class Pipelines:
@@ -35,17 +35,16 @@ class Pipelines:
         self._clock_ns = clock_ns
         self._last: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
 
-    def listen(self, accounts: Iterable[Account]) -> None:
-        """Hear the pipelines of these accounts."""
-        for account in accounts:
-            account.listen(SUBJECT, partial(self._hear, account.name))
+    def listen(self, account: Account) -> None:
+        """Hear the pipelines of an account."""
+        account.listen(SUBJECT, partial(self._hear, account.name))
 
     def view(self) -> dict[str, Any]:
         """Return what is known, by name."""
         now_ns = self._clock_ns()
         return {
             "pipelines": [
-                {"account": account, **report, "age_s": (now_ns - heard_ns) / NS_PER_S}
+                {"account": account, **report, "age_s": (now_ns - heard_ns) / times.SECOND_NS}
                 for (account, _), (heard_ns, report) in sorted(self._last.items())
             ]
         }
@@ -71,7 +70,7 @@ def read_report(payload: bytes) -> dict[str, Any] | None:
         return None
     try:
         document = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
         return None

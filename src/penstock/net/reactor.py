@@ -33,6 +33,9 @@ class Served(Protocol):
     is_blocked: bool
     is_closed: bool
 
+    def __str__(self) -> str:
+        """Say who it is, for the log."""
+
     @property
     def wants_read(self) -> bool:
         """Whether the peer may send more at the moment."""
@@ -115,10 +118,15 @@ class Reactor:
             if connection is None:
                 self._accept(fd)
                 continue
-            if mask & WRITE:
-                connection.on_writable()
-            if mask & ~WRITE and not connection.is_closed:
-                connection.on_readable()
+            try:
+                if mask & WRITE:
+                    connection.on_writable()
+                if mask & ~WRITE and not connection.is_closed:
+                    connection.on_readable()
+            except Exception:
+                # A mistake of ours costs this one connection, never the server.
+                log.exception("! %s internal error", connection)
+                connection.close("Internal Error")
         self.flush()
 
     def flush(self) -> None:

@@ -77,6 +77,7 @@ class Server:
         """Reads the configuration again, where there is a file; returns what is wrong with it."""
         self._monitor: Monitor | None = None
         self._https_context: ssl.SSLContext | None = None
+        """The TLS of the monitoring, if it has any; a reload reads its files again."""
         self._is_stopping = False
         self._stopped: asyncio.Event | None = None
 
@@ -111,6 +112,8 @@ class Server:
             websocket = self._open_websocket()
         except PenstockError:
             listener.close()
+            if self._monitor is not None:
+                await self._monitor.close()
             if self.journal is not None:
                 self.journal.release()
             raise
@@ -173,7 +176,7 @@ class Server:
         self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
 
-    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Do something later on behalf of the broker, and write what that gives."""
 
         def run() -> None:
@@ -181,7 +184,7 @@ class Server:
                 action()
                 self.reactor.flush()
 
-        asyncio.get_running_loop().call_later(delay_s, run)
+        return asyncio.get_running_loop().call_later(delay_s, run)
 
     async def wait_stopped(self) -> None:
         """Return once the server has stopped, for whatever reason."""
@@ -244,15 +247,14 @@ class Server:
         port = config.http_port if config.http_port is not None else config.https_port
         if port is None:
             return
+        if config.https_port is not None and config.tls is not None:
+            self._https_context = server_context(config.tls)
         host = config.http_host or config.host
         listener = _listening_socket(host, port)
         self.http_port = listener.getsockname()[1]
         self._monitor = Monitor(self)
-        context = (
-            server_context(config.tls) if config.https_port is not None and config.tls else None
-        )
-        await self._monitor.start(listener, context)
-        scheme = "https" if context else "http"
+        await self._monitor.start(listener, self._https_context)
+        scheme = "http" if self._https_context is None else "https"
         log.info("Starting %s monitor on %s", scheme, _address(host, self.http_port))
 
     def _open_websocket(self) -> socket.socket | None:

@@ -77,14 +77,12 @@ class SystemRequests:
         system = self._broker.directory.system
         system.listen(b"$SYS.REQ.SERVER.>", self._on_server)
         system.listen(b"$SYS.REQ.ACCOUNT.>", self._on_account)
-        self._broker.directory.installers.append(self._install)
-        for account in self._broker.accounts.values():
-            if account is not system:
-                self._install(account)
+        self._broker.directory.install(self._install)
 
     def _install(self, account: Account) -> None:
-        for subject in OWN:
-            account.listen(subject.encode(), self._on_own)
+        if account is not self._broker.directory.system:
+            for subject in OWN:
+                account.listen(subject.encode(), self._on_own)
 
     def _on_server(self, batch: list[Op], publisher: Session | None) -> None:
         for subject, reply, body, publish in _requests(batch):
@@ -245,7 +243,7 @@ def _options(body: bytes) -> Json:
         return {}
     try:
         options = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _BadRequest(str(error)) from None
     if not isinstance(options, dict):
         raise _BadRequest("a request is a JSON object, or empty")

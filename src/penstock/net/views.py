@@ -90,15 +90,17 @@ def _identity(server: Server) -> dict[str, Any]:
 
 def _settings(server: Server) -> dict[str, Any]:
     config, limits = server.config, server.config.limits
+    ports = (server.http_port or 0, 0)
+    http_port, https_port = ports if config.https_port is None else ports[::-1]
     settings = {
         # To nats-server no limit is -1, and 0 is its default.
         "max_connections": limits.connections_max or -1,
         "ping_interval": _nanoseconds(limits.ping_interval_s),
         "ping_max": limits.ping_max,
         "http_host": config.http_host or config.host,
-        "http_port": server.http_port or 0,
+        "http_port": http_port,
         "http_base_path": "",
-        "https_port": 0,
+        "https_port": https_port,
         "auth_timeout": limits.auth_timeout_s,
         "max_control_line": limits.control_line_bytes_max,
         "max_payload": limits.payload_bytes_max,

@@ -241,6 +241,9 @@ class Upgrade:
         )
         reactor.serve(self)
 
+    def __str__(self) -> str:
+        return f"WebSocket upgrade on descriptor {self.fd}"
+
     def on_readable(self) -> None:
         """Read the request as far as it has come."""
         buffer = bytearray(HEAD_BYTES_MAX)

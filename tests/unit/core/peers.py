@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.accounts import Permissions as PermissionRules
@@ -17,12 +18,25 @@ CONNECT = (
 )
 
 
+class Later:
+    """Something a broker has put off, until the test does it."""
+
+    def __init__(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.delay_s = delay_s
+        self.action = action
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class World:
     """A broker, its time and its dice."""
 
     def __init__(self, *, users: dict[str, PermissionRules] | None = None, **settings: Any) -> None:
         self.now_ns = 1_000 * SECOND_NS
         self.dice = 0.0
+        self.put_off: list[Later] = []
         self._drawn = 0
         members = tuple(
             User(name=name, password="x", permissions=rules)
@@ -36,7 +50,12 @@ class World:
             clock_ns=lambda: self.now_ns,
             random=lambda: self.dice,
             random_bytes=self._random_bytes,
+            call_later=self._call_later,
         )
+
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> Later:
+        self.put_off.append(Later(delay_s, action))
+        return self.put_off[-1]
 
     def _random_bytes(self, count: int) -> bytes:
         """Return bytes that are new each time, in an order of their own."""

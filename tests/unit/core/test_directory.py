@@ -237,6 +237,15 @@ def test_an_account_has_limits() -> None:
     assert one.peer("a").session.account.connections == 1
 
 
+def test_what_is_installed_comes_to_the_accounts_there_are_and_to_those_a_reload_adds() -> None:
+    running = world(account("A"))
+    names: list[str] = []
+    running.broker.directory.install(lambda each: names.append(each.name))
+    running.broker.directory.apply(Authorization(accounts=(account("A"), account("NEW"))))
+
+    assert names == ["$G", "$SYS", "A", "NEW"]
+
+
 def test_a_reload_joins_accounts_anew_and_keeps_those_who_may_stay() -> None:
     before = (account("A", exports=(stream("s"),)), account("B"), account("GONE"))
     after = (before[0], account("B", imports=(taking("stream", "s"),)), account("NEW"))

@@ -18,6 +18,7 @@ from tests.unit.core.test_auth import SECRET_HASH
 
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
+from penstock.core.auth import Identity
 from penstock.core.session import CLOSE_REASONS, quoted
 
 CONVERSATION = (
@@ -355,6 +356,29 @@ def test_a_revoked_session_is_told_and_closed() -> None:
 
     assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
     assert peer.session.closing == "Credentials Revoked"
+
+
+def test_a_session_ends_when_its_user_expires() -> None:
+    world = World()
+    peer = world.peer()
+    peer.session.permit(Identity("ann", expires_s=1_060, expiry_text="Over"))
+    (later,) = world.put_off
+    later.action()
+
+    assert later.delay_s == 60
+    assert peer.taken() == b"-ERR 'Over'\r\n"
+    assert peer.session.closing == "Authentication Expired"
+
+
+def test_nothing_waits_for_the_expiry_of_a_user_that_is_another_or_gone() -> None:
+    world = World()
+    peer = world.peer()
+    peer.session.permit(Identity("ann", expires_s=1_060))
+    peer.session.permit(Identity("bea", expires_s=1_060))
+
+    assert [later.is_cancelled for later in world.put_off] == [True, False]
+    world.broker.close(peer.session, "Client Closed")
+    assert [later.is_cancelled for later in world.put_off] == [True, True]
 
 
 def test_a_session_that_has_too_much_waiting_is_reported_as_congested() -> None:

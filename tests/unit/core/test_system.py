@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.unit.core.peers import Later
+
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
@@ -16,9 +18,13 @@ ASK = b"PUB $SYS.REQ.USER.INFO _INBOX.x 0\r\n\r\n"
 
 
 def broker(**settings: Any) -> Broker:
-    config = ServerConfig(**settings)
     return Broker(
-        config, server_id="NID", clock_ns=lambda: 0, random=lambda: 0.0, random_bytes=bytes
+        ServerConfig(**settings),
+        server_id="NID",
+        clock_ns=lambda: 0,
+        random=lambda: 0.0,
+        random_bytes=bytes,
+        call_later=Later,
     )
 
 

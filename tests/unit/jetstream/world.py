@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.unit.core.peers import Later
+
 from penstock import headers, wire
 from penstock.config import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
@@ -73,6 +75,7 @@ class World:
             clock_ns=lambda: self.now_ns,
             random=chance.random,
             random_bytes=bytes,
+            call_later=Later,
         )
         self.engine = Engine(
             self.broker.default_account,

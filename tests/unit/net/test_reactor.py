@@ -15,6 +15,7 @@ from penstock.accounts import User
 from penstock.config import Authorization
 from penstock.core.auth import Check
 from penstock.net import reactor as reactor_module
+from penstock.net.poller import READ
 from penstock.net.server import Server
 
 HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
@@ -173,6 +174,48 @@ def test_accepting_does_not_resume_after_the_end(monkeypatch: pytest.MonkeyPatch
         assert server.reactor._listeners == {}
 
     run(scenario)
+
+
+class Broken:
+    """A served socket with a mistake in it."""
+
+    wants_read = True
+    is_blocked = is_closed = False
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.fd = sock.fileno()
+        self.reason = ""
+
+    def on_readable(self) -> None:
+        raise ZeroDivisionError
+
+    def on_writable(self) -> None:
+        raise AssertionError("nobody waits for that")
+
+    def close(self, reason: str) -> None:
+        self.is_closed, self.reason = True, reason
+
+
+def test_a_mistake_costs_the_connection_it_is_made_for_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(server: Server) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            broken = Broken(ours)
+            server.reactor.serve(broken)
+            async with connected(server) as client:
+                await client.says(QUIET)
+                connection = server.broker.sessions[client.info["client_id"]].transport
+                await client.says(b"PING\r\n")
+                server.reactor.tick([(broken.fd, READ), (connection.fd, READ)])
+
+                assert await client.line() == b"PONG\r\n"
+            assert broken.reason == "Internal Error"
+            server.reactor.forget(broken)
+
+    run(scenario)
+    assert "internal error" in caplog.text
 
 
 def test_congestion_that_no_publisher_caused_slows_nobody() -> None:

@@ -13,9 +13,10 @@ import pytest
 from tests.unit.net.streams import DEADLINE_S, QUIET, connected, run, until
 
 from penstock.accounts import User
-from penstock.config import Authorization, Limits, ServerConfig
+from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
 from penstock.errors import ConfigError
 from penstock.net.server import Server
+from penstock.transport import WebSocketConfig
 
 ANN = Authorization(users=(User(name="ann", password="x"),))
 
@@ -64,13 +65,20 @@ def test_a_port_in_use_is_an_error_that_names_it(setting: str) -> None:
     run(scenario)
 
 
-def test_a_server_that_could_not_start_leaves_nothing_open() -> None:
+@pytest.mark.parametrize("setting", ["http_port", "websocket"])
+def test_a_server_that_could_not_start_leaves_nothing_open(setting: str, tmp_path: Path) -> None:
     async def scenario(server: Server) -> None:
+        taken = server.port
+        settings = {"http_port": taken}
+        if setting == "websocket":
+            listener = WebSocketConfig(host="127.0.0.1", port=taken, no_tls=True)
+            settings = {"http_port": 0, "websocket": listener}
+        jetstream = JetStreamConfig(store_dir=str(tmp_path))
         before = open_descriptors()
         with pytest.raises(ConfigError):
-            await Server(http_port=server.port).start()
+            await Server(**settings, jetstream=jetstream).start()
 
-        assert before == open_descriptors()
+        await until(lambda: before == open_descriptors())
 
     run(scenario)
 

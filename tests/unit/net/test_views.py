@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.core.peers import Later
 
 from penstock.accounts import User
 from penstock.config import Authorization, Limits, ServerConfig
@@ -35,6 +36,7 @@ class World:
             clock_ns=lambda: self.now_ns,
             random=lambda: 0.0,
             random_bytes=bytes,
+            call_later=Later,
         )
 
     def client(self, sent: bytes = b"", **options: Any) -> Session:

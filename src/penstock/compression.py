@@ -23,6 +23,8 @@ PACKAGES = {"zstd": "zstandard", "lz4": "lz4.frame"}
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """What a message may grow to: a few bytes from a stranger must not fill the memory."""
+PIECE_BYTES = 1024
+"""How much of zstd is decompressed at a time; of four bytes it can make 128 KiB."""
 
 
 def compressor(algorithm: Algorithm, *, bytes_min: int) -> Compressor | None:
@@ -46,37 +48,46 @@ def is_compressed(data: bytes) -> bool:
 
 
 def decompress(data: bytes) -> bytes:
-    """Return what was compressed."""
-    try:
-        if data[:MAGIC_BYTES] == ZSTD_MAGIC:
-            return _decompress_zstd(data)
-        return _decompress_lz4(data)
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise InvalidEnvelope(f"compressed data is damaged: {error}") from error
-    except Exception as error:
-        # zstandard's own error is known only once it is imported.
-        if type(error).__name__ == "ZstdError":
-            raise InvalidEnvelope(f"compressed data is damaged: {error}") from error
-        raise
+    """Return what was compressed; raise InvalidEnvelope if it is damaged or too large."""
+    if data[:MAGIC_BYTES] == ZSTD_MAGIC:
+        return _decompress_zstd(data)
+    return _decompress_lz4(data)
 
 
 def _decompress_zstd(data: bytes) -> bytes:
-    decompressor = _load("zstd").ZstdDecompressor().decompressobj()
-    return _bounded(decompressor.decompress(data))
+    zstandard = _load("zstd")
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    found = bytearray()
+    try:
+        for start in range(0, len(data), PIECE_BYTES):
+            found += decompressor.decompress(data[start : start + PIECE_BYTES])
+            _check_size(len(found))
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
+    if not decompressor.eof:
+        raise _damaged("it ends too early")
+    return bytes(found)
 
 
 def _decompress_lz4(data: bytes) -> bytes:
     decompressor = _load("lz4").LZ4FrameDecompressor()
-    found = decompressor.decompress(data, max_length=DECOMPRESSED_BYTES_MAX + 1)
-    if not decompressor.eof and len(found) <= DECOMPRESSED_BYTES_MAX:
-        raise InvalidEnvelope("compressed data is damaged: it ends too early")
-    return _bounded(found)
+    try:
+        found: bytes = decompressor.decompress(data, max_length=DECOMPRESSED_BYTES_MAX + 1)
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise _damaged(error) from error
+    _check_size(len(found))
+    if not decompressor.eof:
+        raise _damaged("it ends too early")
+    return found
 
 
-def _bounded(data: bytes) -> bytes:
-    if len(data) > DECOMPRESSED_BYTES_MAX:
+def _check_size(size: int) -> None:
+    if size > DECOMPRESSED_BYTES_MAX:
         raise InvalidEnvelope(f"decompressed, a message has more than {DECOMPRESSED_BYTES_MAX} B")
-    return data
+
+
+def _damaged(why: object) -> InvalidEnvelope:
+    return InvalidEnvelope(f"compressed data is damaged: {why}")
 
 
 def _load(algorithm: str) -> Any:

@@ -221,14 +221,24 @@ def _report_missing(directory: str, segment: Loaded, following: Loaded, found: R
     removals = [removal for each in found.segments for removal in each.removals]
     floor = max((removal.floor_sequence for removal in removals), default=0)
     first = max(block.last_sequence, segment.header.base_sequence, floor - 1) + 1
-    last = following.header.base_sequence
-    missing = set(range(first, min(last, following.block.first_sequence - 1) + 1))
-    for removal in removals:
-        for start, end in removal.ranges:
-            missing -= set(range(max(start, first), min(end, last) + 1))
+    last = min(following.header.base_sequence, following.block.first_sequence - 1)
+    missing = _without(first, last, [pair for removal in removals for pair in removal.ranges])
     if missing:
-        found.notes.append(f"`{path}`: messages {min(missing)} to {max(missing)} are missing")
-        found.lost += len(missing)
+        span = f"{missing[0][0]} to {missing[-1][1]}"
+        found.notes.append(f"`{path}`: messages {span} are missing")
+        found.lost += sum(end - start + 1 for start, end in missing)
+
+
+def _without(first: int, last: int, removed: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what is left of a range, as ranges; a gap may be far too wide to list."""
+    left = []
+    for start, end in sorted(removed):
+        if start > last:
+            break
+        if first < start:
+            left.append((first, start - 1))
+        first = max(first, end + 1)
+    return [*left, (first, last)] if first <= last else left
 
 
 def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:

@@ -195,7 +195,7 @@ def _scan_run(
             sequences(sequence)
             offsets(offset)
             lengths(length)
-            subject_at = offset + 30
+            subject_at = offset + RECORD_BYTES_MIN
             subjects(buffer[subject_at : subject_at + subject_length])
             if not last_sequence:
                 found.first_time_ns = time_ns

@@ -30,6 +30,7 @@ INTEGERS = {
     "uint64": (0, (1 << 64) - 1),
 }
 ANYTHING = "interface {}"
+TOO_DEEP = "exceeded max depth"
 WHITE_SPACE = " \t\r\n"
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?")
 ESCAPE = re.compile(r'\\(?:[bfnrt"\\/]|u[0-9a-fA-F]{4})')
@@ -101,7 +102,7 @@ def _values(text: str) -> list[Any]:
             value, position = _DECODER.raw_decode(text, position)
             values.append(value)
     except RecursionError:
-        raise InvalidJson("exceeded max depth") from None
+        raise InvalidJson(TOO_DEEP) from None
     except ValueError:
         raise _syntax_error(text, position) from None
     return values
@@ -213,6 +214,8 @@ def _syntax_error(text: str, start: int) -> InvalidJson:
         scanner.value()
     except InvalidJson as error:
         return error
+    except RecursionError:
+        return InvalidJson(TOO_DEEP)
     return InvalidJson("unexpected EOF")
 
 
@@ -225,7 +228,7 @@ class _Scanner:
 
     def value(self) -> None:
         """Pass over one value."""
-        character = self._next("looking for beginning of value")
+        character = self._next()
         if character == "{":
             self._members()
         elif character == "[":
@@ -241,21 +244,21 @@ class _Scanner:
 
     def _members(self) -> None:
         where = "looking for beginning of object key string"
-        if self._next(where) == "}":
+        if self._next() == "}":
             return
         while True:
             if self.text[self.position - 1] != '"':
                 self._fail(where)
             self._string()
-            if self._next("after object key") != ":":
+            if self._next() != ":":
                 self._fail("after object key")
             self.value()
             if self._closes("}", "after object key:value pair"):
                 return
-            self._next(where)
+            self._next()
 
     def _elements(self) -> None:
-        if self._next("") == "]":
+        if self._next() == "]":
             return
         self.position -= 1
         while True:
@@ -264,7 +267,7 @@ class _Scanner:
                 return
 
     def _closes(self, bracket: str, where: str) -> bool:
-        character = self._next(where)
+        character = self._next()
         if character not in (bracket, ","):
             self._fail(where)
         return character == bracket
@@ -298,7 +301,7 @@ class _Scanner:
             self._take()
             self._fail("in numeric literal")
 
-    def _next(self, where: str) -> str:
+    def _next(self) -> str:
         """Take the next character that is not white space."""
         while (character := self._take()) in WHITE_SPACE:
             pass

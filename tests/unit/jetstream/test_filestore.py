@@ -52,6 +52,20 @@ def fill(store: MessageStore, count: int) -> None:
         settle(store)
 
 
+def test_a_gap_too_wide_to_list_survives_a_crash_before_anything_is_sealed() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    store.append(entries(1, 3))
+    store.skip(10**12)
+    store.append(entries(4, 1))
+    while (work := store.flush()) is not None:
+        complete(work)
+    store = open_it(disk.crash())
+
+    assert [message[0] for message in everything(store)] == [1, 2, 3, 10**12 + 4]
+    assert store.state().lost == 0
+
+
 @pytest.mark.parametrize("per_subject", [0, 1, 3])
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_restart_changes_nothing(is_closed: bool, per_subject: int) -> None:

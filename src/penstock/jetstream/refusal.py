@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import Account, message_count
-from penstock.errors import JetStreamError
+from penstock.errors import ApiError, JetStreamError
 from penstock.jetstream import clusterapi, consumerapi, errorcodes, snapshotapi, streamapi
-from penstock.jetstream.api import PREFIX, Call, encode_answer
+from penstock.jetstream.api import DIRECT_GET, MESSAGE_NEXT, PREFIX, encode_answer
 from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import message
 from penstock.wire import Op
@@ -15,14 +16,20 @@ from penstock.wire import Op
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
-CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
+CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
+SILENT = ("META.", "SERVER.", "ACCOUNT.")
+"""What one server never answers, whoever asks."""
+OF_CONSUMER = "CONSUMER.RESET."
+"""What a consumer answers itself, so where there is none, nobody does."""
+SYSTEM_RESPONSE = "system"
 
 
 class Refusal:
-    """Answers each call of the API with the same error; what is no call, with nothing."""
+    """Answers each call of the API with an error; what is no call, with nothing."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, *, is_system: bool) -> None:
         self._account = account
+        self._is_system = is_system
 
     def open(self) -> None:
         """Start to listen."""
@@ -30,23 +37,35 @@ class Refusal:
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
-            tokens = publish[1][len(PREFIX) :].decode(errors="replace").split(".")
-            call = _find(tokens)
-            if call is None:
+            name = publish[1][len(PREFIX) :]
+            if name.startswith((DIRECT_GET, MESSAGE_NEXT)) and not self._is_system:
                 self._account.answer_no_responders([publish], publisher)
-            elif publish[2]:
-                self._account.publish([_answer(call, publish[2])] * message_count(publish), None)
+                continue
+            document = self._document(name.decode(errors="replace"))
+            if document is not None and publish[2]:
+                answers = [message(publish[2], document)] * message_count(publish)
+                self._account.publish(answers, None)
+
+    def _document(self, name: str) -> bytes | None:
+        """Return the answer to a call, if it has one."""
+        tokens = name.split(".")
+        if name.startswith(SILENT):
+            return None
+        if self._is_system and name != "INFO":
+            return _refused(SYSTEM_RESPONSE, errorcodes.NOT_ENABLED_FOR_ACCOUNT, {})
+        if name.startswith(OF_CONSUMER):
+            return None
+        for length in (3, 2, 1):
+            key, names = tuple(tokens[:length]), len(tokens) - length
+            for calls, code in (
+                (CALLS, errorcodes.NOT_ENABLED_FOR_ACCOUNT),
+                (clusterapi.CALLS, errorcodes.CLUSTER_REQUIRED),
+            ):
+                call = calls.get(key)
+                if call is not None and (call.names == names or call.names < 0):
+                    return _refused(call.kind, code, call.on_error or {})
+        return None
 
 
-def _find(tokens: list[str]) -> Call | None:
-    for length in (3, 2, 1):
-        call = CALLS.get(tuple(tokens[:length]))
-        if call is not None and (call.names == len(tokens) - length or call.names < 0):
-            return call
-    return None
-
-
-def _answer(call: Call, reply: bytes) -> Op:
-    error = JetStreamError(errorcodes.NOT_ENABLED_FOR_ACCOUNT)
-    document = {"error": error_document(error)} | dict(call.on_error or {})
-    return message(reply, encode_answer(call.kind, document))
+def _refused(kind: str, code: ApiError, more: Mapping[str, Any]) -> bytes:
+    return encode_answer(kind, {"error": error_document(JetStreamError(code)), **more})

@@ -23,6 +23,7 @@ from penstock.config import JetStreamConfig
 from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.errors import StoreError
+from penstock.jetstream.accountpurge import AccountPurge
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.filestore import FileSettings
@@ -63,7 +64,12 @@ class Journal:
         for name, limits in jetstream_accounts(broker).items():
             self._add(broker.accounts[name], limits)
         others = broker.accounts.keys() - self.engines.keys()
-        self._refusals = [Refusal(broker.accounts[name]) for name in others]
+        system = broker.directory.system
+        self._refusals = [
+            Refusal(account, is_system=account is system)
+            for account in (broker.accounts[name] for name in others)
+        ]
+        self._purge = AccountPurge(system, self.engines)
         self._housekeeping = deque(self.engines.values())
         """Who is next to be asked whether it wants housekeeping."""
         # All engines share their deadlines and their commits, so any of them stands for all.
@@ -115,6 +121,7 @@ class Journal:
             engine.open()
         for refusal in self._refusals:
             refusal.open()
+        self._purge.open()
         streams = sum(len(engine.streams) for engine in self.engines.values())
         log.info("  Streams:         %d", streams)
 

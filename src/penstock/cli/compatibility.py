@@ -67,7 +67,19 @@ TRANSPORTS = {
 SYSTEM_REQUESTS = (
     *("$SYS.REQ.USER.INFO", "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ"),
     *("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ"),
+    *(
+        f"$SYS.REQ.SERVER.<id>.{kind}"
+        for kind in (
+            *("IDZ", "STATSZ", "VARZ", "CONNZ", "SUBSZ", "JSZ", "HEALTHZ", "ACCOUNTZ", "LEAFZ"),
+            *("ROUTEZ", "GATEWAYZ", "IPQUEUESZ", "RAFTZ", "EXPVARZ", "KICK", "LDM", "RELOAD"),
+        )
+    ),
+    *(
+        f"$SYS.REQ.ACCOUNT.<account>.{kind}"
+        for kind in ("CONNZ", "SUBSZ", "INFO", "LEAFZ", "JSZ", "STATZ", "CONNS")
+    ),
 )
+PROFILES = {"$SYS.REQ.SERVER.<id>.PROFILEZ": "answered that there is no such profile"}
 SIGNALS = {
     "SIGINT": "stop",
     "SIGTERM": "stop",
@@ -145,7 +157,7 @@ def _monitoring() -> Iterator[Section]:
     yield Section("Monitoring over HTTP", rows, proofs)
     yield Section(
         "Requests to the system",
-        dict.fromkeys(SYSTEM_REQUESTS, YES),
+        dict.fromkeys(SYSTEM_REQUESTS, YES) | PROFILES,
         (*proofs, "tests/unit/core/*.py"),
     )
 

@@ -17,7 +17,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from penstock.net import accountz, views
+from penstock.net import accountz, usage, views
 from penstock.net.connz import connz
 from penstock.net.healthz import healthz
 from penstock.net.http import HttpServer, Request, Response, plain
@@ -43,6 +43,9 @@ ENDPOINTS = {
     "/leafz": ("Leaf nodes; one server has none", "_leafz"),
     "/routez": ("Routes; one server has none", "_routez"),
     "/gatewayz": ("Gateways; one server has none", "_gatewayz"),
+    "/ipqueuesz": ("Inner queues; there are none", "_ipqueuesz"),
+    "/stacksz": ("Where each thread is", "_stacksz"),
+    "/debug/vars": ("How it was started, and its memory", "_variables"),
     "/healthz": ("Is all well?", "_healthz"),
     "/metrics": ("Figures for Prometheus", "_metrics"),
 }
@@ -154,6 +157,15 @@ class Monitor:
     async def _gatewayz(self, request: Request) -> Response:
         return await _json(request, accountz.gatewayz(self._server.broker))
 
+    async def _ipqueuesz(self, request: Request) -> Response:
+        return await _json(request, {})
+
+    async def _stacksz(self, request: Request) -> Response:
+        return plain(200, usage.stacks())
+
+    async def _variables(self, request: Request) -> Response:
+        return await _json(request, usage.variables())
+
     async def _healthz(self, request: Request) -> Response:
         status, document = healthz(self._server, request.query)
         text = json.dumps(document, separators=(",", ":"))
@@ -182,6 +194,9 @@ async def _json(request: Request, document: Mapping[str, Any]) -> Response:
 
 def write(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the JSON of a document in pieces: a field, or an entry of a list still to be made."""
+    if not document:
+        yield "{}\n"
+        return
     separator = "{"
     for name, value in document.items():
         yield f"{separator}\n  {json.dumps(name)}: "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.account import Account, payloads
 from penstock.core.session import Session
 from penstock.core.system import account_stats, encode
-from penstock.net import accountz, views
+from penstock.net import accountz, usage, views
 from penstock.net.connz import connz
 from penstock.net.healthz import healthz
 from penstock.net.jsz import jsz
@@ -65,6 +65,10 @@ class SystemRequests:
             "LEAFZ": lambda asked: accountz.leafz(self._broker),
             "ROUTEZ": lambda asked: accountz.routez(self._broker),
             "GATEWAYZ": lambda asked: accountz.gatewayz(self._broker),
+            "IPQUEUESZ": lambda asked: {},
+            "RAFTZ": lambda asked: {},
+            "EXPVARZ": lambda asked: usage.variables(),
+            "PROFILEZ": lambda asked: usage.profile(asked.get("name", "")),
         }
         self._orders: dict[str, Callable[[Json], None]] = {
             "KICK": self._kick,
@@ -107,7 +111,9 @@ class SystemRequests:
             name, _, kind = subject.removeprefix(ACCOUNT).rpartition(".")
             if (name, kind) == (PING, "STATZ"):
                 self._view(reply, body, lambda asked: accountz.accstatz(self._broker, asked))
-            elif kind == "CONNS" and name in self._broker.accounts:
+            elif kind in ("CONNS", "STATZ") and name not in self._broker.accounts:
+                continue
+            elif kind == "CONNS":
                 account = self._broker.accounts[name]
                 self._send(reply, self._broker.system.connections_event(account))
             elif (view := self._account_view(name, kind)) is not None:

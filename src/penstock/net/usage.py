@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""What this process takes of the machine, and what it is at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 SAMPLE_S = 1.0
 
@@ -46,3 +48,22 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def variables() -> dict[str, Any]:
+    """Return what `/debug/vars` shows: how the process was started, and its memory."""
+    return {"cmdline": list(sys.orig_argv), "memstats": {"Sys": resident_bytes()}}
+
+
+def profile(name: str) -> dict[str, Any]:
+    """Return what is said of a profile: Go has some, and Python has others."""
+    error = f'Profile "{name}" not found' if name else "Profile name not specified"
+    return {"profile": None, "error": error}
+
+
+def stacks() -> str:
+    """Return where each thread is."""
+    return "\n".join(
+        f"thread {thread}:\n{''.join(traceback.format_stack(frame))}"
+        for thread, frame in sys._current_frames().items()
+    )

@@ -173,7 +173,8 @@ def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
     if query.boolean(asked, "subs"):
         document["total"] = sum(1 for _ in _subscriptions(broker, accounts, test))
         page = list(islice(_subscriptions(broker, accounts, test), offset, offset + limit))
-        document["subscriptions_list"] = map(_describe_subscription, page)
+        if page:
+            document["subscriptions_list"] = map(_describe_subscription, page)
     return document
 
 

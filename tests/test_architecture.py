@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "directives": {"config", "transport", "flags", "errors"},
     "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}
     | {"subjects", "errors"},
-    "readers": {"conf", "accounts", "transport", "subjects", "errors"},
+    "readers": {"conf", "accounts", "transport", "subjects", "times", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
     "config": {"accounts", "accounttokens", "transport", "setting", "nkeys", "errors"},

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
+from penstock import times
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.conf import Block, Node
 from penstock.errors import ConfigError
@@ -19,9 +20,6 @@ from penstock.subjects import is_valid
 from penstock.transport import FALLBACK_DELAY_S, HandshakeFirst, TlsVersion
 
 QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
-DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
-DURATION_PART = re.compile(r"([\d.]+)([a-zµμ]+)")
-SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 USER_KEYS = {
     "user": "user",
@@ -90,10 +88,8 @@ def read_number(node: Node, name: str) -> int:
 
 def read_duration(node: Node, name: str) -> float:
     """Return seconds. A duration is written as Go does, `1m30s`; a plain number is seconds."""
-    if DURATION.fullmatch(node.text):
-        parts = DURATION_PART.findall(node.text)
-        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
-        return -seconds if node.text.startswith("-") else seconds
+    if times.DURATION.fullmatch(node.text):
+        return times.parse_duration(node.text) / times.SECOND_NS
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return float(node.value)
     fail(node, f'`{name}` expects a duration such as "30s" or "2m", not {_shown(node)}')
@@ -113,7 +109,7 @@ def read_handshake_first(node: Node, name: str) -> HandshakeFirst:
     }
     if node.text.lower() in words:
         return words[node.text.lower()]
-    if DURATION.fullmatch(node.text):
+    if times.DURATION.fullmatch(node.text):
         return read_duration(node, name)
     fail(node, f"`{name}` expects a boolean, `auto` or a duration, not {_shown(node)}")
 

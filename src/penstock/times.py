@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
 UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+UNITS_NS = {
+    "h": 3600 * SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "s": SECOND_NS,
+    "ms": 1_000_000,
+    # The micro sign and the Greek letter: they look alike, and Go takes both.
+    **dict.fromkeys(("us", "µs", "μs"), 1_000),
+    "ns": 1,
+}
+DURATION_NS_MAX = 2**63 - 1
+DURATION = re.compile(r"[+-]?(?:(?:\d{1,19}(?:\.\d*)?|\.\d+)(?:h|m|s|ms|us|µs|μs|ns))+", re.ASCII)
+DURATION_PART = re.compile(r"([0-9.]+)([a-zµμ]+)")
 
 
 def timestamp(time_ns: int) -> str:
@@ -35,6 +48,17 @@ def duration(duration_ns: int) -> str:
     if hours:
         return f"{hours}h{minutes}m{text}"
     return f"{minutes}m{text}" if minutes else text
+
+
+def parse_duration(text: str) -> int:
+    """Return the nanoseconds of a duration such as `1h30m` or `-1.5s`; raise ValueError."""
+    if text == "0":
+        return 0
+    parts = DURATION_PART.findall(text) if DURATION.fullmatch(text) else []
+    total_ns = sum(round(float(number) * UNITS_NS[unit]) for number, unit in parts)
+    if not parts or total_ns > DURATION_NS_MAX:
+        raise ValueError(f'invalid duration "{text}"')
+    return -total_ns if text.startswith("-") else total_ns
 
 
 def uptime(duration_ns: int) -> str:

@@ -38,6 +38,45 @@ def test_a_timestamp_has_as_many_decimals_as_it_needs(time_ns: int, text: str) -
 )
 def test_a_duration_is_written_as_go_writes_it(duration_ns: int, text: str) -> None:
     assert text == times.duration(duration_ns)
+    assert duration_ns == times.parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ns"),
+    [
+        ("0", 0),
+        ("1h30m", 5_400 * times.SECOND_NS),
+        ("+1.001s", 1_001_000_000),
+        (".5m", 30 * times.SECOND_NS),
+        ("1.us", 1_000),
+        ("1\u00b5s1\u03bcs", 2_000),
+        ("1ms1s1ms", 1_002_000_000),
+    ],
+)
+def test_a_duration_is_read_as_go_reads_it(text: str, duration_ns: int) -> None:
+    assert duration_ns == times.parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "5",
+        "s",
+        "1x",
+        "1 s",
+        "+-1s",
+        "1s2",
+        ".s",
+        "1..5s",
+        "\u0661s",
+        "9" * 400 + "s",
+        "9999999h",
+    ],
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid duration"):
+        times.parse_duration(text)
 
 
 @pytest.mark.parametrize(

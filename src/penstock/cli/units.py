@@ -12,23 +12,13 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from penstock.times import SECOND_NS, duration
+from penstock.times import SECOND_NS, UNITS_NS, duration
 
 NUMBER = re.compile(r"(-?\d+)(?:([kmgtpe])(b|ib?)?)?", re.IGNORECASE)
 DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h|d))+")
 DURATION_PART = re.compile(r"([\d.]+)([a-zµμ]+)")
 SECONDS = re.compile(r"\d+(?:\.\d+)?")
-NANOSECONDS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": SECOND_NS,
-    "m": 60 * SECOND_NS,
-    "h": 3600 * SECOND_NS,
-    "d": 86_400 * SECOND_NS,
-}
+NANOSECONDS = UNITS_NS | {"d": 86_400 * SECOND_NS}
 SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 NEVER = "0001-01-01T00:00:00Z"
 """The time the API gives for what has not happened."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import _hot, headers
 from penstock.core.account import message_count, payloads
+from penstock.times import parse_duration
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -23,18 +23,6 @@ log = logging.getLogger("penstock")
 
 ACKS = (b"", b"+ACK", b"+OK")
 NAK, NEXT, PROGRESS, TERM = b"-NAK", b"+NXT", b"+WPI", b"+TERM"
-
-DURATION_PART = re.compile(rb"(\d+\.?\d*|\.\d+)(ns|us|\xc2\xb5s|\xce\xbcs|ms|s|m|h)")
-UNITS_NS = {
-    b"ns": 1,
-    b"us": 1_000,
-    "µs".encode(): 1_000,
-    "μs".encode(): 1_000,
-    b"ms": 1_000_000,
-    b"s": 1_000_000_000,
-    b"m": 60_000_000_000,
-    b"h": 3_600_000_000_000,
-}
 
 
 class Delivery(NamedTuple):
@@ -117,16 +105,7 @@ def parse_delay_ns(text: bytes) -> int:
         if text.startswith(b"{"):
             delay_ns = json.loads(text).get("delay", 0)
             return delay_ns if isinstance(delay_ns, int) else 0
-        return _parse_duration_ns(text)
+        return parse_duration(text.decode())
     except (ValueError, RecursionError):
         log.warning("Bad NAK delay value: %r", text)
         return 0
-
-
-def _parse_duration_ns(text: bytes) -> int:
-    """Return a duration as Go writes it: `1.5s`, `1m30s`."""
-    parts = DURATION_PART.findall(text)
-    if b"".join(number + unit for number, unit in parts) != text.lstrip(b"+-"):
-        raise ValueError(f"not a duration: {text!r}")
-    total = sum(float(number) * UNITS_NS[unit] for number, unit in parts)
-    return -int(total) if text.startswith(b"-") else int(total)

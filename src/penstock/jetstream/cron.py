@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from penstock.jetstream.times import parse_duration, parse_time
-from penstock.times import SECOND_NS
+from penstock.jetstream.times import parse_time
+from penstock.times import SECOND_NS, parse_duration
 
 YEARS_MAX = 5
 """A pattern that fits no time within so many years is refused."""

@@ -25,8 +25,7 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
-from penstock.jetstream.times import format_duration, parse_duration
-from penstock.times import SECOND_NS
+from penstock.times import SECOND_NS, duration, parse_duration
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream
@@ -59,7 +58,7 @@ def time_to_live_ns(header: bytes) -> int | None:
 
 def marker(ttl_ns: int) -> bytes:
     """Return the headers of what takes the place of a subject's last message."""
-    ttl = format_duration(ttl_ns // SECOND_NS)
+    ttl = duration(ttl_ns // SECOND_NS * SECOND_NS)
     pairs = (("Nats-Marker-Reason", "MaxAge"), ("Nats-TTL", ttl), ("Nats-Rollup", "sub"))
     return headers.encode(pairs)
 

@@ -13,17 +13,6 @@ ZERO = "0001-01-01T00:00:00Z"
 LAYOUT = "2006-01-02T15:04:05Z07:00"
 """How Go writes what it expects."""
 
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|m|s|ms|us|µs|ns)(?=[0-9.]|$)")
-UNITS_NS = {
-    "h": 3600 * SECOND_NS,
-    "m": 60 * SECOND_NS,
-    "s": SECOND_NS,
-    "ms": 1_000_000,
-    "us": 1_000,
-    "µs": 1_000,
-    "ns": 1,
-}
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RFC3339 = re.compile(
     r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
@@ -46,23 +35,3 @@ def parse_time(text: str) -> int:
     instant = datetime.fromisoformat(date.upper() + ("+00:00" if zone in "Zz" else zone))
     seconds = (instant - EPOCH) // timedelta(seconds=1)
     return seconds * SECOND_NS + int((fraction or "").ljust(9, "0"))
-
-
-def format_duration(seconds: int) -> str:
-    """Return a whole number of seconds as Go writes a duration: `1h0m5s`."""
-    hours, rest = divmod(seconds, 3600)
-    minutes, seconds = divmod(rest, 60)
-    if hours:
-        return f"{hours}h{minutes}m{seconds}s"
-    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
-
-
-def parse_duration(text: str) -> int:
-    """Return the nanoseconds of a Go duration such as `1h30m`; raise ValueError."""
-    if text[:1] in ("+", "-"):
-        return (-1 if text[0] == "-" else 1) * parse_duration(text[1:])
-    if text == "0":
-        return 0
-    if not re.fullmatch(f"(?:{DURATION.pattern})+", text):
-        raise ValueError(f'invalid duration "{text}"')
-    return sum(int(float(number) * UNITS_NS[unit]) for number, unit in DURATION.findall(text))

@@ -116,6 +116,11 @@ class ServerProcess:
         assert found is not None
         return int(found[1])
 
+    def url_of(self, transport: str) -> str:
+        """Return where clients reach it by `nats`, `tls`, `ws` or `wss`."""
+        port = self.websocket_port if transport.startswith("ws") else self.port
+        return f"{transport}://localhost:{port}"
+
     def varz(self) -> dict[str, Any]:
         """Return what its monitoring says."""
         with urllib.request.urlopen(f"http://{HOST}:{self.http_port}/varz") as answer:

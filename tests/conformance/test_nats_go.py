@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from tests.certificates import Authority
-from tests.conformance.test_transports import Realm
+from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.servers import HOST, Program, ServerProcess
 
 SOURCE = Path(__file__).parent / "go"
@@ -23,7 +21,6 @@ UNREACHABLE = (
     *("dial tcp", "no such host", "timeout", "module lookup disabled", "unable to access"),
     *("Forbidden", "Bad Gateway", "Service Unavailable"),
 )
-OPEN, SECURE = ("nats", "ws"), ("tls", "wss")
 STORE = "jetstream { store_dir: store }\n"
 
 
@@ -51,81 +48,49 @@ def go(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return Realm(tmp_path_factory.mktemp("realm"))
 
 
-@pytest.fixture(scope="module")
-def listeners(authority: Authority) -> dict[str, str]:
-    """How a server is told to listen, openly or with TLS, on TCP and on WebSocket."""
-    pair = authority.server()
-    tls = json.dumps({"cert_file": str(pair.cert), "key_file": str(pair.key)})
-    return {
-        "open": f"websocket {{ listen: '{HOST}:-1', no_tls: true }}\n",
-        "secure": f"tls {tls}\nwebsocket {{ listen: '{HOST}:-1', tls {tls} }}\n",
-    }
-
-
 @pytest.mark.parametrize("transport", OPEN + SECURE)
 def test_every_scenario_of_the_go_client_works(
-    transport: str,
-    conformance: Path,
-    authority: Authority,
-    listeners: dict[str, str],
-    program: Program,
+    transport: str, conformance: Path, realm: Realm, program: Program
 ) -> None:
-    security = "secure" if transport in SECURE else "open"
-    with ServerProcess(program, STORE + listeners[security]) as server:
-        passed = run(conformance, authority, url(server, transport))
+    config = STORE + realm.server_config("nobody", is_secure=transport in SECURE)
+    with ServerProcess(program, config) as server:
+        passed = run(conformance, realm, server.url_of(transport))
 
     assert ALL - passed == {"TestWhoIsUnknownIsRefused"}
 
 
-def test_every_scenario_works_compressed(
-    conformance: Path, authority: Authority, program: Program
-) -> None:
+def test_every_scenario_works_compressed(conformance: Path, realm: Realm, program: Program) -> None:
     websocket = f"websocket {{ listen: '{HOST}:-1', no_tls: true, compression: true }}\n"
     with ServerProcess(program, STORE + websocket) as server:
-        passed = run(conformance, authority, url(server, "ws"), "-compress")
+        passed = run(conformance, realm, server.url_of("ws"), "-compress")
 
     assert ALL - passed == {"TestWhoIsUnknownIsRefused"}
 
 
-@pytest.mark.parametrize("kind", ["token", "user", "users", "nkey", "accounts", "jwt"])
-@pytest.mark.parametrize("security", ["open", "secure"])
+@pytest.mark.parametrize(("kind", "is_secure"), cells())
 def test_every_kind_of_user_connects_by_every_way(
-    security: str,
-    kind: str,
-    conformance: Path,
-    authority: Authority,
-    listeners: dict[str, str],
-    realm: Realm,
-    program: Program,
+    kind: str, is_secure: bool, conformance: Path, realm: Realm, program: Program
 ) -> None:
     flags = [f"-{name}={value}" for name, value in realm.options[kind].items()]
-    with ServerProcess(program, listeners[security] + realm.config[kind]) as server:
-        for transport in SECURE if security == "secure" else OPEN:
-            passed = run(
-                conformance, authority, url(server, transport), "-test.run=^TestWhoIs", *flags
-            )
-            assert passed == {"TestWhoIsKnownIsHeard", "TestWhoIsUnknownIsRefused"}
+    expected = {"TestWhoIsKnownIsHeard"}
+    if kind != "nobody":
+        expected.add("TestWhoIsUnknownIsRefused")
+        flags.append("-refuses")
+    with ServerProcess(program, realm.server_config(kind, is_secure=is_secure)) as server:
+        for transport in SECURE if is_secure else OPEN:
+            url = server.url_of(transport)
+            assert run(conformance, realm, url, "-test.run=^TestWhoIs", *flags) == expected
 
 
-def url(server: ServerProcess, transport: str) -> str:
-    port = server.websocket_port if transport.startswith("ws") else server.port
-    return f"{transport}://localhost:{port}"
-
-
-def run(conformance: Path, authority: Authority, url: str, *flags: str) -> set[str]:
+def run(conformance: Path, realm: Realm, url: str, *flags: str) -> set[str]:
     """Run the scenarios, all at once, and return the names of those that passed."""
     command = [str(conformance), "-test.v", "-test.parallel=32", f"-url={url}"]
     if url.startswith(SECURE):
-        command.append(f"-ca={authority.ca}")
+        command.append(f"-ca={realm.authority.ca}")
     done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return set(re.findall(r"^--- PASS: (\w+)", done.stdout, re.MULTILINE))

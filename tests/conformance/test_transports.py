@@ -6,13 +6,12 @@ import asyncio
 import json
 import ssl
 from pathlib import Path
-from typing import Any
 
 import nats
 import pytest
 from tests.certificates import Authority
+from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.conftest import Servers
-from tests.contract.credentials import USER, Key, operator_config_and_creds
 from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess, wait_until
 from tests.websocket import RawWebSocket, run_nats_py
 
@@ -64,34 +63,6 @@ def test_clients_connect_over_ipv6(address: str, program: Program) -> None:
             RawClient(server.port).close()
 
 
-class Realm:
-    """A kind of user: how a server is told of it, and what a client says."""
-
-    def __init__(self, directory: Path) -> None:
-        key = Key(USER)
-        seed = directory / "user.nk"
-        seed.write_text(key.seed)
-        jwt, creds = operator_config_and_creds(directory)
-        self.config: dict[str, str] = {
-            "nobody": "",
-            "token": "authorization { token: t0ken }",
-            "user": "authorization { user: ann, password: secret }",
-            "users": "authorization { users = [ {user: ann, password: secret} ] }",
-            "nkey": f"authorization {{ users = [ {{nkey: {key.public}}} ] }}",
-            "accounts": "accounts { A { users = [ {user: ann, password: secret} ] } }",
-            "jwt": jwt,
-        }
-        self.options: dict[str, dict[str, Any]] = {
-            "nobody": {},
-            "token": {"token": "t0ken"},
-            "user": {"user": "ann", "password": "secret"},
-            "users": {"user": "ann", "password": "secret"},
-            "nkey": {"nkeys_seed": str(seed)},
-            "accounts": {"user": "ann", "password": "secret"},
-            "jwt": {"user_credentials": str(creds)},
-        }
-
-
 @pytest.fixture(scope="module")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Realm:
     return Realm(tmp_path_factory.mktemp("realm"))
@@ -102,19 +73,19 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("transports"))
 
 
-@pytest.mark.parametrize("kind", ["nobody", "token", "user", "users", "nkey", "accounts", "jwt"])
+@pytest.mark.parametrize(("kind", "is_secure"), cells())
 def test_every_kind_of_user_connects_by_every_way(
-    kind: str, realm: Realm, authority: Authority, program: Program
+    kind: str, is_secure: bool, realm: Realm, program: Program
 ) -> None:
-    pair = authority.server()
-    tls = json.dumps({"cert_file": str(pair.cert), "key_file": str(pair.key)})
-    secure = f"tls {tls}\nwebsocket {{ listen: '{HOST}:-1', tls {tls} }}\n"
-    plain = f"websocket {{ listen: '{HOST}:-1', no_tls: true }}\n"
-    context = ssl.create_default_context(cafile=str(authority.ca))
+    options = dict(realm.options[kind])
+    if is_secure:
+        options["tls"] = ssl.create_default_context(cafile=str(realm.authority.ca))
+    if "cert" in options:
+        options["tls"].load_cert_chain(options.pop("cert"), options.pop("key"))
 
-    async def reaches(url: str, tls: ssl.SSLContext | None) -> bool:
-        options = {"allow_reconnect": False, "tls": tls, "connect_timeout": DEADLINE_S}
-        client = await nats.connect(url, **options, **realm.options[kind])
+    async def reaches(url: str) -> bool:
+        settings = {"allow_reconnect": False, "connect_timeout": DEADLINE_S}
+        client = await nats.connect(url, **settings, **options)
         inbox = client.new_inbox()
         subscription = await client.subscribe(inbox)
         await client.publish(inbox, b"hi")
@@ -122,14 +93,12 @@ def test_every_kind_of_user_connects_by_every_way(
         await client.close()
         return message.data == b"hi"
 
-    async def scenario(server: ServerProcess, tls: ssl.SSLContext | None) -> None:
-        schemes = ("tls", "wss") if tls else ("nats", "ws")
-        for scheme, port in zip(schemes, (server.port, server.websocket_port), strict=True):
-            assert await reaches(f"{scheme}://localhost:{port}", tls)
+    async def scenario(server: ServerProcess) -> None:
+        for transport in SECURE if is_secure else OPEN:
+            assert await reaches(server.url_of(transport))
 
-    for config, tls_context in ((plain, None), (secure, context)):
-        with ServerProcess(program, config + realm.config[kind]) as server:
-            run_nats_py(scenario(server, tls_context))
+    with ServerProcess(program, realm.server_config(kind, is_secure=is_secure)) as server:
+        run_nats_py(scenario(server))
 
 
 def test_the_certificate_says_who_a_client_is_by_every_secure_way(

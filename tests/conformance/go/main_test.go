@@ -25,6 +25,9 @@ var (
 	seed     = flag.String("nkeys_seed", "", "file with the seed of the user's nkey")
 	compress = flag.Bool("compress", false, "compress what goes over WebSocket")
 	creds    = flag.String("user_credentials", "", "file with the user's token and seed")
+	cert     = flag.String("cert", "", "file with the user's certificate")
+	key      = flag.String("key", "", "file with the key of the certificate")
+	refuses  = flag.Bool("refuses", false, "whether the server lets in only whom it knows")
 )
 
 // Says who we are, as the flags have it.
@@ -49,6 +52,9 @@ func dial(options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, nats.Timeout(deadline), nats.Compression(*compress))
 	if *ca != "" {
 		options = append(options, nats.RootCAs(*ca))
+	}
+	if *cert != "" {
+		options = append(options, nats.ClientCert(*cert, *key))
 	}
 	return nats.Connect(*url, options...)
 }

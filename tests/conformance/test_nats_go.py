@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.servers import HOST, Program, ServerProcess
+from tests.splitting import SplittingProxy
 
 SOURCE = Path(__file__).parent / "go"
 ALL = {
@@ -21,6 +22,12 @@ UNREACHABLE = (
     *("dial tcp", "no such host", "timeout", "module lookup disabled", "unable to access"),
     *("Forbidden", "Bad Gateway", "Service Unavailable"),
 )
+SPLIT = (
+    *("TestMessagesArriveInOrder", "TestRequestsAreAnswered", "TestHeadersArriveAsTheyWereSent"),
+    *("TestAQueueGroupSharesMessages", "TestAsyncPublishesAreAcknowledged", "TestFetchTakesABatch"),
+    *("TestMessagesArePushed", "TestKeysHaveValues", "TestObjectsAreStoredInPieces"),
+)
+"""Scenarios of each kind of traffic, small and large."""
 STORE = "jetstream { store_dir: store }\n"
 
 
@@ -69,6 +76,20 @@ def test_every_scenario_works_compressed(conformance: Path, realm: Realm, progra
         passed = run(conformance, realm, server.url_of("ws"), "-compress")
 
     assert ALL - passed == {"TestWhoIsUnknownIsRefused"}
+
+
+@pytest.mark.parametrize("transport", OPEN + SECURE)
+def test_a_proxy_may_split_and_join_what_passes(
+    transport: str, conformance: Path, realm: Realm, program: Program
+) -> None:
+    config = STORE + realm.server_config("nobody", is_secure=transport in SECURE)
+    with ServerProcess(program, config) as server:
+        port = int(server.url_of(transport).rpartition(":")[2])
+        with SplittingProxy(port) as proxy:
+            chosen = f"-test.run=^({'|'.join(SPLIT)})$"
+            passed = run(conformance, realm, f"{transport}://localhost:{proxy.port}", chosen)
+
+    assert passed == set(SPLIT)
 
 
 @pytest.mark.parametrize(("kind", "is_secure"), cells())

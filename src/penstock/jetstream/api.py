@@ -130,24 +130,26 @@ class Api:
 
     def _on_batch(self, batch: list[Op], publisher: Session | None, skip: int) -> None:
         found: list[Op] = []
+        # A client that reads many keys of a bucket asks for the same stream each time.
+        readable: dict[bytes, Stream | None] = {}
         for publish in batch:
             name = publish[1][skip:]
             if name.startswith(DIRECT_GET):
-                found += self._direct_get(publish, name[len(DIRECT_GET) :], publisher)
+                stream_name, _, subject = name[len(DIRECT_GET) :].partition(b".")
+                if stream_name not in readable:
+                    readable[stream_name] = self._readable(stream_name.decode(errors="replace"))
+                stream = readable[stream_name]
+                if stream is None:
+                    self._engine.account.answer_no_responders([publish], publisher)
+                elif publish[2]:
+                    found += directget.answers(stream, publish, subject)
             elif name.startswith(MESSAGE_NEXT):
                 self._next(publish, name[len(MESSAGE_NEXT) :], publisher)
             else:
+                readable.clear()
                 self._on_request(publish, name.decode(errors="replace").split("."), publisher)
         if found:
             self._engine.account.answer(found)
-
-    def _direct_get(self, publish: Op, name: bytes, publisher: Session | None) -> list[Op]:
-        stream_name, _, subject = name.partition(b".")
-        stream = self._readable(stream_name.decode(errors="replace"))
-        if stream is None:
-            self._engine.account.answer_no_responders([publish], publisher)
-            return []
-        return directget.answers(stream, publish, subject) if publish[2] else []
 
     def _readable(self, name: str) -> Stream | None:
         """Return the stream that answers direct gets of a name: itself, or a mirror of it."""

@@ -68,8 +68,11 @@ class Topics:
         """Return the same with every subject once."""
         if self.ids is not None:
             return self
-        table = {subject: place for place, subject in enumerate(dict.fromkeys(self.table))}
-        typecode = "B" if len(table) <= 0x100 else "H" if len(table) <= 0x10000 else "I"
+        unique = dict.fromkeys(self.table)
+        typecode = "B" if len(unique) <= 0x100 else "H" if len(unique) <= 0x10000 else "I"
+        if len(unique) == len(self.table):
+            return Topics(self.table, array(typecode, range(len(unique))))
+        table = dict(zip(unique, range(len(unique)), strict=True))
         return Topics(list(table), array(typecode, map(table.__getitem__, self.table)))
 
     def mask(self, matcher: Matcher, start: int, stop: int) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -213,15 +214,17 @@ def summarize(
     removals: tuple[Removal, ...],
 ) -> tuple[Summary, Topics]:
     """Return the summary of a segment from its columns, and its subjects, each once."""
+    was_growing = topics.ids is None
     topics = topics.condensed()
-    ids = topics.ids
-    assert ids is not None
-    total = len(ids)
-    last_positions = dict(zip(ids, range(total), strict=True))
-    counts = Counter(ids)
-    deltas = places.deltas
+    assert topics.ids is not None
+    is_each_alone = was_growing and len(topics.table) == len(topics.ids)
+    total, deltas = len(topics.ids), places.deltas
     last = range(total) if deltas is None else deltas
-    order = range(len(topics.table))
+    if is_each_alone:
+        # As in a bucket that was just filled.
+        counts, last_deltas = array("I", [1]) * total, array("Q", last)
+    else:
+        counts, last_deltas = _by_subject(topics.ids, last, len(topics.table))
     return Summary(
         first_sequence=block_first,
         last_sequence=block_first + last[-1] if total else block_first - 1,
@@ -231,6 +234,15 @@ def summarize(
         total=total,
         removals=removals,
         subjects=topics.table,
-        counts=array("I", [counts[place] for place in order]),
-        last_deltas=array("Q", [last[last_positions[place]] for place in order]),
+        counts=counts,
+        last_deltas=last_deltas,
     ), topics
+
+
+def _by_subject(
+    ids: array[int], deltas: Sequence[int], subjects: int
+) -> tuple[array[int], array[int]]:
+    """Return how many messages each subject has, and the last of the deltas of each."""
+    counts, last = Counter(ids), dict(zip(ids, deltas, strict=True))
+    order = range(subjects)
+    return array("I", map(counts.__getitem__, order)), array("Q", map(last.__getitem__, order))

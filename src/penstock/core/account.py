@@ -152,6 +152,10 @@ class Account:
         delivered = _hot.fan_out_each(publishes, cache, self._random)
         if delivered:
             publishes = publishes[delivered:]
+        if len(publishes) == 1:
+            subject = publishes[0][1]
+            self._deliver(cache.get(subject) or find(subject), list(publishes), publisher)
+            return
         batch: list[Op] = []
         batch_route: Route | None = None
         for publish in publishes:

@@ -228,6 +228,9 @@ class Session(_hot.Outlet):
             self._process(deferred)
 
     def _process(self, operations: list[Op]) -> None:
+        if len(operations) == 1 and operations[0][0] == PUB:
+            self._publish(operations)
+            return
         publishes: list[Op] = []
         for index, operation in enumerate(operations):
             if operation[0] == PUB:
@@ -542,6 +545,8 @@ def quoted(name: bytes) -> str:
 
 def _has_reserved_reply(publishes: list[Op]) -> bool:
     """Tell whether somebody uses a reply that only the server makes; looks at all at once."""
+    if len(publishes) == 1:
+        return publishes[0][2].startswith(RESERVED_REPLIES)  # type: ignore[no-any-return]
     replies = b" " + b" ".join([publish[2] for publish in publishes])
     return any([b" " + prefix in replies for prefix in RESERVED_REPLIES])
 

@@ -75,13 +75,18 @@ class Block:
 
     def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> None:
         """Take in new messages that follow each other from an offset on."""
+        places, topics = self.places, self.topics
         assert self.dense
-        assert self.places is not None
-        assert self.topics is not None
-        self.places.offsets.extend(accumulate(lengths[:-1], initial=offset))
-        self.places.lengths.extend(lengths)
-        self.topics.table.extend(subjects)
+        assert places is not None
+        assert topics is not None
         count, size = len(lengths), sum(lengths)
+        if count == 1:
+            places.offsets.append(offset)
+            places.lengths.append(size)
+        else:
+            places.offsets.extend(accumulate(lengths[:-1], initial=offset))
+            places.lengths.extend(lengths)
+        topics.table += subjects
         self.total += count
         self.count += count
         self.last_sequence += count
@@ -102,6 +107,16 @@ class Block:
         if sequence > self.last_sequence:
             return self.total
         return bisect_left(self.places.deltas, delta)
+
+    def find(self, sequence: int) -> int:
+        """Return the position of a message; -1 if it is not there."""
+        if self.dense:
+            position = sequence - self.first_sequence
+        else:
+            position = self.position(sequence)
+            if position == self.total or self.sequence(position) != sequence:
+                return -1
+        return position if self.holds(position) else -1
 
     def sequence(self, position: int) -> int:
         """Return the sequence at a position."""

@@ -81,13 +81,12 @@ class Catalog:
     def append(self, block: Block, offset: int, subjects: list[bytes], lengths: list[int]) -> None:
         """Take in messages just written at an offset of the last block."""
         assert block is self.blocks[-1]
-        first = self.last_sequence + 1
+        first, size_bytes = self.last_sequence + 1, block.size_bytes
         block.extend(offset, lengths, subjects)
-        self.last_sequence = block.last_sequence
+        self.last_sequence = last = block.last_sequence
         self.messages += len(lengths)
-        self.size_bytes += sum(lengths)
-        sequences = range(first, self.last_sequence + 1)
-        evicted = self.subjects.add(sequences, subjects, lengths)
+        self.size_bytes += block.size_bytes - size_bytes
+        evicted = self.subjects.add(range(first, last + 1), subjects, lengths)
         if evicted:
             self._evict(evicted)
         self.settle()
@@ -151,13 +150,11 @@ class Catalog:
     def locate(self, sequence: int) -> tuple[Block, int] | None:
         """Return where a message is, or None if it is not there."""
         index = self.block_at(sequence)
-        if index < 0 or sequence < self.first_sequence or sequence > self.last_sequence:
+        if index < 0 or not self.first_sequence <= sequence <= self.last_sequence:
             return None
-        block = self.positioned(self.blocks[index])
-        position = block.position(sequence)
-        if not block.holds(position) or block.sequence(position) != sequence:
-            return None
-        return block, position
+        block = self.blocks[index]
+        position = (block if block.dense else self.placed(block)).find(sequence)
+        return None if position < 0 else (block, position)
 
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
         """Remove single messages; return how many were there."""

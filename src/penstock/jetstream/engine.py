@@ -95,6 +95,8 @@ class Engine:
         """Streams with a consumer on disk that could not be brought back, and why."""
         self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
+        self.appended_bytes = 0
+        """What all commits together gave the streams to write."""
         self.advisories = Advisories(self)
         self.api = Api(self, CALLS)
         self.random = random
@@ -138,13 +140,9 @@ class Engine:
         """Begin to make all changes so far durable, if there are any."""
         if not self.dirty:
             return None
-        items = dict(self.dirty)
+        items = list(self.dirty)
         self.dirty.clear()
         return Commit(items)
-
-    def dirty_bytes(self) -> int:
-        """Return how much of all streams is not durable yet."""
-        return sum([stream.store.dirty_bytes for stream in self.streams.values()])
 
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""

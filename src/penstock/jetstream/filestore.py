@@ -263,7 +263,7 @@ class FileLog:
         self.cache.touch(block)
         offset = places.offsets[position]
         data = self._bytes(block, offset, offset + places.lengths[position])
-        message = decode_messages(data, (offset,), offset, self.salt)[0]
+        message = decode_messages(data, (0,), 0, self.salt)[0]
         if message is None or message[0] != block.sequence(position):
             return None
         return message

@@ -153,7 +153,7 @@ class MessageStore:
         if entries:
             self._log.append(first, entries, is_atomic=is_atomic)
             catalog.last_time_ns = entries[-1][3]
-            if self.limits.messages_max or self.limits.bytes_max:
+            if self._limits.messages_max or self._limits.bytes_max:
                 self._drop_surplus()
         return first
 

@@ -218,7 +218,9 @@ class Stream:
         self._committing += self._owed
         self._owed = []
         work = self.store.flush()
-        self._committing_position = self.store.position
+        position = self.store.position
+        self.engine.appended_bytes += position - self._committing_position
+        self._committing_position = position
         return work
 
     def end_commit(self) -> None:

@@ -68,7 +68,7 @@ class Tail:
         assert len(header) == (0 if self.written_end else HEADER_BYTES)
         chunks = self.chunks
         first = len(chunks)
-        while first and chunks[first - 1].offset >= self.written_end:
+        while first and chunks[first - 1][0] >= self.written_end:
             first -= 1
         fresh = chunks[first:]
         if len(fresh) > 1:

@@ -83,6 +83,8 @@ class Journal:
         self._job: asyncio.Future[None] | None = None
         """What the thread is doing."""
         self._unsynced: list[Work] = []
+        self._synced_bytes = 0
+        """How much was appended when the last sync began."""
         self._kept_house_s = 0.0
         self._deadline_ns: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -157,8 +159,7 @@ class Journal:
         assert commit is not None, "somebody is dirty"
         if not engine.waits_for_sync:
             self._unsynced += commit.release()
-            unsynced = sum(engine.dirty_bytes() for engine in self.engines.values())
-            if unsynced > UNSYNCED_BYTES_MAX:
+            if self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
                 self._sync()
         elif commit.is_slow:
             self._run(lambda: self._measure(commit.run), commit.finish)
@@ -212,7 +213,11 @@ class Journal:
         """Make durable what was written since the last time."""
         if self._job is None and self._unsynced:
             works, self._unsynced = self._unsynced, []
+            self._synced_bytes = self._appended_bytes()
             self._work(works, then=self._retry_failed, is_commit=True)
+
+    def _appended_bytes(self) -> int:
+        return sum([engine.appended_bytes for engine in self._housekeeping])
 
     def _retry_failed(self) -> None:
         for engine in self.engines.values():

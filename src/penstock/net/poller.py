@@ -102,8 +102,9 @@ class ServerSelector(selectors.BaseSelector):
         keys = self._keys
         theirs = [(keys[fd], _events(mask)) for fd, mask in ready if fd in keys]
         if len(theirs) < len(ready):
-            self._serve([event for event in ready if event[0] not in keys])
-            self._earn_credit()
+            self._serve([event for event in ready if event[0] not in keys] if theirs else ready)
+            if self._spin_s and self._credit < CREDIT_MAX:
+                self._earn_credit()
         return theirs
 
     def _spin(self, timeout: float | None) -> list[tuple[int, int]]:
@@ -123,11 +124,10 @@ class ServerSelector(selectors.BaseSelector):
 
     def _earn_credit(self) -> None:
         """Allow another try: at once while tries succeed, seldom while they do not."""
-        if self._spin_s and self._credit < CREDIT_MAX:
-            self._served += 1
-            if not self._misses or self._served >= SERVED_FOR_CREDIT:
-                self._credit += 1
-                self._served = 0
+        self._served += 1
+        if not self._misses or self._served >= SERVED_FOR_CREDIT:
+            self._credit += 1
+            self._served = 0
 
     def _serve(self, ready: list[tuple[int, int]]) -> None:
         by_server: dict[Serve, list[tuple[int, int]]] = {}

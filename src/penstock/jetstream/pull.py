@@ -13,12 +13,13 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.jetstream import strictjson
 from penstock.jetstream.priority import LAST, PRIORITY_MAX, PriorityGroup, Refused
 from penstock.times import duration
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -296,7 +297,7 @@ class PullRequests:
             [each.batch <= turns or 0 < each.bytes_left <= total_bytes for each in waiting]
         ):
             return False
-        for index, request in enumerate(waiting):
+        for index, request in enumerate(islice(waiting, len(operations))):
             share = operations[index::count]
             self._shares[request.inbox] = operations if len(inboxes) == 1 else share
             self._count(request, len(share), now_ns)
@@ -397,8 +398,7 @@ class PullRequests:
         self._send(inbox, encode_status(status))
 
     def _send(self, inbox: bytes, header: bytes) -> None:
-        size = len(header)
-        self._account.publish([(PUB, inbox, b"", size, size, header + CRLF)], None)
+        self._account.send(inbox, b"", header=header)
 
 
 def _size_bytes(operation: Op) -> int:

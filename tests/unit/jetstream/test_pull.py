@@ -1,5 +1,6 @@
 """Pull requests: who gets what, and what the others are told."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from tests.unit.jetstream.consuming import (
     Received,
     consume,
     info,
+    operations,
     payloads,
     publish,
     received,
@@ -30,38 +32,22 @@ def statuses(messages: list[Received]) -> list[str]:
 
 
 @pytest.mark.parametrize("batch", [3, 10])
-def test_messages_are_dealt_like_cards(batch: int) -> None:
-    wish = pull.Wish(batch=batch, max_bytes=100)
-    requests = [pull.Request(b"%d" % number, wish, 0) for number in range(2)]
+def test_messages_are_dealt_like_cards(world: World, batch: int) -> None:
+    wish = json.dumps({"batch": batch, "max_bytes": 10_000, "expires": 60 * SECOND_NS})
+    for sid, inbox in ((b"10", "hands.0"), (b"11", "hands.1")):
+        world.send(b"SUB %b %b\r\n" % (inbox.encode(), sid))
+        world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", wish, reply=inbox)
+    for number in range(5):
+        world.publish("S", str(number))
+    world.settle()
+    world.publish("S", "5")
+    world.settle()
+    hands: dict[bytes, list[bytes]] = {b"10": [], b"11": []}
+    for _, subject, sid, _, _, payload in operations(world):
+        if subject == b"S":
+            hands[sid].append(payload)
 
-    class Account:
-        def __init__(self) -> None:
-            self.sent: list[tuple[bytes, list[object]]] = []
-
-        def has_interest(self, subject: bytes) -> bool:
-            return True
-
-        def deliver_as(self, subject: bytes, operations: list[object]) -> None:
-            self.sent.append((subject, operations))
-
-        def publish(self, operations: list[object], publisher: None) -> None:
-            """Statuses are not looked at here."""
-
-    account = Account()
-    queue = pull.PullRequests(account, None, lambda: b"")  # type: ignore[arg-type]
-    queue._waiting.extend(requests)
-
-    taken = queue.send([(0, b"s", b"", 0, 0, number) for number in range(5)], 1)
-
-    assert 5 == taken
-    assert {b"0": [0, 2, 4], b"1": [1, 3]} == {
-        inbox: [each[5] for each in operations]  # type: ignore[index]
-        for inbox, operations in account.sent
-    }
-    assert [(batch - 3, 97), (batch - 2, 98)] == [
-        (each.batch, each.bytes_left) for each in requests
-    ]
-    assert requests[1] is queue._waiting[0], "whose turn is next"
+    assert hands == {b"10": [b"0", b"2", b"4"], b"11": [b"1", b"3", b"5"]}
 
 
 def test_requests_of_one_inbox_get_messages_in_order(world: World) -> None:

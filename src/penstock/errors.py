@@ -70,6 +70,15 @@ class JetStreamError(PenstockError):
         self.description = error.description.format(**values) if values else error.description
         super().__init__(f"{self.description} ({self.code}/{self.err_code})")
 
+    @property
+    def document(self) -> dict[str, object]:
+        """The error as API answers and PubAcks show it."""
+        return {
+            "code": self.code,
+            "err_code": self.err_code,
+            "description": self.description,
+        }
+
 
 class ClientError(PenstockError):
     """The client could not do what it was asked."""

@@ -65,7 +65,7 @@ class Account:
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b""
     ) -> None:
         """Publish one message from inside the server."""
-        self.publish([_message(subject, payload, reply, header)], None)
+        self.publish([new_message(subject, payload, reply=reply, header=header)], None)
 
     def unlisten(self, subscription: Subscription) -> None:
         """Stop to listen."""
@@ -99,7 +99,7 @@ class Account:
         subscription = route.sole if route is not None else None
         if subscription is None:
             numbered = enumerate(replies, first_number)
-            answers = [_message(reply, b"%b%d%b" % (before, n, after)) for n, reply in numbered]
+            answers = [new_message(reply, b"%b%d%b" % (before, n, after)) for n, reply in numbered]
             self.publish(answers, None)
             return
         encoded, payload_bytes = _hot.numbered_answers(
@@ -332,7 +332,8 @@ def large_buffers(sid: bytes, publish: Op) -> tuple[list[Buffer], int]:
     return buffers, len(data) + len(buffers) // 2 * len(line)
 
 
-def _message(subject: bytes, payload: bytes, reply: bytes = b"", header: bytes = b"") -> Op:
+def new_message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> Op:
+    """Return a message as `publish` and `deliver_as` take it."""
     size = len(header) + len(payload)
     return (PUB, subject, reply, len(header), size, header + payload + CRLF)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.account import new_message
 from penstock.core.clientinfo import client_info
-from penstock.jetstream.stream import message
 from penstock.jetstream.times import format_time
 from penstock.wire import Op
 
@@ -54,7 +54,7 @@ class Advisories:
         }
         if not request.body:
             del fields["request"]
-        return [message(target, self._encode(ADVISORY, "api_audit", fields))]
+        return [new_message(target, self._encode(ADVISORY, "api_audit", fields))]
 
     def metric(self, subject: str, kind: str, **fields: Any) -> None:
         """Publish one metric, if anybody wants to know."""

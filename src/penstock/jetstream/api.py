@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import payloads
+from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError
 from penstock.jetstream import directget, errorcodes, strictjson
 from penstock.jetstream.model import is_api_level_known
-from penstock.jetstream.publish import error_document
-from penstock.jetstream.stream import message
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -210,7 +208,7 @@ class Api:
             answer = call.run(request)
         except JetStreamError as error:
             self.errors += 1
-            answer = {"error": error_document(error)} | dict(call.on_error or {})
+            answer = {"error": error.document} | dict(call.on_error or {})
         if answer is not None:
             self.answer(request, answer)
 
@@ -218,7 +216,7 @@ class Api:
         """Send an answer, at once or when it is true, and tell whoever audits the calls."""
         fields = answer.document if isinstance(answer, Deferred) else answer
         document = encode_answer(request.call.kind, fields)
-        messages = [message(request.reply, document)] if request.reply else []
+        messages = [new_message(request.reply, document)] if request.reply else []
         if request.call.is_audited:
             messages += self._engine.advisories.api_audit(request, document)
         if not messages:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
-from penstock.core.account import payloads
+from penstock.core.account import new_message, payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
 from penstock.jetstream.backlog import Backlog, Replay
@@ -30,7 +30,6 @@ from penstock.jetstream.outlet import new_outlet, update_outlet
 from penstock.jetstream.pull import PullRequests, encode_status
 from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
 from penstock.jetstream.store import Message
-from penstock.jetstream.stream import message
 from penstock.jetstream.timers import Timer
 from penstock.wire import Op
 
@@ -396,9 +395,9 @@ class Consumer:
         if not reply:
             return
         if self.files is not None:
-            self.files.owe(message(reply, b""))
+            self.files.owe(new_message(reply, b""))
         elif self.stream.config.retention != "limits":
-            self.stream.owe([message(reply, b"")])
+            self.stream.owe([new_message(reply, b"")])
             self.engine.touch(self.stream)
         else:
             self.confirm(reply)

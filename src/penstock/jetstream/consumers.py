@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import backlog, consumerconfig, errorcodes, quota
+from penstock.jetstream import backlog, consumerconfig, errorcodes, lookup, quota
 from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
@@ -15,7 +15,6 @@ from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
 from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import StreamConfig
-from penstock.jetstream.publish import error_document
 from penstock.jetstream.stream import Stream
 from penstock.jetstream.times import format_time, parse_time
 
@@ -149,7 +148,7 @@ def _keep(
     def done(error: OSError | None) -> None:
         if error is not None:
             failed = JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error)
-            answer({"error": error_document(failed)})
+            answer({"error": failed.document})
             if is_new:
                 consumer.delete()
         else:
@@ -284,13 +283,8 @@ def _drop_settled(stream: Stream) -> None:
         return
     for consumer in stream.consumers.values():
         assert isinstance(consumer, Consumer)
-        sequence, end = stream.store.first_sequence, consumer.backlog.next_sequence
-        while sequence < end:
-            messages, sequence = stream.store.read(
-                sequence,
-                count_max=1000,
-                bytes_max=1 << 20,
-                filters=consumer.filters,
-                last_sequence=end - 1,
-            )
+        last_sequence = consumer.backlog.next_sequence - 1
+        for messages in lookup.batches(
+            stream.store, filters=consumer.filters, last_sequence=last_sequence
+        ):
             stream.remove([m[0] for m in messages if not consumer.needs(m[0], m[2])])

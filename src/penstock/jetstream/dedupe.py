@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections import deque
 
 from penstock import headers
+from penstock.jetstream import lookup
 from penstock.jetstream.store import Store
-
-READ_COUNT = 1000
-READ_BYTES = 1024 * 1024
 
 
 class DuplicateWindow:
@@ -46,9 +44,7 @@ class DuplicateWindow:
 
     def recover(self, store: Store, now_ns: int) -> None:
         """Remember again what is in the store, after a restart."""
-        sequence = store.sequence_at(now_ns - self.window_ns)
-        while sequence <= store.last_sequence:
-            messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
+        for messages in lookup.batches(store, store.sequence_at(now_ns - self.window_ns)):
             for stored, time_ns, _, header, _ in messages:
                 message_id = headers.get(header, b"Nats-Msg-Id") if header else None
                 if message_id:

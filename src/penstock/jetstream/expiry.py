@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-READ_COUNT = 1000
-READ_BYTES = 1024 * 1024
 RETRY_NS = SECOND_NS
 NEVER = -1
 """The time to live of a message that no age removes."""
@@ -112,7 +110,9 @@ class Expiry:
     def recover(self, sequence: int = 0) -> None:
         """Read the deadlines back from the store, from a sequence on, a piece at a time."""
         store = self._stream.store
-        messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
+        messages, sequence = store.read(
+            sequence, count_max=lookup.READ_COUNT, bytes_max=lookup.READ_BYTES
+        )
         for stored, time_ns, _, header, _ in messages:
             ttl_ns = time_to_live_ns(header)
             if ttl_ns is not None and ttl_ns != NEVER:
@@ -134,8 +134,8 @@ class Expiry:
         young_sequence = store.sequence_at(now_ns - max_age_ns)
         messages, self._aged_sequence = store.read(
             self._aged_sequence,
-            count_max=READ_COUNT,
-            bytes_max=READ_BYTES,
+            count_max=lookup.READ_COUNT,
+            bytes_max=lookup.READ_BYTES,
             last_sequence=young_sequence - 1,
         )
         old = [each for each in messages if time_to_live_ns(each[3]) != NEVER]

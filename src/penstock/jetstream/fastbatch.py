@@ -202,8 +202,7 @@ class FastBatches:
         if batch.last_sequence == 1 and not at.is_gap_ok:
             self._drop(at.batch_id)
             raise error
-        told = {"code": error.code, "err_code": error.err_code, "description": error.description}
-        self._tell({"type": "err", "seq": at.sequence, "error": told}, reply)
+        self._tell({"type": "err", "seq": at.sequence, "error": error.document}, reply)
         if not at.is_gap_ok or at.operation == COMMIT:
             batch.last_sequence -= 1
             self._commit(at.batch_id, batch, reply)

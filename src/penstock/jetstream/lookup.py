@@ -1,4 +1,6 @@
-"""Which stored message a get asks for: by sequence, by time, or by subject."""
+"""
+Read a store: which message a get asks for, by sequence, by time or by subject; or all of it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ FIELDS = {
 
 TIMES = ("start_time", "up_to_time")
 
-READ_BYTES = 1
-BATCH_READ_BYTES = 1024 * 1024
+READ_COUNT = 1000
+READ_BYTES = 1024 * 1024
+"""What is read at a time by those who go through a stream."""
 WINDOW = 1024
 """How many messages are looked at first when a subject's last one before a sequence is sought."""
 
@@ -78,13 +81,29 @@ def following(
     store: Store, sequence: int, filters: Filters, *, count_max: int = 1
 ) -> Iterator[Message]:
     """Yield the messages from a sequence on that match; `count_max` are read at a time."""
-    bytes_max = READ_BYTES if count_max == 1 else BATCH_READ_BYTES
+    bytes_max = 1 if count_max == 1 else READ_BYTES
     sequence = max(sequence, store.first_sequence)
     while sequence <= store.last_sequence:
         messages, sequence = store.read(
             sequence, count_max=count_max, bytes_max=bytes_max, filters=filters
         )
         yield from messages
+
+
+def batches(
+    store: Store, sequence: int = 0, *, filters: Filters = (), last_sequence: int | None = None
+) -> Iterator[list[Message]]:
+    """Yield all messages from a sequence on, up to another, as many at a time as one read gives."""
+    sequence = max(sequence, store.first_sequence)
+    while sequence <= (store.last_sequence if last_sequence is None else last_sequence):
+        messages, sequence = store.read(
+            sequence,
+            count_max=READ_COUNT,
+            bytes_max=READ_BYTES,
+            filters=filters,
+            last_sequence=last_sequence,
+        )
+        yield messages
 
 
 def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -> list[int]:
@@ -124,7 +143,7 @@ def _last_before(store: Store, subjects: set[bytes], up_to: int, count_max: int)
             messages, sequence = store.read(
                 sequence,
                 count_max=WINDOW,
-                bytes_max=BATCH_READ_BYTES,
+                bytes_max=READ_BYTES,
                 filters=filters,
                 last_sequence=end,
             )

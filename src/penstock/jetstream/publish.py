@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import headers
-from penstock.core.account import payloads
+from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import counters, fastbatch, quota
 from penstock.jetstream.atomicbatch import AtomicBatches
@@ -21,7 +21,7 @@ from penstock.jetstream.checks import HEADER_BYTES_MAX, Checks, Duplicate, Prepa
 from penstock.jetstream.fastbatch import FastBatches
 from penstock.jetstream.republish import Republish
 from penstock.transforms import Transform
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -172,7 +172,7 @@ class Intake:
 
     def refusal(self, error: JetStreamError) -> bytes:
         """Return the PubAck of a message that was not stored."""
-        document = json.dumps(error_document(error), separators=(",", ":"))
+        document = json.dumps(error.document, separators=(",", ":"))
         return f'{{"error":{document},{self._refused}'.encode()
 
     def _append(
@@ -294,7 +294,7 @@ class Intake:
         """Answer once what was stored so far is safe."""
         stream = self.stream
         if reply and not stream.config.no_ack:
-            stream.owe([(PUB, reply, b"", 0, len(document), document + CRLF)])
+            stream.owe([new_message(reply, document)])
         stream.engine.touch(stream)
 
     def _is_wanted(self, subject: bytes) -> bool:
@@ -338,12 +338,3 @@ def _may_be_full(config: StreamConfig) -> bool:
     """Tell whether a stream refuses what it has no room for; a KV bucket has no limit."""
     has_limit = config.max_msgs > 0 or config.max_bytes > 0 or config.discard_new_per_subject
     return config.discard == "new" and has_limit
-
-
-def error_document(error: JetStreamError) -> dict[str, object]:
-    """Return an error as API answers and PubAcks show it."""
-    return {
-        "code": error.code,
-        "err_code": error.err_code,
-        "description": error.description,
-    }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.jetstream.pull import BATCH_MAX
 from penstock.jetstream.ratelimit import RateLimit
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -201,5 +201,4 @@ class PushDelivery:
         """Tell everybody who waits that nothing will come: that is for pull consumers."""
 
     def _send(self, header: bytes, *, reply: bytes = b"") -> None:
-        size = len(header)
-        self._account.publish([(PUB, self._subject, reply, size, size, header + CRLF)], None)
+        self._account.send(self._subject, b"", reply=reply, header=header)

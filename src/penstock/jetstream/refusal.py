@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import Account, message_count
+from penstock.core.account import Account, message_count, new_message
 from penstock.errors import ApiError, JetStreamError
 from penstock.jetstream import clusterapi, consumerapi, errorcodes, snapshotapi, streamapi
 from penstock.jetstream.api import DIRECT_GET, MESSAGE_NEXT, PREFIX, encode_answer
-from penstock.jetstream.publish import error_document
-from penstock.jetstream.stream import message
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class Refusal:
                 continue
             document = self._document(name.decode(errors="replace"))
             if document is not None and publish[2]:
-                answers = [message(publish[2], document)] * message_count(publish)
+                answers = [new_message(publish[2], document)] * message_count(publish)
                 self._account.publish(answers, None)
 
     def _document(self, name: str) -> bytes | None:
@@ -68,4 +66,4 @@ class Refusal:
 
 
 def _refused(kind: str, code: ApiError, more: Mapping[str, Any]) -> bytes:
-    return encode_answer(kind, {"error": error_document(JetStreamError(code)), **more})
+    return encode_answer(kind, {"error": JetStreamError(code).document, **more})

@@ -12,7 +12,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import payloads
+from penstock.core.account import new_message, payloads
 from penstock.core.clientinfo import client_info
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import archive, consumers, errorcodes
@@ -20,8 +20,6 @@ from penstock.jetstream.api import encode_answer
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.consumerrecords import ConsumerState
-from penstock.jetstream.publish import error_document
-from penstock.jetstream.stream import message
 from penstock.jetstream.times import format_time
 
 if TYPE_CHECKING:
@@ -152,7 +150,7 @@ class Restore:
         self._close()
         self._complete()
         document = encode_answer(ANSWER, stream.info())
-        stream.owe([message(reply, document)])
+        stream.owe([new_message(reply, document)])
         self._engine.touch(stream)
 
     def _fail(self, reply: bytes, error: JetStreamError) -> None:
@@ -160,7 +158,7 @@ class Restore:
         self._abandon(str(error))
         self._complete()
         if reply:
-            document = encode_answer(ANSWER, {"error": error_document(error)})
+            document = encode_answer(ANSWER, {"error": error.document})
             self._engine.account.send(reply, document)
 
     def _abandon(self, reason: str) -> None:

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from penstock import headers
 from penstock import subjects as patterns
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
+from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.cron import next_time_ns
 from penstock.jetstream.expiry import time_to_live_ns
 from penstock.jetstream.store import Message
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-READ_COUNT = 1000
-READ_BYTES = 1024 * 1024
 RETRY_NS = SECOND_NS
 PURGE = b"purge"
 NOT_TAKEN_OVER = (b"Nats-Schedule", b"Nats-Expected-")
@@ -149,7 +147,9 @@ class Schedules:
         """Read the schedules back from the store, from a sequence on, a piece at a time."""
         store, engine = self._stream.store, self._stream.engine
         self._is_recovering = True
-        messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
+        messages, sequence = store.read(
+            sequence, count_max=lookup.READ_COUNT, bytes_max=lookup.READ_BYTES
+        )
         for stored, time_ns, subject, header, _ in messages:
             self.note(stored, subject, header, time_ns)
         if self._stream.is_closed:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import message_count
 from penstock.core.clientinfo import client_info
-from penstock.jetstream import archive
+from penstock.jetstream import archive, lookup
 from penstock.jetstream.archive import ArchiveEntry
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.pull import encode_status
-from penstock.jetstream.stream import message
 from penstock.jetstream.times import format_time
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ CHUNK_BYTES, WINDOW_BYTES = 128 * KIB, 8 * MIB
 CHUNK_BYTES_MAX, WINDOW_BYTES_MAX = MIB, 32 * MIB
 ACK_TIMEOUT_NS = 5_000_000_000
 INTEREST_TIMEOUT_NS = 2_000_000_000
-READ_COUNT = 1000
 
 
 class Snapshot:
@@ -124,9 +122,7 @@ class Snapshot:
         return chunk
 
     def _publish(self, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> None:
-        self._engine.account.publish(
-            [message(self._deliver, payload, reply=reply, header=header)], None
-        )
+        self._engine.account.send(self._deliver, payload, reply=reply, header=header)
 
     def _end(self, status: str, error: str) -> None:
         """Say that nothing more comes, and why."""
@@ -179,11 +175,7 @@ def _pieces(stream: Stream, state: dict[str, Any], *, with_consumers: bool) -> I
     entries = [ArchiveEntry(archive.STATE, now_ns, payload=_json(state))]
     entries += [_consumer_entry(each, state["last_seq"], now_ns) for each in consumers]
     yield archive.frames(archive.MAGIC + b"".join(map(archive.encode_entry, entries)))
-    sequence = stream.store.first_sequence
-    while sequence <= state["last_seq"]:
-        messages, sequence = stream.store.read(
-            sequence, count_max=READ_COUNT, bytes_max=MIB, last_sequence=state["last_seq"]
-        )
+    for messages in lookup.batches(stream.store, last_sequence=state["last_seq"]):
         entries = [
             ArchiveEntry(subject, time_ns, number, header, payload)
             for number, time_ns, subject, header, payload in messages

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
+from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.origins import Origins
@@ -32,7 +32,7 @@ from penstock.jetstream.schedules import Schedules
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.timers import Timer
 from penstock.jetstream.times import format_time
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -45,9 +45,6 @@ log = logging.getLogger("penstock")
 
 AGE_CHECK_NS_MIN = 10_000_000
 """Messages that grow too old within so short a time are removed together."""
-READ_COUNT = 1000
-READ_BYTES = 1024 * 1024
-
 
 Json = dict[str, Any]
 Owed = tuple[int, list[Any]]
@@ -334,11 +331,7 @@ class Stream:
         if self.config.retention != "interest":
             return
         readers = self.readers
-        sequence = self.store.first_sequence
-        while sequence <= self.visible_sequence:
-            messages, sequence = self.store.read(
-                sequence, count_max=READ_COUNT, bytes_max=READ_BYTES
-            )
+        for messages in lookup.batches(self.store):
             self.remove(
                 stored
                 for stored, _, subject, _, _ in messages
@@ -408,9 +401,3 @@ class Stream:
         }
         document |= {name: value for name, value in optional.items() if value}
         return document | {"consumer_count": self.consumer_count}
-
-
-def message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> Op:
-    """Return a message as `account.publish` and `account.deliver_as` take it."""
-    size = len(header) + len(payload)
-    return (PUB, subject, reply, len(header), size, header + payload + CRLF)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from penstock.errors import StoreError
-from penstock.jetstream.disk import Disk, read_whole
+from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.store import Store, Work
@@ -95,7 +95,7 @@ class StreamFiles:
         directory = self.path(config.name)
         document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
         self.disk.make_directory(directory)
-        write_whole(self.disk, directory, META, json.dumps(document, indent=1).encode())
+        write_whole(self.disk, f"{directory}/{META}", json.dumps(document, indent=1).encode())
 
     def is_expiring(self, name: str) -> bool:
         """Tell whether some messages of a stream may have a time to live."""
@@ -103,7 +103,7 @@ class StreamFiles:
 
     def mark_expiring(self, name: str) -> None:
         """Note durably that some messages of a stream have a time to live."""
-        write_whole(self.disk, self.path(name), EXPIRING, b"")
+        write_whole(self.disk, f"{self.path(name)}/{EXPIRING}", b"")
 
     def read_sources(self, name: str) -> dict[str, Any] | None:
         """Return what was kept about the sources of a stream, if that is there and readable."""
@@ -118,7 +118,7 @@ class StreamFiles:
     def write_sources(self, name: str, document: dict[str, Any]) -> None:
         """Keep something about the sources of a stream, durably."""
         content = json.dumps(document, indent=1).encode()
-        write_whole(self.disk, self.path(name), SOURCES, content)
+        write_whole(self.disk, f"{self.path(name)}/{SOURCES}", content)
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
         """Open or make the store of a stream; return it with what is to be told about it."""
@@ -194,16 +194,3 @@ def close_store(store: Store) -> None:
         store.close()
     except (OSError, StoreError) as error:
         log.error("A store could not be closed in order: %s", error)
-
-
-def write_whole(disk: Disk, directory: str, name: str, content: bytes) -> None:
-    """Write a small file so that after a crash it is the old one or the new one."""
-    temporary = f"{directory}/{name}.new"
-    file = disk.create(temporary)
-    try:
-        file.write(content, 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, f"{directory}/{name}")
-    disk.sync_directory(directory)

@@ -289,9 +289,11 @@ class PullRequests:
 
     def _deal_evenly(self, operations: list[Op], now_ns: int) -> bool:
         """Deal all messages at once, if every request has room for more than its share."""
+        if not self._waiting:
+            return False
         waiting, inboxes = self._waiting, {request.inbox for request in self._waiting}
         count, sizes = len(waiting), [_size_bytes(operation) for operation in operations]
-        turns, total_bytes = len(operations) // max(count, 1) + 1, sum(sizes)
+        turns, total_bytes = len(operations) // count + 1, sum(sizes)
         # Only those that share one inbox, or share none, are sent to in order this way.
         if len(inboxes) not in {1, count} or any(
             [each.batch <= turns or 0 < each.bytes_left <= total_bytes for each in waiting]

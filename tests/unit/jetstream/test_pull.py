@@ -31,6 +31,17 @@ def statuses(messages: list[Received]) -> list[str]:
     return [message.status for message in messages if message.status]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_nothing_is_delivered_to_requests_whose_clients_are_gone(world: World, count: int) -> None:
+    for number in range(count):
+        world.send(b"SUB gone.%d %d\r\n" % (number, 10 + number))
+        world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", '{"batch":5}', reply=f"gone.{number}")
+        world.send(b"UNSUB %d\r\n" % (10 + number))
+    publish(world, "S", "a")
+
+    assert [b"a"] == payloads(request(world, "S", "C", batch=1))
+
+
 @pytest.mark.parametrize("batch", [3, 10])
 def test_messages_are_dealt_like_cards(world: World, batch: int) -> None:
     wish = json.dumps({"batch": batch, "max_bytes": 10_000, "expires": 60 * SECOND_NS})

@@ -13,8 +13,9 @@ from tests.servers import PROGRAMS, Program, ServerProcess
 from penstock.bus.testing.kafka import KafkaBroker, classpath
 from penstock.errors import MissingExtra
 
-# A shell's background job is started with Ctrl-C ignored, and so would be what we start.
+# A shell's background job ignores Ctrl-C, `nohup` a hang-up, and so would what we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Servers = Callable[..., ServerProcess]
 

@@ -273,6 +273,21 @@ def test_other_signals_leave_nothing_behind_either(bench, number):
     assert 128 + number == process.returncode
 
 
+def test_a_bench_under_nohup_outlives_its_terminal(bench):
+    with ServerProcess(NATS_SERVER) as server:
+        listener = listen(server.port, "kept")
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            process = bench.start("kept", "-n", "300000", "--server", server.url)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        wait_for_traffic(listener)
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate(timeout=RUN_S_MAX)
+
+    assert 0 == process.returncode, out + err
+
+
 def test_ctrl_c_leaves_no_stream_behind(bench, tmp_path):
     with ServerProcess(NATS_SERVER, f'jetstream {{ store_dir: "{tmp_path / "js"}" }}') as server:
         listener = listen(server.port, "stored")

@@ -26,7 +26,7 @@ from penstock.bench.worker import START, STOP, Job, main
 READY_S_MAX = 60.0
 STOP_S_MAX = 5.0
 REFRESH_S = 0.1
-HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals for the command alone, which then tells the processes through their pipes."""
 
 
@@ -179,8 +179,8 @@ def _signals_held() -> Iterator[None]:
     """Keep signals back for a moment. Processes started meanwhile never see them."""
     # Python's own helper process has to run first: starting it lets SIGINT through again.
     resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

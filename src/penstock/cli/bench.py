@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from penstock.bench import compare, history, machine, report, table
+from penstock.bench.crew import STOP_SIGNALS
 from penstock.bench.options import (
     COMMON_FLAGS,
     COMPARE_FLAGS,
@@ -34,8 +35,10 @@ HELP = ("-h", "-help", "--help")
 
 def run(arguments: Sequence[str]) -> int:
     """Run `penstock bench` and return the exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    for number in STOP_SIGNALS:
+        # What `nohup` had ignored stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     raise_open_files_limit()
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "compare": _compare,
@@ -243,7 +246,7 @@ def _spell(flag: Flag) -> str:
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     """End by an exception, so that what was started is ended and what was made is removed."""
     # Whoever is impatient must not cut the cleaning up short.
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for one in STOP_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     if number == signal.SIGINT:
         raise KeyboardInterrupt

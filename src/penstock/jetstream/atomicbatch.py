@@ -16,21 +16,17 @@ from penstock import headers
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.checks import Prepared, Staged
-from penstock.jetstream.model import is_api_level_known
-from penstock.jetstream.timers import Timer
-from penstock.times import SECOND_NS
+from penstock.jetstream.model import without_api_level
+from penstock.jetstream.openbatches import ID_BYTES_MAX, OpenBatches, check_message
 
 if TYPE_CHECKING:
     from penstock.jetstream.publish import Intake
 
-ID_BYTES_MAX = 64
 MESSAGES_MAX = 1000
 BATCHES_MAX = 50
 """Batches of one stream at a time."""
 STAGED_BYTES_MAX = 64 * 1024 * 1024
 """What the open batches of one stream may hold in memory together."""
-IDLE_NS = 10 * SECOND_NS
-"""A batch nothing is added to for so long is given up."""
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, headers, payload."""
@@ -42,7 +38,6 @@ class Batch:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.size_bytes = 0
-        self.timer: Timer | None = None
 
 
 class AtomicBatches:
@@ -50,21 +45,17 @@ class AtomicBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: dict[bytes, Batch] = {}
+        self._batches: OpenBatches[Batch] = OpenBatches(intake.stream.engine)
 
     def close(self) -> None:
         """Give up all batches."""
-        for batch_id in tuple(self._batches):
-            self._drop(batch_id)
+        self._batches.close()
 
     def take(self, batch_id: bytes, message: Message, reply: bytes) -> None:
         """Take in one more message of a batch; raise JetStreamError, which is the end of it."""
         stream = self._intake.stream
         _, header, payload = message
-        if stream.config.sealed:
-            raise JetStreamError(errorcodes.STREAM_SEALED)
-        if 0 <= stream.config.max_msg_size < len(header) + len(payload):
-            raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        check_message(stream.config, header, payload)
         if not stream.config.allow_atomic:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_DISABLED)
         if len(batch_id) > ID_BYTES_MAX:
@@ -74,15 +65,14 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_MISSING_SEQUENCE)
         commit = headers.get(header, b"Nats-Batch-Commit")
         batch = self._opened(batch_id, int(sequence), commit)
-        message = self._checked(batch_id, batch, message, commit)
+        message = self._checked(batch_id, message, commit)
         self._check_place(batch_id, batch, int(sequence), commit)
         if commit == b"eob":
             subject, header, payload = batch.messages[-1]
             header = headers.add(header, b"Nats-Batch-Commit", b"1")
             batch.messages[-1] = subject, header, payload
         else:
-            batch.messages.append(message)
-            batch.size_bytes += sum(map(len, message))
+            self._stage(batch_id, batch, message)
         if commit:
             self._commit(batch_id, batch, reply)
         else:
@@ -96,26 +86,30 @@ class AtomicBatches:
             if sequence - (commit == b"eob") > MESSAGES_MAX:
                 raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INCOMPLETE_BATCH)
-        staged_bytes = sum(each.size_bytes for each in self._batches.values())
-        if len(self._batches) >= BATCHES_MAX or staged_bytes > STAGED_BYTES_MAX:
+        if len(self._batches) >= BATCHES_MAX:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT)
-        batch = self._batches[batch_id] = Batch()
-        return batch
+        return self._batches.add(batch_id, Batch())
 
-    def _checked(
-        self, batch_id: bytes, batch: Batch, message: Message, commit: bytes | None
-    ) -> Message:
+    def _checked(self, batch_id: bytes, message: Message, commit: bytes | None) -> Message:
         """Return the message as it is stored."""
         subject, header, payload = message
         if commit is not None and commit not in (b"1", b"eob"):
-            self._drop(batch_id)
+            self._batches.drop(batch_id)
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT)
-        if b"\r\nNats-Required-Api-Level:" in header:
-            if not is_api_level_known(header):
-                self._abandon(batch_id, "unsupported")
-                raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
-            header = headers.remove(header, b"Nats-Required-Api-Level")
-        return subject, header, payload
+        kept = without_api_level(header)
+        if kept is None:
+            self._abandon(batch_id, "unsupported")
+            raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
+        return subject, kept, payload
+
+    def _stage(self, batch_id: bytes, batch: Batch, message: Message) -> None:
+        """Hold a message until the commit, as long as there is room for it."""
+        size_bytes = sum(map(len, message))
+        if sum(each.size_bytes for each in self._batches.values()) + size_bytes > STAGED_BYTES_MAX:
+            self._abandon(batch_id, "large")
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT)
+        batch.messages.append(message)
+        batch.size_bytes += size_bytes
 
     def _check_place(
         self, batch_id: bytes, batch: Batch, sequence: int, commit: bytes | None
@@ -127,15 +121,10 @@ class AtomicBatches:
         if sequence - (commit == b"eob") > MESSAGES_MAX:
             self._abandon(batch_id, "large")
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
-        if batch.timer is not None:
-            batch.timer.cancel()
-        engine = self._intake.stream.engine
-        batch.timer = engine.timers.at(
-            engine.clock_ns() + IDLE_NS, lambda now_ns: self._abandon(batch_id, "timeout")
-        )
+        self._batches.keep(batch_id, lambda: self._abandon(batch_id, "timeout"))
 
     def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
-        self._drop(batch_id)
+        self._batches.drop(batch_id)
         name = json.dumps(batch_id.decode(errors="replace"))
         suffix = f',"batch":{name},"count":{len(batch.messages)}}}'.encode()
         self._intake.append_together(self._prepared(batch), reply, suffix)
@@ -156,13 +145,8 @@ class AtomicBatches:
 
     def _abandon(self, batch_id: bytes, reason: str) -> None:
         """Give a batch up, and tell whoever wants to know."""
-        self._drop(batch_id)
+        self._batches.drop(batch_id)
         stream = self._intake.stream
         stream.engine.advisories.batch_abandoned(
             stream.name, batch_id.decode(errors="replace"), reason
         )
-
-    def _drop(self, batch_id: bytes) -> None:
-        batch = self._batches.pop(batch_id)
-        if batch.timer is not None:
-            batch.timer.cancel()

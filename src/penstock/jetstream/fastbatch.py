@@ -12,24 +12,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import headers
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.checks import Duplicate
-from penstock.jetstream.model import is_api_level_known
-from penstock.jetstream.timers import Timer
-from penstock.times import SECOND_NS
+from penstock.jetstream.model import without_api_level
+from penstock.jetstream.openbatches import ID_BYTES_MAX, OpenBatches, check_message
 
 if TYPE_CHECKING:
     from penstock.jetstream.publish import Intake
 
 SUFFIX = b".$FI"
-ID_BYTES_MAX = 64
 BATCHES_MAX = 1000
 """Batches of one stream at a time."""
 FLOW, FLOW_MAX, FLOW_SHARED = 10, 0xFFFF, 500
 """Messages for each flow ack: if nothing is asked for, at most, and for all batches together."""
-IDLE_NS = 10 * SECOND_NS
 START, APPEND, COMMIT, COMMIT_END, PING = range(5)
 GAP_MODES = {b"ok": True, b"fail": False}
 
@@ -78,7 +74,6 @@ class Batch:
         self.acked_sequence = 0
         """The last one that a flow ack was about."""
         self.stream_sequence = 0
-        self.timer: Timer | None = None
 
 
 class FastBatches:
@@ -86,12 +81,11 @@ class FastBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: dict[bytes, Batch] = {}
+        self._batches: OpenBatches[Batch] = OpenBatches(intake.stream.engine)
 
     def close(self) -> None:
         """Give up all batches: what was stored stays."""
-        for batch_id in tuple(self._batches):
-            self._drop(batch_id)
+        self._batches.close()
 
     def take(self, message: tuple[bytes, bytes, bytes], reply: bytes) -> None:
         """Take in one more message, or say why not."""
@@ -103,22 +97,22 @@ class FastBatches:
     def _take(self, message: tuple[bytes, bytes, bytes], reply: bytes) -> None:
         config = self._intake.stream.config
         _, header, payload = message
-        if config.sealed:
-            raise JetStreamError(errorcodes.STREAM_SEALED)
-        if 0 <= config.max_msg_size < len(header) + len(payload):
-            raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        check_message(config, header, payload)
         if not config.allow_batched:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_DISABLED)
         at = place(reply)
         if len(at.batch_id) > ID_BYTES_MAX:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_INVALID_BATCH_ID)
         batch = self._opened(at)
-        header = self._without_api_level(at.batch_id, header)
-        self._keep_open(at.batch_id, batch)
+        kept = without_api_level(header)
+        if kept is None:
+            self._batches.drop(at.batch_id)
+            raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
+        self._batches.keep(at.batch_id, lambda: self._batches.drop(at.batch_id))
         if at.operation == PING:
             self._ping(at, batch, reply)
         elif self._is_next(at, batch, reply):
-            self._go_on(at, batch, (message[0], header, payload), reply)
+            self._go_on(at, batch, (message[0], kept, payload), reply)
 
     def _opened(self, at: Place) -> Batch:
         batch = self._batches.get(at.batch_id)
@@ -129,24 +123,8 @@ class FastBatches:
         if len(self._batches) >= BATCHES_MAX:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_TOO_MANY_INFLIGHT)
         # Beside others it starts slowly.
-        flow = 1 if self._batches else min(FLOW_SHARED, at.flow)
-        batch = self._batches[at.batch_id] = Batch(at.flow, flow)
-        return batch
-
-    def _without_api_level(self, batch_id: bytes, header: bytes) -> bytes:
-        if b"\r\nNats-Required-Api-Level:" not in header:
-            return header
-        if not is_api_level_known(header):
-            self._drop(batch_id)
-            raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
-        return headers.remove(header, b"Nats-Required-Api-Level")
-
-    def _keep_open(self, batch_id: bytes, batch: Batch) -> None:
-        if batch.timer is not None:
-            batch.timer.cancel()
-        engine = self._intake.stream.engine
-        deadline_ns = engine.clock_ns() + IDLE_NS
-        batch.timer = engine.timers.at(deadline_ns, lambda now_ns: self._drop(batch_id))
+        flow = 1 if len(self._batches) else min(FLOW_SHARED, at.flow)
+        return self._batches.add(at.batch_id, Batch(at.flow, flow))
 
     def _ping(self, at: Place, batch: Batch, reply: bytes) -> None:
         """Answer somebody who does not know how far this came."""
@@ -185,7 +163,7 @@ class FastBatches:
             batch.stream_sequence = self._intake.take_examined(*message)
         except Duplicate as duplicate:
             if is_commit and at.sequence == 1 and not at.is_gap_ok:
-                self._drop(at.batch_id)
+                self._batches.drop(at.batch_id)
                 suffix = b',"duplicate": true' + _suffix(at.batch_id, 1)
                 self._intake.owe_ack(reply, duplicate.sequence, suffix)
                 return
@@ -200,7 +178,7 @@ class FastBatches:
     def _refuse(self, at: Place, batch: Batch, error: JetStreamError, reply: bytes) -> None:
         """Say what is wrong with a message; without gaps that is the end of the batch."""
         if batch.last_sequence == 1 and not at.is_gap_ok:
-            self._drop(at.batch_id)
+            self._batches.drop(at.batch_id)
             raise error
         self._tell({"type": "err", "seq": at.sequence, "error": error.document}, reply)
         if not at.is_gap_ok or at.operation == COMMIT:
@@ -209,7 +187,7 @@ class FastBatches:
 
     def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
         """End a batch: what came of it is stored."""
-        self._drop(batch_id)
+        self._batches.drop(batch_id)
         suffix = _suffix(batch_id, batch.last_sequence)
         self._intake.owe_ack(reply, batch.stream_sequence, suffix)
 
@@ -237,11 +215,6 @@ class FastBatches:
     def _tell(self, document: dict[str, object], reply: bytes) -> None:
         # Behind what is owed already: a client follows its batch by the order of the answers.
         self._intake.owe_document(reply, _encoded(document))
-
-    def _drop(self, batch_id: bytes) -> None:
-        batch = self._batches.pop(batch_id)
-        if batch.timer is not None:
-            batch.timer.cancel()
 
 
 def _suffix(batch_id: bytes, count: int) -> bytes:

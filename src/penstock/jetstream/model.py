@@ -24,6 +24,7 @@ priority groups, 2 counters, atomic batches and schedules, 4 fast batches, reset
 by flow control. 5 would promise to tell sources that a stream was made anew.
 """
 
+API_LEVEL_HEADER = b"Nats-Required-Api-Level"
 REQUIRED_LEVEL = "_nats.req.level"
 SERVER_LEVEL = "_nats.level"
 SERVER_VERSION = "_nats.ver"
@@ -59,8 +60,15 @@ def is_valid_name(name: str) -> bool:
 
 def is_api_level_known(header: bytes) -> bool:
     """Tell whether this server is new enough for a request with these headers."""
-    level = headers.get(header, b"Nats-Required-Api-Level")
+    level = headers.get(header, API_LEVEL_HEADER)
     return not level or (level.isdigit() and int(level) <= API_LEVEL)
+
+
+def without_api_level(header: bytes) -> bytes | None:
+    """Return the headers without the level they ask for; None if it is too high for this server."""
+    if b"\r\n" + API_LEVEL_HEADER not in header:
+        return header
+    return headers.remove(header, API_LEVEL_HEADER) if is_api_level_known(header) else None
 
 
 def option(

@@ -110,10 +110,13 @@ def test_only_so_many_batches_are_open_at_a_time(
 
 
 def test_only_so_many_bytes_wait_in_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomicbatch, "STAGED_BYTES_MAX", 10)
+    monkeypatch.setattr(atomicbatch, "STAGED_BYTES_MAX", 150)
     add(world, "a", 1)
+    assert 10210 == error(add(world, "b", 1, Filler="x" * 100))[0]
+    assert 10210 == error(add(world, "a", 2, Filler="x" * 100))[0]
 
-    assert 10210 == error(add(world, "b", 1))[0]
+    assert "atomic publish batch is incomplete" == error(add(world, "a", 3, "1"))[1]
+    assert 1 == add(world, "b", 1, "1")["count"]
 
 
 def test_ids_of_a_batch_are_known_afterwards(world: World) -> None:

@@ -123,7 +123,8 @@ class PushDelivery:
             return self._account.has_interest(self._subject)
         routes = self._account.routes
         route = routes.cache.get(self._subject) or routes.find(self._subject)
-        return any(members[0].queue == self._group for members in route.queues)
+        groups = (*route.queues, *route.careful_queues)
+        return any(members[0].queue == self._group for members in groups)
 
     def room(self) -> int:
         """Return how many messages may be sent now."""

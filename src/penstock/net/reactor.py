@@ -168,7 +168,10 @@ class Reactor:
         # A reload may have replaced the check while it ran: then another one decides.
         if connection.is_closed or done.cancelled() or connection.session.check is not check:
             return
-        connection.session.finish_check(done.exception() is None and done.result())
+        error = done.exception()
+        if error is not None:
+            log.error("! %s password check failed: %r", connection, error)
+        connection.session.finish_check(error is None and done.result())
         self.watch(connection)
         self.flush()
 

@@ -44,6 +44,13 @@ NAMES = {
     "js_server_only": "js-server-only",
 }
 """Options that are called something else in a query."""
+TYPES: dict[str, type] = {
+    **dict.fromkeys(("server_name", "host", "cluster"), str),
+    "tags": list,
+    "exact_match": bool,
+    "cid": int,
+}
+"""What the options have to be that are not left to a view."""
 STATES = ("open", "closed", "any")
 BAD_REQUEST = 400
 FAILED = 500
@@ -201,7 +208,7 @@ class SystemRequests:
             if wanted and (wanted != own if is_exact else wanted not in own):
                 return False
         # There is no cluster and, unless it is named, no domain.
-        tags = options.pop("tags", None) or []
+        tags = options.pop("tags", [])
         return not options.pop("cluster", "") and set(tags) <= set(broker.config.tags)
 
     def _kick(self, options: Json) -> None:
@@ -253,6 +260,13 @@ def _options(body: bytes) -> Json:
         raise _BadRequest(str(error)) from None
     if not isinstance(options, dict):
         raise _BadRequest("a request is a JSON object, or empty")
+    # Go takes null for a field that is not there.
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, kind in TYPES.items():
+        if name in options and type(options[name]) is not kind:
+            raise _BadRequest(f"`{name}` is no {kind.__name__}")
+    if not all(isinstance(tag, str) for tag in options.get("tags", [])):
+        raise _BadRequest("`tags` are texts")
     return options
 
 

@@ -215,7 +215,7 @@ def route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
 def _fanout(route: Route) -> int:
     shared = sum([len(subscriptions) for _, subscriptions in route.shared])
     alone = len(route.single) + len(route.careful) + len(route.handlers)
-    return shared + alone + len(route.queues)
+    return shared + alone + len(route.queues) + len(route.careful_queues)
 
 
 def _only_clients(count: int) -> dict[str, int]:

@@ -45,6 +45,16 @@ def test_messages_flow_while_somebody_listens(world: World) -> None:
     assert info(world, "S", "P")["push_bound"]
 
 
+@pytest.mark.parametrize("echo", [b"true", b"false"])
+def test_a_group_hears_whatever_its_members_want_else(world: World, echo: bytes) -> None:
+    world.send(b'CONNECT {"verbose":false,"headers":true,"echo":%b}\r\n' % echo)
+    world.send(b"SUB _INBOX.> 1\r\n")
+    consume(world, "S", "P", deliver_subject="push", deliver_group="g")
+    world.send(b"SUB push g 7\r\n")
+
+    assert [b"a", b"b"] == payloads(received(world))
+
+
 def test_what_was_not_acked_comes_again(world: World) -> None:
     consume(world, "S", "P", deliver_subject="push", ack_wait=SECOND_NS)
     world.send(b"SUB push 7\r\n")

@@ -172,6 +172,14 @@ async def test_concurrent_requests_get_their_own_replies(server: ServerProcess) 
 
 
 @asynchronous
+async def test_a_plain_function_answers_requests(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        await client.subscribe("echo", callback=lambda m: m.respond_nowait(m.payload))
+
+        assert b"once more" == (await client.request("echo", b"once more")).payload
+
+
+@asynchronous
 async def test_a_request_nobody_listens_to_fails_at_once(server: ServerProcess) -> None:
     async with await penstock.connect(server.url) as client:
         with pytest.raises(NoResponders, match=r"nobody\.here"):
@@ -210,6 +218,17 @@ async def test_an_unsubscribed_subject_is_silent(server: ServerProcess) -> None:
         await client.flush()
 
         assert [b"1"] == [message.payload for message in received]
+
+
+@asynchronous
+async def test_draining_what_was_unsubscribed_waits_for_nothing(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        subscription = await client.subscribe("dropped")
+        await client.publish("dropped")
+        await until(lambda: subscription.pending_messages)
+        await subscription.unsubscribe()
+
+        await asyncio.wait_for(subscription.drain(), 10)
 
 
 @asynchronous

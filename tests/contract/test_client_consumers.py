@@ -14,10 +14,7 @@ from tests.servers import Program, ServerProcess
 
 import penstock
 from penstock.client import Message
-from penstock.errors import (
-    JetStreamError,
-    NoResponders,
-)
+from penstock.errors import JetStreamError, NoResponders, RequestTimeout
 
 
 @pytest.fixture
@@ -240,6 +237,40 @@ async def test_a_push_consumer_delivers_and_flow_control_stays_out_of_sight(
             await until(lambda: consumer.subscription.received > 5002)
             await jetstream.publish("s.a", b"later")
             assert b"later" == (await later).payload
+
+
+@asynchronous
+async def test_heartbeats_do_not_put_off_the_timeout_of_a_push_consumer(
+    server: ServerProcess,
+) -> None:
+    async with await penstock.connect(server.url) as client:
+        jetstream = client.jetstream()
+        await filled_stream(jetstream, 0)
+        await jetstream.consumers.create(
+            "S",
+            durable_name="P",
+            deliver_subject=client.new_inbox(),
+            ack_policy="none",
+            idle_heartbeat=timedelta(milliseconds=100),
+        )
+        async with await jetstream.push_consumer("S", "P") as consumer:
+            with pytest.raises(RequestTimeout):
+                await consumer.next(timeout_s=0.3)
+
+
+@asynchronous
+async def test_a_push_consumer_calls_a_plain_function(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        jetstream = client.jetstream()
+        await filled_stream(jetstream, 10)
+        await jetstream.consumers.create(
+            "S", durable_name="P", deliver_subject=client.new_inbox(), ack_policy="explicit"
+        )
+        async with await jetstream.push_consumer("S", "P", callback=Message.ack_nowait) as consumer:
+            await until(lambda: consumer.subscription.received == 10)
+            await client.flush()
+
+            assert 0 == (await jetstream.consumers.info("S", "P"))["num_ack_pending"]
 
 
 @asynchronous

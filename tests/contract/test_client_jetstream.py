@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -277,3 +278,18 @@ async def test_a_callback_that_fails_keeps_no_other_ack_away(server: ServerProce
 
         assert 2 == (await future).sequence
         assert [KeyError] == [type(error) for error in errors]
+
+
+@asynchronous
+async def test_a_publisher_that_gives_up_leaves_its_room_to_the_next(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        jetstream = client.jetstream(window_messages_max=1)
+        await fresh_stream(jetstream)
+        publishing = [asyncio.ensure_future(jetstream.publish("s.a")) for _ in range(4)]
+        await asyncio.sleep(0)
+        for task in publishing[1:3]:
+            task.cancel()
+        await asyncio.wait(publishing, timeout=10)
+
+        assert [False, True, True, False] == [task.cancelled() for task in publishing]
+        assert 2 == publishing[3].result().sequence

@@ -45,6 +45,11 @@ class JetStreamOptions:
         if self.domain and self.api_prefix != API_PREFIX:
             raise ConfigError("only one of `domain` and `api_prefix` can be used")
 
+    @property
+    def prefix(self) -> str:
+        """What all API calls start with, be it given or that of the domain."""
+        return f"$JS.{self.domain}.API" if self.domain else self.api_prefix
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expect:
@@ -82,10 +87,9 @@ class JetStream:
 
     def __init__(self, client: Client, options: JetStreamOptions) -> None:
         self.options = options
-        prefix = f"$JS.{options.domain}.API" if options.domain else options.api_prefix
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._api = Api(client, prefix=prefix, timeout_s=options.request_timeout_s)
+        self._api = Api(client, prefix=options.prefix, timeout_s=options.request_timeout_s)
         self._window: PublishWindow | None = None
         self.streams = Streams(self._api)
         self.consumers = Consumers(self._api)

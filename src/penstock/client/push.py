@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.client.messages import ACK_SUBJECT, Message
-from penstock.client.subscription import Callback, Subscription
+from penstock.client.subscription import Callback, Subscription, next_message
 from penstock.errors import ClientError
 
 if TYPE_CHECKING:
@@ -60,12 +60,8 @@ class PushConsumer:
             await self._control(message)
 
     async def next(self, *, timeout_s: float | None = None) -> Message:
-        """Return the next message."""
-        while True:
-            message = await self._subscription.next(timeout_s=timeout_s)
-            if message.operation[3].startswith(ACK_SUBJECT):
-                return message
-            await self._control(message)
+        """Return the next message. Heartbeats do not put off `timeout_s`."""
+        return await next_message(self, self._subscription.subject, timeout_s)
 
     async def drain(self) -> None:
         """Have no more sent, and return when all that came was handled."""

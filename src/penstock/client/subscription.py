@@ -81,13 +81,7 @@ class Subscription:
 
     async def next(self, *, timeout_s: float | None = None) -> Message:
         """Return the next message."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await anext(self)
-        except TimeoutError:
-            raise RequestTimeout(f"no message on `{self.subject}` in {timeout_s} s") from None
-        except StopAsyncIteration:
-            raise ClientError(f"the subscription to `{self.subject}` has ended") from None
+        return await next_message(self, self.subject, timeout_s)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
@@ -117,6 +111,7 @@ class Subscription:
         self._client.connection.unsubscribe(self._interest, messages_max=messages_max)
         if not messages_max:
             self._forget()
+            self._emptied.set()
             await self.stop()
 
     async def drain(self) -> None:
@@ -220,3 +215,16 @@ class Subscription:
         self._arrived.set()
         if not self._operations:
             self._emptied.set()
+
+
+async def next_message(
+    messages: AsyncIterator[Message], subject: str, timeout_s: float | None
+) -> Message:
+    """Return the next of some messages; raise if none comes in time, or none will come."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await anext(messages)
+    except TimeoutError:
+        raise RequestTimeout(f"no message on `{subject}` in {timeout_s} s") from None
+    except StopAsyncIteration:
+        raise ClientError(f"the subscription to `{subject}` has ended") from None

@@ -104,7 +104,12 @@ class PublishWindow:
         while self.full:
             future: asyncio.Future[None] = self._loop.create_future()
             self._publishers.append(future)
-            await future
+            try:
+                await future
+            except asyncio.CancelledError:
+                # The room it may have been given is for the next.
+                self._wake()
+                raise
 
     def send(self, subject: bytes, payload: bytes, block: bytes, sink: Sink) -> bool:
         """Hand a message over; `sink` gets the ack. True: better make room on the client now."""
@@ -186,12 +191,12 @@ class PublishWindow:
 
     def _wake(self) -> None:
         """Let in as many publishers as there is room for, the first come first."""
-        for _ in range(self._messages_max - len(self._unacked)):
-            if not self._publishers:
-                break
+        room = self._messages_max - len(self._unacked)
+        while self._publishers and room > 0:
             future = self._publishers.popleft()
             if not future.done():
                 future.set_result(None)
+                room -= 1
         if not self._unacked:
             self._drained.set()
 

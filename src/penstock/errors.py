@@ -79,6 +79,11 @@ class JetStreamError(PenstockError):
             "description": self.description,
         }
 
+    @property
+    def is_not_found(self) -> bool:
+        """Whether what was asked for is not there: a stream, a consumer, a message."""
+        return self.code == 404
+
 
 class ClientError(PenstockError):
     """The client could not do what it was asked."""

@@ -4,7 +4,7 @@ How a setting is declared: a dataclass field that knows its directive, its flags
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, Field, field, fields
 from typing import Any
 
 from penstock.errors import ConfigError
@@ -34,12 +34,23 @@ def setting(
     )
 
 
+class Checked:
+    """Settings that are looked at as they are made."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
 def check_bounds(config: Any) -> None:
     """Refuse numbers that are negative, or zero where that means nothing."""
     for item in fields(config):
         value = getattr(config, item.name)
-        name = item.metadata["directive"] or item.name
         if isinstance(value, int | float) and value < 0:
-            raise ConfigError(f"`{name}` must not be negative: {value}")
-        if item.metadata["positive"] and value == 0:
-            raise ConfigError(f"`{name}` must be more than 0")
+            raise ConfigError(f"`{key_of(item)}` must not be negative: {value}")
+        if item.metadata.get("positive") and value == 0:
+            raise ConfigError(f"`{key_of(item)}` must be more than 0")
+
+
+def key_of(item: Field[Any]) -> str:
+    """Return what a field is called in a file."""
+    return item.metadata.get("directive") or item.name

@@ -7,6 +7,7 @@ import time
 from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
+DAY_S = 86_400.0
 UNITS = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 UNITS_NS = {
     "h": 3600 * SECOND_NS,

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.aio import asynchronous
+from tests.aio import asynchronous, until
 from tests.certificates import Authority
 from tests.conftest import Servers
 from tests.servers import Program
 
-from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
+from penstock.bus import BusConfig, Envelope, EventBus, JetStreamConfig, NatsConfig
 from penstock.bus.testing.proxy import FaultProxy
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, RequestTimeout
 
 CONFIG = "jetstream { store_dir: store }"
 
@@ -78,3 +78,27 @@ async def test_the_first_event_of_a_topic_outlives_a_lost_answer(
             receipt = await asyncio.wait_for(bus.publish_envelope_sync("orders", event()), 30)
 
     assert (1, 1) == (fault.hits, receipt.sequence)
+
+
+@asynchronous
+async def test_a_subscription_that_failed_can_be_tried_again(
+    program: Program, servers: Servers
+) -> None:
+    server, handled = servers(program, CONFIG), []
+
+    async def handle(envelope: Envelope[int]) -> None:
+        handled.append(envelope.payload)
+
+    jetstream = JetStreamConfig(request_timeout_s=0.3)
+    async with FaultProxy(server.url) as proxy:
+        nats = NatsConfig(urls=(proxy.url,), jetstream=jetstream)
+        namespace = f"again-{program.name}"
+        async with EventBus(BusConfig(nats=nats, type="nats", namespace=namespace)) as bus:
+            await bus.subscribe_envelope("others", handle)
+            proxy.drop("_INBOX.>", direction="down", count=None)
+            with pytest.raises(RequestTimeout):
+                await bus.subscribe_envelope("orders", handle)
+            proxy.heal()
+            await bus.subscribe_envelope("orders", handle)
+            await bus.publish_envelope("orders", event(1))
+            await until(lambda: handled == [1])

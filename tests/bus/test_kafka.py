@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -29,11 +31,12 @@ from tests.contract.kafkamock import (
 )
 
 from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, SubscriberConfig
-from penstock.bus.config import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
 from penstock.bus.engine import ReplayFrom
+from penstock.bus.kafkaconfig import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
 from penstock.bus.letters import DeadLetterBox, Selection
+from penstock.bus.outbox import SQLITE, Outbox, Relay, SqliteStore
 from penstock.bus.testing.kafka import KafkaBroker, classpath
-from penstock.errors import BusError, MissingExtra, RequestTimeout
+from penstock.errors import BusError, MissingExtra, PenstockError, RequestTimeout
 
 KEYS, EVENTS = 20, 1000
 
@@ -423,3 +426,42 @@ def _committed(kafka: KafkaBroker, config: BusConfig) -> int:
         return consumer.committed([place], timeout=10)[0].offset
     finally:
         consumer.close()
+
+
+@asynchronous
+async def test_a_relay_keeps_the_order_of_an_aggregate(
+    cluster: MockCluster, tmp_path: Path
+) -> None:
+    outbox, path = Outbox(SQLITE), tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        outbox.create_tables(connection)
+        outbox.add_all(connection, "orders", [event(number) for number in range(EVENTS // 10)])
+        connection.commit()
+    async with EventBus(on_mock(cluster)) as bus:
+        relay = Relay(bus, SqliteStore(path))
+        await relay.drain()
+        await relay.close()
+        keys = {
+            (delivery.handle.key().decode(), delivery.handle.partition())
+            async for deliveries in bus.engine.replay("orders", ReplayFrom())
+            for delivery in deliveries
+        }
+
+    assert KEYS == len(keys) == len(dict(keys))
+
+
+@asynchronous
+async def test_what_cannot_be_asked_while_brokers_are_down_is_an_error_of_ours(
+    cluster: MockCluster,
+) -> None:
+    config = on_mock(cluster)
+    config = replace(config, kafka=replace(config.kafka, request_timeout_s=1.0))
+    async with EventBus(config) as bus:
+        await bus.subscribe_envelope("orders", Handled())
+        for broker in cluster.brokers:
+            cluster.down(broker)
+        for ask in (lambda: bus.check_topic("orders"), bus.backlog):
+            with pytest.raises(PenstockError):
+                await ask()
+        for broker in cluster.brokers:
+            cluster.up(broker)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.aio import asynchronous, until
 
-from penstock.bus import Envelope, EventBus, SubscriberConfig
-from penstock.bus.tracing import trace
+from penstock.bus import BusConfig, Envelope, EventBus, SubscriberConfig
+from penstock.bus.engine import Outgoing
+from penstock.bus.tracing import Tracing, trace
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
 export = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -57,6 +58,15 @@ async def test_publish_and_every_attempt_are_one_trace(tmp_path: Path) -> None:
         sent.attributes["messaging.system"],
         sent.attributes["messaging.destination.name"],
     )
+
+
+def test_the_broker_is_named_by_its_kind() -> None:
+    spans = Spans()
+    message = Outgoing("orders", b"", EVENT, b"")
+
+    Tracing(BusConfig(type="kafka"), spans.provider).outgoing(message)
+
+    assert "kafka" == spans.named("send orders")[0].attributes["messaging.system"]
 
 
 @asynchronous

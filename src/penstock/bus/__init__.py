@@ -6,19 +6,22 @@ from penstock.bus.cloudevents import from_cloudevent, to_cloudevent
 from penstock.bus.config import (
     BacklogConfig,
     BusConfig,
-    ConsumerConfig,
     EmbeddedConfig,
     HealthConfig,
-    JetStreamConfig,
-    NatsConfig,
     PublisherConfig,
-    StreamConfig,
     SubscriberConfig,
     TopicOptions,
 )
 from penstock.bus.engine import Delivery, Engine, Features, Receipt
 from penstock.bus.envelope import Envelope
 from penstock.bus.health import Heartbeat
+from penstock.bus.kafkaconfig import (
+    KafkaConfig,
+    KafkaConsumerConfig,
+    KafkaProducerConfig,
+    KafkaTopicConfig,
+)
+from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig, NatsConfig, StreamConfig
 from penstock.bus.results import PublishResult, ResultStream
 from penstock.bus.settings import load_config
 from penstock.bus.topics import Drift, TopicReport
@@ -39,6 +42,10 @@ __all__ = [
     "HealthConfig",
     "Heartbeat",
     "JetStreamConfig",
+    "KafkaConfig",
+    "KafkaConsumerConfig",
+    "KafkaProducerConfig",
+    "KafkaTopicConfig",
     "NatsConfig",
     "PublishResult",
     "PublisherConfig",

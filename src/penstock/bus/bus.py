@@ -92,16 +92,13 @@ class EventBus:
         return cls(dataclasses.replace(config, **settings), engine=engine)
 
     async def __aenter__(self) -> EventBus:
+        if self._is_open or self._closing is not None:
+            raise BusClosed("a bus is opened once; hint: another `EventBus.open(…)`")
         config = self.config
         self.engine = self._given_engine or engine_of(config)
         self.engine.on_connection = self._connection_changed
         await self.engine.connect()
-        self._topics = Topics(
-            self.engine,
-            strategy=config.strategy,
-            persistent=self.features.persistent and config.nats.jetstream.enabled,
-            declared=config.topics,
-        )
+        self._topics = Topics(self.engine, config)
         self._publisher = Publisher(
             self.engine, self._topics, self.codec, config=config.publisher, metrics=self.metrics
         )
@@ -141,11 +138,6 @@ class EventBus:
     def features(self) -> Features:
         """What the engine can do."""
         return self.engine.features
-
-    @property
-    def declared_topics(self) -> dict[str, TopicOptions]:
-        """Every topic that was declared, and how."""
-        return self._topics.declared
 
     def health(self) -> Health:
         """Return how the bus is right now. Asks the broker nothing."""
@@ -262,7 +254,7 @@ class EventBus:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Call a handler no more. Messages of its topics are held for another."""
-        await self._subscriber.unsubscribe(subscription)
+        self._subscriber.unsubscribe(subscription)
 
     async def forget(self, pattern: str) -> None:
         """Have this service read these topics no more, also after a restart."""
@@ -295,10 +287,6 @@ class EventBus:
         """Compare a topic with the broker's, and change nothing."""
         self._check_open()
         return await self._topics.check(topic, options)
-
-    def forget_topic(self, topic: str) -> None:
-        """Drop what is remembered of a topic; the broker keeps it."""
-        self._topics.forget(topic)
 
     async def replay(
         self,

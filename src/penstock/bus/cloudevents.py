@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.bus.codec import encode_foreign
 from penstock.bus.envelope import Envelope
 from penstock.errors import InvalidEnvelope
 
@@ -44,7 +45,7 @@ def to_cloudevent(envelope: Envelope[Any], *, source: str) -> dict[str, Any]:
         "time": envelope.timestamp.isoformat().replace("+00:00", "Z"),
         "datacontenttype": "application/json",
         "eventversion": envelope.event_version,
-        "data": msgspec.to_builtins(envelope.payload, enc_hook=_dump),
+        "data": msgspec.to_builtins(envelope.payload, enc_hook=encode_foreign),
     }
     for extension, name in EXTENSIONS.items():
         value = getattr(envelope, name)
@@ -76,9 +77,3 @@ def from_cloudevent(event: Mapping[str, Any]) -> Envelope[Any]:
         return msgspec.convert(fields, Envelope[Any])
     except msgspec.ValidationError as error:
         raise InvalidEnvelope(f"not an envelope: {error}") from error
-
-
-def _dump(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")

@@ -27,7 +27,7 @@ class Codec:
     """Encodes and decodes envelopes; knows how to bring old payloads up to date."""
 
     def __init__(self, compressor: Compressor | None = None) -> None:
-        self._encode = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
+        self._encode = msgspec.json.Encoder(enc_hook=encode_foreign).encode
         self._compressor = compressor
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
         self._decoders: dict[Any, msgspec.json.Decoder[Envelope[Any]]] = {}
@@ -96,7 +96,7 @@ class Codec:
         return decoder
 
 
-def _encode_foreign(value: Any) -> Any:
+def encode_foreign(value: Any) -> Any:
     """Turn a pydantic model into what JSON has."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")

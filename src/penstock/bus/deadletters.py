@@ -65,14 +65,12 @@ class DeadLetters:
 
 def headers_of(delivery: Delivery) -> Headers:
     """Return the message's own headers, and those that say why it is dead."""
-    # Its old message id would make the server take it for the message itself.
-    own = [pair for pair in delivery.headers if not pair[0].lower().startswith("nats-")]
     history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
     return [
-        *own,
+        *delivery.own_headers,
         (TOPIC, delivery.topic),
         (SEQUENCE, str(delivery.sequence)),
-        (KEY, delivery.key),
+        (KEY, _one_line(delivery.key)),
         (TIME, datetime.now(UTC).isoformat()),
         (CAUSE, history[-1] if history else ""),
         *((ATTEMPT, text) for text in history),

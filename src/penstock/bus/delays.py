@@ -25,6 +25,7 @@ from penstock.bus.envelope import Envelope
 from penstock.bus.names import check_topic
 from penstock.client import JetStream, Message
 from penstock.errors import BusError, PenstockError
+from penstock.times import DAY_S
 
 logger = logging.getLogger("penstock.bus")
 
@@ -36,7 +37,7 @@ EVENT_HEADER = "Delayed-Event"
 
 WAITING_MAX = 1_000_000
 """Messages that may wait at once."""
-KEPT_S_MAX = 400 * 86_400.0
+KEPT_S_MAX = 400 * DAY_S
 """How long one may wait at most."""
 ACK_WAIT_S = 5.0
 FETCH_MESSAGES = 256
@@ -85,7 +86,7 @@ class Delays:
         """Have an event published after a while, or at a time; return once that is stored."""
         due_ns = time_ns() + round(delay_s * 1e9) if due is None else round(due.timestamp() * 1e9)
         if due_ns - time_ns() > KEPT_S_MAX * 1e9:
-            raise BusError(f"a message can wait {KEPT_S_MAX / 86_400:.0f} days at most")
+            raise BusError(f"a message can wait {KEPT_S_MAX / DAY_S:.0f} days at most")
         await self._bus.publish(
             TOPIC,
             self._bus.codec.encode(envelope),

@@ -23,6 +23,8 @@ from penstock.bus.results import ResultStream
 Headers: TypeAlias = list[tuple[str, str]]
 
 MESSAGE_ID = b"Nats-Msg-Id"
+BROKER_PREFIX = "nats-"
+"""What headers begin with that say something to the broker, or come from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,6 @@ class Features:
     """Stores an event id once within a window of time."""
     shares_order: bool
     """Keeps the order of a key when several processes of one service read at once."""
-    replays_by_time: bool
-    """Reads a topic again from a moment on."""
     orders_topics: bool
     """Keeps the order of a whole topic, not only that of each key in it."""
     limits_messages: bool
@@ -189,6 +189,11 @@ class Delivery:
             return header_block.decode(self.block)
         return self.source.headers(self.handle) if self.source is not None else []
 
+    @property
+    def own_headers(self) -> Headers:
+        """Those a copy of it keeps: the broker's would have it taken for the message itself."""
+        return [pair for pair in self.headers if not pair[0].lower().startswith(BROKER_PREFIX)]
+
     def header(self, name: str) -> str | None:
         """Return one header."""
         wanted = name.lower()
@@ -227,6 +232,18 @@ class ReplayFrom:
 OnTaken: TypeAlias = Callable[[Collection[Source]], Awaitable[None]]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
+
+
+def ignore_settled(settled: list[Settlement]) -> None:
+    """Stand in while no publisher listens."""
+
+
+def ignore_connection(connected: bool, error: Exception | None) -> None:
+    """Stand in while nobody wants to know."""
+
+
+async def ignore_taken(sources: Collection[Source]) -> None:
+    """Stand in while nobody handles anything."""
 
 
 class Engine(Protocol):

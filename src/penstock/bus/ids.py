@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import random
 import time
-import uuid
 from collections.abc import Callable
 
 VARIANT = 2 << 62
@@ -55,11 +54,3 @@ new_event_id = EventIds()
 """The ids of this process."""
 
 os.register_at_fork(after_in_child=new_event_id.seed)
-
-
-def event_time_ns(event_id: str) -> int:
-    """Return when a version 7 id was made, to the millisecond."""
-    value = uuid.UUID(event_id)
-    if value.version != 7:
-        raise ValueError(f"`{event_id}` is no UUID of version 7")
-    return (value.int >> 80) * 1_000_000

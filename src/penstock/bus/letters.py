@@ -24,7 +24,7 @@ from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
 
-OWN_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC))
+DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class DeadLetterBox:
             time=_time(first.get(TIME, ""), delivery.timestamp_ns),
             cause=first.get(CAUSE, ""),
             attempts=tuple(value for name, value in delivery.headers if name == ATTEMPT),
-            headers=[pair for pair in delivery.headers if _is_of_the_message(pair[0])],
+            headers=[pair for pair in delivery.own_headers if pair[0] not in DEAD_LETTER_HEADERS],
             payload=delivery.payload,
             envelope=self._decode(delivery.payload),
         )
@@ -191,7 +191,3 @@ def _time(text: str, stored_ns: int) -> datetime:
     except ValueError:
         return datetime.fromtimestamp(stored_ns / 1e9, UTC)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _is_of_the_message(header: str) -> bool:
-    return header not in OWN_HEADERS and not header.lower().startswith("nats-")

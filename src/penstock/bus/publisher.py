@@ -207,17 +207,24 @@ class Publisher:
         if target is None:
             target = await self._topics.prepare(message.topic)
         message.target = target.address
-        await self._admit(message)
-        if self._watcher is not None:
-            self._watcher(message)
+        try:
+            await self._admit(message)
+            if self._watcher is not None:
+                self._watcher(message)
+            if target.live:
+                self._is_crowded = self._engine.send_live(
+                    message.target, message.payload, message.block
+                )
+            else:
+                self._is_crowded = self._send(message)
+        except BaseException:
+            for stream in message.streams:
+                stream.release()
+            raise
         self._metrics.published_total += 1
         if target.live:
-            self._is_crowded = self._engine.send_live(
-                message.target, message.payload, message.block
-            )
             self._conclude(message, b"", None)
         else:
-            self._is_crowded = self._send(message)
             self._unacked += 1
 
     async def _admit(self, message: Outgoing) -> None:
@@ -237,13 +244,11 @@ class Publisher:
     async def _reserve(self, message: Outgoing) -> None:
         """Take a place in every result stream that will want to know."""
         tenant_id = message.envelope.tenant_id if message.envelope is not None else None
-        streams = [
-            stream for wanted, stream in self._streams if wanted is None or wanted == tenant_id
-        ]
-        for stream in streams:
-            await stream.room()
-            stream.reserve()
-        message.streams = tuple(streams)
+        for wanted, stream in list(self._streams):
+            if wanted is None or wanted == tenant_id:
+                await stream.room()
+                stream.reserve()
+                message.streams += (stream,)
 
     async def _room(self) -> None:
         future = self._loop.create_future()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from penstock.bus.config import PRESETS, BusConfig, TopicOptions, key_of
+from penstock.bus.config import PRESETS, BusConfig, TopicOptions
 from penstock.bus.settings import ENVIRONMENT_PREFIX
+from penstock.setting import key_of
 
 INTRODUCTION = """\
 # Settings of the event bus

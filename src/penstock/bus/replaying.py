@@ -93,14 +93,13 @@ class Replay:
     async def _publish(self, chunk: list[Stored], topic: str) -> int:
         def copy(stored: Stored) -> Any:
             delivery, envelope = stored
-            own = [pair for pair in delivery.headers if not pair[0].lower().startswith("nats-")]
             # The event's own id would make the broker take the copy for the event itself.
             place = f"{delivery.source.stream}:{delivery.sequence}"
             return self._bus.publish(
                 topic,
                 delivery.payload,
                 key=envelope.aggregate_id,
-                headers=own,
+                headers=delivery.own_headers,
                 message_id=f"replay:{topic}:{place}",
             )
 

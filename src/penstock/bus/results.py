@@ -85,6 +85,11 @@ class ResultStream:
         """Take a place for a result that will come."""
         self._expected += 1
 
+    def release(self) -> None:
+        """Give up a place: its result is read, or will not come."""
+        self._expected -= 1
+        self._room.set()
+
     def put(self, result: PublishResult) -> None:
         """Add a result, for which there is a place."""
         if not self._is_closed:
@@ -107,8 +112,7 @@ class ResultStream:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        self._expected -= 1
-        self._room.set()
+        self.release()
         return self._results.popleft()
 
     def __enter__(self) -> ResultStream:

@@ -17,8 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from penstock.bus.config import PRESETS, BusConfig, TopicOptions, key_of
+from penstock.bus.config import PRESETS, BusConfig, TopicOptions
 from penstock.errors import ConfigError, MissingExtra
+from penstock.setting import key_of
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
 PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"
@@ -77,6 +78,8 @@ def environment_tree(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def build(kind: Any, tree: Any, path: str) -> Any:
     """Make a dataclass out of a tree whose keys are those of a file."""
+    if tree is None:  # as when all its keys are commented out
+        tree = {}
     if not isinstance(tree, Mapping):
         raise ConfigError(f"`{path}` must be a section with keys, not {tree!r}")
     hints = get_type_hints(kind)
@@ -96,7 +99,7 @@ def _tree_of(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
     if isinstance(source, Mapping):
         tree: Any = source
     else:
-        tree = _parse_yaml(source.read_text() if isinstance(source, Path) else source)
+        tree = _parse_yaml(_text_of(source) if isinstance(source, Path) else source)
     if not isinstance(tree, Mapping):
         raise ConfigError("the configuration must be a mapping: `eventbus: {...}`")
     inner = tree.get("eventbus", tree)
@@ -108,6 +111,13 @@ def _tree_of(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
     if not isinstance(inner, Mapping):
         raise ConfigError("`eventbus` must be a section with keys")
     return dict(inner)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`{path}` cannot be read: {error}") from None
 
 
 def _parse_yaml(text: str) -> Any:
@@ -125,7 +135,11 @@ def _merge(target: dict[str, Any], layer: Mapping[str, Any]) -> None:
     for key, value in layer.items():
         name = _snake_case(str(key))
         if isinstance(value, Mapping) and name != "topics":
-            _merge(target.setdefault(name, {}), value)
+            branch = target.get(name) or {}
+            if not isinstance(branch, dict):
+                raise ConfigError(f"`{name}` must be a section with keys, not {branch!r}")
+            target[name] = branch
+            _merge(branch, value)
         else:
             target[name] = value
 
@@ -158,7 +172,7 @@ def _read(hint: Any, value: Any, path: str) -> Any:
         return _read_properties(value, path)
     if get_origin(hint) is not None:
         return {
-            str(topic): build(TopicOptions, options or {}, f"{path}.{topic}")
+            str(topic): build(TopicOptions, options, f"{path}.{topic}")
             for topic, options in value.items()
         }
     return _READERS[hint](value, path)

@@ -60,11 +60,6 @@ class Subscriber:
         self._threads: ThreadPoolExecutor | None = None
         self._fetching: asyncio.Task[None] | None = None
 
-    @property
-    def patterns(self) -> list[str]:
-        """What has a handler."""
-        return [subscription.pattern for subscription in self._subscriptions]
-
     async def subscribe(
         self,
         pattern: str,
@@ -88,21 +83,23 @@ class Subscriber:
         self._codec.check(subscription.payload_type)
         self._subscriptions.append(subscription)
         self._routes.clear()
-        subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)
-        await self._engine.listen([pattern])
+        try:
+            subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)
+            await self._engine.listen([pattern])
+        except BaseException:
+            self.unsubscribe(subscription)
+            raise
         self._release(subscription)
         if self._fetching is None:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
         return subscription
 
-    async def unsubscribe(self, subscription: Subscription, *, forget: bool = False) -> None:
-        """Call a handler no more. Its topics are held for another, or forgotten."""
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Call a handler no more. Its topics are held for another."""
         subscription.close()
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
         self._routes.clear()
-        if forget:
-            await self._engine.forget(subscription.pattern)
 
     @asynccontextmanager
     async def messages(
@@ -123,9 +120,14 @@ class Subscriber:
                 try:
                     yield event
                 except GeneratorExit:
-                    done.set_exception(NoHandler())
+                    refuse(done)
                     raise
-                done.set_result(None)
+                if not done.done():
+                    done.set_result(None)
+
+        def refuse(done: asyncio.Future[None]) -> None:
+            if not done.done():  # as when the bus was closed meanwhile
+                done.set_exception(NoHandler())
 
         subscription = await self.subscribe(
             pattern, hand_over, argument=argument or Envelope, timeout_s=math.inf
@@ -135,9 +137,9 @@ class Subscriber:
             yield iterator
         finally:
             await iterator.aclose()
-            await self.unsubscribe(subscription)
+            self.unsubscribe(subscription)
             while not queue.empty():
-                queue.get_nowait()[1].set_exception(NoHandler())
+                refuse(queue.get_nowait()[1])
 
     async def withdraw(self, sources: Collection[Source]) -> None:
         """Let go of all that came from these, and return once no handler has any of it."""

@@ -66,6 +66,7 @@ class SyncEventBus:
         topic: str,
         payload: bytes,
         *,
+        key: str = "",
         headers: Iterable[tuple[str, str]] | None = None,
         message_id: str = "",
         timeout_s: float | None = None,
@@ -73,7 +74,7 @@ class SyncEventBus:
         """Publish bytes as they are and wait for the ack."""
         return self._run(
             self._bus.publish(
-                topic, payload, headers=headers, message_id=message_id, timeout_s=timeout_s
+                topic, payload, key=key, headers=headers, message_id=message_id, timeout_s=timeout_s
             )
         )
 
@@ -125,8 +126,11 @@ class SyncEventBus:
     ) -> Iterator[tuple[Delivery, Envelope[Any]]]:
         """Read stored events again up to now: from a sequence, a time, of one key."""
         replaying = self._bus.replay(topic, sequence=sequence, time=time, key=key)
-        while (found := self._run(_next_of(replaying))) is not None:
-            yield found
+        try:
+            while (found := self._run(_next_of(replaying))) is not None:
+                yield found
+        finally:
+            self._run(_end_of(replaying))
 
     def backlog(self) -> Backlog:
         """Return what is not yet handled: how much, and how old the oldest is."""
@@ -167,3 +171,7 @@ class SyncEventBus:
 
 async def _next_of(replaying: Any) -> Any:
     return await anext(replaying, None)
+
+
+async def _end_of(replaying: Any) -> None:
+    await replaying.aclose()

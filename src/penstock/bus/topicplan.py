@@ -52,12 +52,7 @@ class Planner:
 
     async def __aenter__(self) -> Planner:
         await self._engine.connect()
-        self._topics = Topics(
-            self._engine,
-            strategy=self._config.strategy,
-            persistent=self._config.nats.jetstream.enabled and self._engine.features.persistent,
-            declared=self._config.topics,
-        )
+        self._topics = Topics(self._engine, self._config)
         return self
 
     async def __aexit__(self, *_: object) -> None:

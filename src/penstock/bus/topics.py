@@ -8,11 +8,10 @@ learnt is cached, so that publishing asks the broker nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from penstock.bus.config import TopicOptions
+from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import Engine, TopicState
 from penstock.bus.names import check_topic
 from penstock.errors import BusError, ConnectionLost, RequestTimeout, TopicMismatch
@@ -78,23 +77,15 @@ class Topics:
     def __init__(
         self,
         engine: Engine,
-        *,
-        strategy: str,
-        persistent: bool,
-        declared: Mapping[str, TopicOptions],
+        config: BusConfig,
     ) -> None:
-        self.strategy = strategy
+        self.strategy = config.strategy
         self._engine = engine
-        self._persistent = persistent
-        self._declared = dict(declared)
+        self._persistent = engine.features.persistent and config.nats.jetstream.enabled
+        self._declared = dict(config.topics)
         self.targets: dict[str, Target] = {}
         """Where each topic goes that was used. Looked up for every message."""
         self._is_shared_ready = False
-
-    @property
-    def declared(self) -> dict[str, TopicOptions]:
-        """Every topic that was declared, and how."""
-        return dict(self._declared)
 
     async def prepare(self, topic: str) -> Target:
         """Return where a topic goes; the first time it is used, make sure it is there."""
@@ -139,11 +130,6 @@ class Topics:
         if state is None or (wanted.limits and state.shared):
             return TopicReport(topic=topic, action="validated", exists=False)
         return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
-
-    def forget(self, topic: str) -> None:
-        """Drop what is remembered of a topic; the broker keeps it."""
-        self._declared.pop(topic, None)
-        self.targets.pop(topic, None)
 
     async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
         if self.strategy == "skip":

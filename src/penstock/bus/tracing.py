@@ -17,19 +17,20 @@ from typing import Any
 
 from penstock import headers as header_block
 from penstock.bus.bus import EventBus
+from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Outgoing
 from penstock.errors import MissingExtra
 
 
 def trace(bus: EventBus, *, tracer_provider: Any = None) -> None:
     """Have an open bus make spans, with the global provider unless another is given."""
-    Tracing(bus.config.service, tracer_provider).install(bus)
+    Tracing(bus.config, tracer_provider).install(bus)
 
 
 class Tracing:
     """Makes the spans of one bus."""
 
-    def __init__(self, service: str, tracer_provider: Any = None) -> None:
+    def __init__(self, config: BusConfig, tracer_provider: Any = None) -> None:
         try:
             self._api = import_module("opentelemetry.trace")
             self._propagate = import_module("opentelemetry.propagate")
@@ -37,7 +38,8 @@ class Tracing:
             raise MissingExtra(
                 "tracing needs a package; hint: pip install opentelemetry-api"
             ) from None
-        self._service = service
+        self._service = config.service
+        self._system = "kafka" if config.type == "kafka" else "nats"
         self._tracer = self._api.get_tracer("penstock.bus", tracer_provider=tracer_provider)
 
     def install(self, bus: EventBus) -> None:
@@ -79,7 +81,7 @@ class Tracing:
 
     def _attributes(self, topic: str, operation: str) -> dict[str, Any]:
         return {
-            "messaging.system": "nats",
+            "messaging.system": self._system,
             "messaging.destination.name": topic,
             "messaging.operation.type": operation,
             "messaging.operation.name": operation,

@@ -37,7 +37,6 @@ MARKERS: Mapping[str, Operation] = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove
 """What a marker that the server left itself stands for, by its reason (ADR-48)."""
 
 WRONG_LAST_SEQUENCES = (10071, 10164)
-NOT_FOUND = 404
 
 
 class KeyNotFound(ClientError):
@@ -174,7 +173,7 @@ class KeyValue:
         try:
             message = await read(self.stream, **request)
         except JetStreamError as error:
-            if error.code != NOT_FOUND:
+            if not error.is_not_found:
                 raise
             message = None
         # A revision belongs to the whole bucket: that number may be another key's.

@@ -174,3 +174,17 @@ def test_the_reference_of_settings_is_fresh() -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "eventbus.md"
 
     assert settings_page() == page.read_text(encoding="utf-8")
+
+
+def test_a_section_whose_keys_are_commented_out_is_empty() -> None:
+    empty = "eventbus:\n  nats:\n    # user: me\n  topics:\n    orders:\n"
+
+    assert BusConfig(topics={"orders": TopicOptions()}) == load(empty)
+    assert "me" == load(empty, environment={"PENSTOCK_BUS_NATS_USER": "me"}).nats.user
+    with pytest.raises(ConfigError, match="`nats` must be a section"):
+        load("nats: 5", environment={"PENSTOCK_BUS_NATS_USER": "me"})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml` cannot be read"):
+        load(tmp_path / "none.yaml")

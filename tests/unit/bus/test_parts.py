@@ -6,7 +6,7 @@ import pytest
 
 from penstock.bus import HealthConfig, TopicOptions
 from penstock.bus.engine import TopicState
-from penstock.bus.engines.layout import Layout
+from penstock.bus.engines.layout import Layout, topic_of
 from penstock.bus.engines.streams import union
 from penstock.bus.metrics import Metrics
 from penstock.bus.names import check_pattern, check_topic
@@ -68,7 +68,7 @@ def test_the_names_of_a_topic_on_nats() -> None:
         layout.live_subject("a.b"),
         layout.own_stream("a.b"),
     )
-    assert "a.b" == layout.topic("events-own.a.b")
+    assert "a.b" == topic_of("events-own.a.b")
 
 
 def test_a_rate_limit_lets_a_burst_go_and_then_one_at_a_time() -> None:

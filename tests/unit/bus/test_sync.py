@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import wait_until
+from tests.conftest import Servers
+from tests.servers import PENSTOCK, wait_until
 
+import penstock
 from penstock.bus import Envelope
 from penstock.bus.sync import SyncEventBus
 from penstock.errors import BatchFailed, BusClosed, ConnectFailed
@@ -40,6 +43,22 @@ def test_a_script_publishes_handles_and_replays(tmp_path: Path) -> None:
         assert list(range(10)) == [one.payload["number"] for _, one in bus.replay("orders.a")]
         assert bus.health().connected
         wait_until(lambda: bus.backlog().messages == 0)
+
+
+def test_a_replay_that_is_left_leaves_no_consumer(servers: Servers) -> None:
+    server = servers(PENSTOCK, "jetstream { store_dir: store }")
+    with SyncEventBus(server.url, namespace="left") as bus:
+        bus.publish_envelope_batch("t", [event(n) for n in range(3)])
+        for _, envelope in bus.replay("t"):
+            assert 0 == envelope.payload["number"]
+            break
+
+        assert [] == asyncio.run(_consumers(server.url, "left"))
+
+
+async def _consumers(url: str, stream: str) -> list[str]:
+    async with await penstock.connect(url) as client:
+        return await client.jetstream().consumers.names(stream)
 
 
 def test_handlers_come_and_go_and_bytes_travel(tmp_path: Path) -> None:

@@ -160,6 +160,20 @@ async def events_can_be_iterated_over(world: World) -> None:
 
 
 @scenario
+async def a_bus_can_be_closed_while_its_events_are_iterated_over(world: World) -> None:
+    async with world.open(shutdown_timeout_s=0.2) as bus:
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
+        numbers = []
+        async with bus.messages(TOPIC) as events:
+            async for envelope in events:
+                numbers.append(envelope.payload["number"])
+                await bus.close()
+                break
+
+        assert numbers == [0]
+
+
+@scenario
 async def an_old_version_is_brought_up_to_date(world: World) -> None:
     async with world.open() as bus:
         orders: list[Order] = []

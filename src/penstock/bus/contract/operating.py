@@ -109,14 +109,37 @@ async def a_request_is_answered_or_told_why_not(world: World) -> None:
 
 
 @scenario
+async def a_request_that_came_before_closing_is_answered(world: World) -> None:
+    async with world.open(service="asking") as asking, world.open() as bus:
+        if not bus.features.ephemeral:
+            return
+        started = asyncio.Event()
+
+        async def repeat(payload: Any) -> Any:
+            started.set()
+            await asyncio.sleep(0.05)
+            return payload
+
+        bus.respond("repeat", repeat)
+        await bus.engine.flush()
+        asked = asyncio.ensure_future(asking.request("repeat", 7))
+        await started.wait()
+        await bus.close()
+
+        assert await asked == 7
+
+
+@scenario
 async def forgotten_topics_are_read_no_more(world: World) -> None:
     async with world.open() as bus:
         kept, gone = Seen(), Seen()
+        await bus.configure_topic("gone.limited", bytes_max=1024 * 1024)
         await bus.subscribe_envelope("kept", kept)
-        subscription = await bus.subscribe_envelope("gone", gone)
+        subscription = await bus.subscribe_envelope("gone.*", gone)
         await bus.unsubscribe(subscription)
-        await bus.forget("gone")
-        await bus.publish_envelope_batch("gone", [event(n) for n in range(5)])
+        await bus.forget("gone.*")
+        for topic in ("gone.plain", "gone.limited"):
+            await bus.publish_envelope_batch(topic, [event(n) for n in range(5)])
         await bus.publish_envelope_sync("kept", event(1))
         await kept.count(1)
 

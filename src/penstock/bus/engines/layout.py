@@ -40,6 +40,7 @@ class Layout:
         """Return the stream of a topic that has its own."""
         return f"{self.stream}-own+{topic.replace('.', '+')}"
 
-    def topic(self, subject: str) -> str:
-        """Return the topic of any of these subjects."""
-        return subject.partition(".")[2]
+
+def topic_of(subject: str) -> str:
+    """Return the topic of any of these subjects."""
+    return subject.partition(".")[2]

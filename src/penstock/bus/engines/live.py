@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.bus.engine import Delivery, LiveReceiver, Responder
+from penstock.bus.engines.layout import topic_of
 from penstock.client import Client, Message
 from penstock.client.interest import Interest
 from penstock.wire import Op
+
+ANSWER_S_MAX = 5.0
+"""How long requests may still be answered when the bus closes; who asked gives up by then."""
 
 
 class Live:
@@ -17,7 +21,7 @@ class Live:
     def __init__(self, client: Client, *, queue: str) -> None:
         self._client = client
         self._queue = queue
-        self._interests: list[Interest] = []
+        self._interests: set[Interest] = set()
         self._answers: set[asyncio.Task[None]] = set()
 
     def listen(self, subject: str, receive: LiveReceiver) -> Callable[[], None]:
@@ -42,16 +46,25 @@ class Live:
         return self._listen(subject, answer)
 
     async def close(self) -> None:
-        """Take no more requests, and finish those that came."""
+        """Take no more requests, and finish those that came while somebody still waits."""
         for interest in self._interests:
             self._client.unlisten(interest)
-        while self._answers:
-            await asyncio.wait(self._answers)
+        if not self._answers:
+            return
+        _, late = await asyncio.wait(self._answers, timeout=ANSWER_S_MAX)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def _listen(self, subject: str, receive: Callable[[list[Op]], None]) -> Callable[[], None]:
         interest = self._client.listen(subject, receive, queue=self._queue)
-        self._interests.append(interest)
-        return lambda: self._client.unlisten(interest)
+        self._interests.add(interest)
+
+        def stop() -> None:
+            self._interests.discard(interest)
+            self._client.unlisten(interest)
+
+        return stop
 
 
 async def _answer(message: Message, responder: Responder) -> None:
@@ -65,6 +78,6 @@ async def _answer(message: Message, responder: Responder) -> None:
 
 
 def _delivery(operation: Op) -> Delivery:
-    topic = operation[1].decode().partition(".")[2]
+    topic = topic_of(operation[1].decode())
     header_bytes, payload = operation[4], operation[5]
     return Delivery(topic, payload[header_bytes:], payload[:header_bytes])

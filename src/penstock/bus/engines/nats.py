@@ -11,14 +11,13 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock import subjects
-from penstock.bus.config import BusConfig, NatsConfig, TopicOptions
+from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import (
     Delivery,
     Features,
-    Headers,
     Lag,
     LiveReceiver,
     OnSettled,
@@ -27,18 +26,20 @@ from penstock.bus.engine import (
     Responder,
     Sender,
     TopicState,
+    ignore_connection,
+    ignore_settled,
+    ignore_taken,
 )
-from penstock.bus.engines.layout import Layout
+from penstock.bus.engines.layout import Layout, topic_of
 from penstock.bus.engines.live import Live
 from penstock.bus.engines.replay import replay_stream
 from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.bus.engines.window import Window
+from penstock.bus.natsconfig import NatsConfig
 from penstock.client import Client, JetStream, connect
 from penstock.client.options import tls_context
 from penstock.errors import BusClosed, BusError
-
-__all__ = ["Headers", "NatsEngine"]
 
 
 class Host(Protocol):
@@ -59,7 +60,6 @@ class NatsEngine:
         ephemeral=True,
         deduplicates=True,
         shares_order=False,
-        replays_by_time=True,
         orders_topics=True,
         limits_messages=True,
         shares_storage=True,
@@ -70,12 +70,13 @@ class NatsEngine:
         self.config = config
         self.urls = config.nats.urls
         self._host = host
-        self.on_settled: OnSettled = _ignore
-        self.on_connection: Callable[[bool, Exception | None], None] = _ignore_connection
-        self.on_taken: OnTaken = _ignore_taken
+        self.on_settled: OnSettled = ignore_settled
+        self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
+        self.on_taken: OnTaken = ignore_taken
         self._layout = Layout(config.namespace)
         self._heartbeats = f"heartbeats.{config.service}.{secrets.token_hex(6)}"
         self._client: Client | None = None
+        self._live: Live | None = None
         self._sources: dict[str, Source] = {}
         self._patterns: list[str] = []
         self._arrived = asyncio.Event()
@@ -86,6 +87,12 @@ class NatsEngine:
         if self._client is None:
             raise BusClosed("the bus is not open")
         return self._client
+
+    @property
+    def _open_live(self) -> Live:
+        if self._live is None:
+            raise BusClosed("the bus is not open")
+        return self._live
 
     @property
     def connected(self) -> bool:
@@ -137,6 +144,8 @@ class NatsEngine:
             await self._admin.discover()
 
     async def close(self) -> None:
+        if self._live is not None:
+            await self._live.close()
         if self._client is not None:
             await self._client.close()
         self._sources.clear()
@@ -160,16 +169,21 @@ class NatsEngine:
         await self.client.make_room()
 
     async def listen(self, patterns: Sequence[str]) -> None:
+        before = list(self._patterns)
         self._patterns.extend(patterns)
         if self.config.nats.jetstream.enabled:
-            await self.refresh()
+            try:
+                await self.refresh()
+            except BaseException:
+                self._patterns = before
+                raise
 
     async def refresh(self) -> None:
         """Give every stream that stores a topic of ours its durable consumer."""
         shared = [self._layout.subject(pattern) for pattern in self._patterns]
         await self._consume(self._layout.stream, shared)
         for topic in self._admin.own_topics:
-            if any(subjects.matches(p.encode(), topic.encode()) for p in self._patterns):
+            if self._is_listened(topic):
                 await self._consume(
                     self._layout.own_stream(topic), [self._layout.own_subject(topic)]
                 )
@@ -177,7 +191,9 @@ class NatsEngine:
     async def forget(self, pattern: str) -> None:
         if pattern in self._patterns:
             self._patterns.remove(pattern)
-        await self._admin.unfilter(self.config.service, self._layout.subject(pattern))
+        for stream, subject in self._admin.places(pattern):
+            if not self._is_listened(topic_of(subject)):
+                await self._leave(stream, subject)
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         self._arrived.clear()
@@ -234,7 +250,7 @@ class NatsEngine:
         return await self._admin.discard(topic, sequence)
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
-        return self._live.listen(self._layout.live_subject(pattern), receive)
+        return self._open_live.listen(self._layout.live_subject(pattern), receive)
 
     async def request(self, topic: str, payload: bytes, *, timeout_s: float) -> bytes:
         subject = self._layout.live_subject(topic)
@@ -245,7 +261,7 @@ class NatsEngine:
         return reply.payload
 
     def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
-        return self._live.respond(self._layout.live_subject(pattern), responder)
+        return self._open_live.respond(self._layout.live_subject(pattern), responder)
 
     async def echo(self, payload: bytes) -> None:
         came_back = asyncio.Event()
@@ -278,24 +294,22 @@ class NatsEngine:
             )
         self._arrived.set()
 
+    async def _leave(self, stream: str, subject: str) -> None:
+        if await self._admin.unfilter(stream, self.config.service, subject):
+            return
+        source = self._sources.pop(stream, None)
+        if source is not None:
+            source.close()
+
+    def _is_listened(self, topic: str) -> bool:
+        return any(subjects.matches(one.encode(), topic.encode()) for one in self._patterns)
+
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(self.config.nats.jetstream.consumer.fetch_wait_s):
                 await self._arrived.wait()
         except TimeoutError:
             return
-
-
-def _ignore(settled: list[Any]) -> None:
-    """Stand in while no publisher listens."""
-
-
-async def _ignore_taken(sources: Collection[Any]) -> None:
-    """Stand in while nobody handles anything."""
-
-
-def _ignore_connection(connected: bool, error: Exception | None) -> None:
-    """Stand in while nobody wants to know."""
 
 
 def _tls(nats: NatsConfig) -> ssl.SSLContext | None:

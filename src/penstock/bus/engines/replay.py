@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
+from penstock.bus.engines.layout import topic_of
 from penstock.client import JetStream, Message
 from penstock.client.messages import parse_metadata
 from penstock.errors import JetStreamError
-
-NOT_FOUND = 404
 
 
 async def replay_stream(
@@ -36,7 +35,7 @@ async def _last_sequence(jetstream: JetStream, stream: str, subject: str, start:
     try:
         last = await jetstream.streams.get(stream, last_by_subj=subject)
     except JetStreamError as error:
-        if error.code == NOT_FOUND:
+        if error.is_not_found:
             return 0
         raise
     if start.sequence is not None and start.sequence > last.sequence:
@@ -88,7 +87,7 @@ def _delivery(message: Message) -> Delivery:
     metadata = message.metadata
     header_bytes, data = message.operation[4], message.operation[5]
     return Delivery(
-        message.subject.partition(".")[2],
+        topic_of(message.subject),
         data[header_bytes:],
         data[:header_bytes],
         sequence=metadata.stream_sequence,

@@ -23,8 +23,9 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from penstock.bus.config import ConsumerConfig
 from penstock.bus.engine import Delivery, Headers
+from penstock.bus.engines.layout import topic_of
+from penstock.bus.natsconfig import ConsumerConfig
 from penstock.client import Client, JetStream
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
@@ -67,7 +68,6 @@ class Source:
         """Whether `recover` must come before anything new."""
         self.held: dict[int, Delivery] = {}
         """What was handed out and is not settled, by sequence."""
-        self.redelivered = 0
         self._client = client
         self._jetstream = jetstream
         self._config = config
@@ -80,11 +80,7 @@ class Source:
         self._requests = 0
         self._asked_s = 0.0
         self._not_before_s = 0.0
-        prefix = (
-            f"$JS.{jetstream.options.domain}.API"
-            if jetstream.options.domain
-            else jetstream.options.api_prefix
-        )
+        prefix = jetstream.options.prefix
         self._next_subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}".encode()
         self._inbox = f"{client.new_inbox()}.".encode()
         self._interest = client.listen((self._inbox + b"*").decode(), self._receive)
@@ -233,7 +229,6 @@ class Source:
 
     def _came_again(self, sequence: int, reply: bytes) -> None:
         """Take note of a message that is here, or was."""
-        self.redelivered += 1
         known = self.held.get(sequence)
         if known is not None:
             known.handle = reply
@@ -244,7 +239,7 @@ class Source:
         """Decode a subject once; later its topic is found in a cache."""
         if len(self._topics) >= TOPICS_CACHED_MAX:
             self._topics.clear()
-        topic = self._topics[subject] = subject.decode().partition(".")[2]
+        topic = self._topics[subject] = topic_of(subject.decode())
         return topic
 
     async def _recall(self) -> int:

@@ -7,15 +7,15 @@ from time import time_ns
 from typing import Any
 
 from penstock import subjects
-from penstock.bus.config import ConsumerConfig, StreamConfig, TopicOptions
+from penstock.bus.config import TopicOptions
 from penstock.bus.engine import Lag, TopicState
 from penstock.bus.engines.layout import Layout
 from penstock.bus.engines.replay import stored_ns
 from penstock.bus.engines.source import Source
+from penstock.bus.natsconfig import ConsumerConfig, StreamConfig
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 
-NOT_FOUND = 404
 SEQUENCE_NOT_FOUND = 10043
 NO_MESSAGE = ("no message found", "stream store EOF")
 """What nats-server says of a message that is gone, or never was: it depends on where."""
@@ -112,19 +112,20 @@ class StreamAdmin:
         if info is None or not _is_as_wanted(info["config"], wanted):
             await self._jetstream.consumers.create_or_update(stream, **wanted)
 
-    async def unfilter(self, durable: str, subject: str) -> None:
-        """Have the durable consumer of the shared stream read a subject no more."""
-        info = await self._consumer(self._layout.stream, durable)
+    async def unfilter(self, stream: str, durable: str, subject: str) -> bool:
+        """Have a durable consumer read a subject no more; tell whether it is still there."""
+        info = await self._consumer(stream, durable)
         if info is None:
-            return
+            return False
         config = info["config"]
         left = [one for one in _filters(config) if one != subject]
         config.pop("filter_subject", None)
         if left:
             config["filter_subjects"] = left
-            await self._jetstream.consumers.update(self._layout.stream, **config)
+            await self._jetstream.consumers.update(stream, **config)
         else:
-            await self._jetstream.consumers.delete(self._layout.stream, durable)
+            await self._jetstream.consumers.delete(stream, durable)
+        return bool(left)
 
     async def lag(self, source: Source) -> Lag:
         """Return how many messages a consumer has before it, and when the oldest was stored."""
@@ -145,7 +146,9 @@ class StreamAdmin:
                 message = await self._jetstream.streams.get(
                     stream, seq=info["ack_floor"]["stream_seq"] + 1, next_by_subj=subject
                 )
-            except JetStreamError:
+            except JetStreamError as error:
+                if not error.is_not_found:
+                    raise
                 continue
             times.append(stored_ns(message.time))
         return min(times, default=time_ns())
@@ -154,7 +157,7 @@ class StreamAdmin:
         try:
             return await self._jetstream.streams.info(stream)
         except JetStreamError as error:
-            if error.code == NOT_FOUND:
+            if error.is_not_found:
                 return None
             raise
 
@@ -162,7 +165,7 @@ class StreamAdmin:
         try:
             return await self._jetstream.consumers.info(stream, durable)
         except JetStreamError as error:
-            if error.code == NOT_FOUND:
+            if error.is_not_found:
                 return None
             raise
 

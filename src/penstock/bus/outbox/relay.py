@@ -21,10 +21,10 @@ from time import time_ns
 from typing import TypeVar
 
 from penstock.bus.bus import EventBus
-from penstock.bus.config import DAY_S, Checked
 from penstock.bus.keyed import Failure, in_order_by_key
 from penstock.bus.outbox.store import Postponement, Row, Store
-from penstock.setting import setting
+from penstock.setting import Checked, setting
+from penstock.times import DAY_S
 
 logger = logging.getLogger("penstock.bus")
 
@@ -117,7 +117,9 @@ class Relay:
         done, failures = await in_order_by_key(
             rows,
             key=lambda row: row.aggregate_id,
-            act=lambda row: self._bus.publish(row.topic, row.body, message_id=row.event_id),
+            act=lambda row: self._bus.publish(
+                row.topic, row.body, key=row.aggregate_id, message_id=row.event_id
+            ),
         )
         now_ns = time_ns()
         postponed = [self._postponement(failure, now_ns) for failure in failures]

@@ -16,12 +16,13 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicMetadata,
 )
 
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.kafka.layout import PARTITIONS_MAX
-from penstock.bus.engines.kafka.properties import checked, common, logger
+from penstock.bus.engines.kafka.properties import checked, common, explained, logger, text_of
 from penstock.errors import BusError, ConnectFailed
 
 FIXABLE = frozenset(("retention_s", "bytes_max", "compression"))
@@ -30,6 +31,7 @@ SEGMENT_BYTES_MIN = 1024 * 1024
 SEGMENTS_PER_LIMIT = 4
 """Kafka drops whole segments, so a topic that is limited is made of several."""
 PROPAGATION_POLL_S = 0.02
+LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 COMPRESSIONS = {"none": "uncompressed", "gzip": "gzip", "snappy": "snappy"}
 COMPRESSIONS |= {"lz4": "lz4", "zstd": "zstd"}
@@ -54,21 +56,13 @@ class KafkaAdmin:
 
     def topics(self, timeout_s: float | None = None) -> dict[str, int]:
         """Return every topic there is, and how many partitions it has."""
-        try:
-            metadata = self._producer.list_topics(timeout=timeout_s or self._timeout_s)
-        except KafkaException as error:
-            brokers = ", ".join(self._kafka.brokers)
-            raise ConnectFailed(f"no broker answers at {brokers}: {_text(error)}") from error
-        return {
-            name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
-            if topic.error is None
-        }
+        found = self._metadata(timeout_s or self._timeout_s)
+        return {name: len(topic.partitions) for name, topic in found.items()}
 
     def inspect(self, name: str) -> TopicState | None:
         """Return how the brokers keep a topic."""
-        metadata = self._producer.list_topics(timeout=self._timeout_s).topics.get(name)
-        if metadata is None or metadata.error is not None:
+        metadata = self._metadata(self._timeout_s).get(name)
+        if metadata is None:
             return None
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self._result(self._admin.describe_configs([resource])[resource], name)
@@ -120,11 +114,32 @@ class KafkaAdmin:
         wanted = list(partitions)
         if not wanted:
             return []
-        found = []
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):  # type: ignore[no-untyped-call]
+        specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        first, behind = [self._offsets(wanted, spec) for spec in specs]
+        return list(zip(first, behind, strict=True))
+
+    def _offsets(self, wanted: list[TopicPartition], spec: OffsetSpec) -> list[int]:
+        """Ask for offsets, again while a partition that was just made has no leader."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
             futures = self._admin.list_offsets(dict.fromkeys(wanted, spec))
-            found.append([self._result(futures[one], one.topic).offset for one in wanted])
-        return list(zip(*found, strict=True))
+            try:
+                return [futures[one].result(self._timeout_s).offset for one in wanted]
+            except (KafkaException, TimeoutError) as error:
+                is_passing = (
+                    isinstance(error, KafkaException) and error.args[0].code() in LEADERLESS
+                )
+                if not is_passing or time.monotonic() > deadline_s:
+                    raise BusError(f"offsets cannot be asked: {text_of(error)}") from error
+            time.sleep(PROPAGATION_POLL_S)
+
+    def _metadata(self, timeout_s: float) -> dict[str, TopicMetadata]:
+        try:
+            found = self._producer.list_topics(timeout=timeout_s).topics
+        except KafkaException as error:
+            brokers = ", ".join(self._kafka.brokers)
+            raise ConnectFailed(f"no broker answers at {brokers}: {text_of(error)}") from error
+        return {name: topic for name, topic in found.items() if topic.error is None}
 
     def _make(
         self, name: str, partitions: int, config: dict[str, str], *, replicas: int | None = None
@@ -139,7 +154,7 @@ class KafkaAdmin:
             self._admin.create_topics([topic])[name].result(self._timeout_s)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BusError(f"`{name}` cannot be made: {_text(error)}") from error
+                raise BusError(f"`{name}` cannot be made: {text_of(error)}") from error
         deadline_s = time.monotonic() + self._timeout_s
         while name not in self.topics():
             if time.monotonic() > deadline_s:
@@ -170,15 +185,8 @@ class KafkaAdmin:
         return settings
 
     def _result(self, future: Any, name: str) -> Any:
-        try:
+        with explained(f"`{name}`"):
             return future.result(self._timeout_s)
-        except (KafkaException, TimeoutError) as error:
-            raise BusError(f"`{name}`: {_text(error)}") from error
-
-
-def _text(error: BaseException) -> str:
-    cause = error.args[0] if error.args else None
-    return cause.str() if isinstance(cause, KafkaError) else str(error) or type(error).__name__
 
 
 def _milliseconds(seconds: float) -> str:

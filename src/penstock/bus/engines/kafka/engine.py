@@ -28,6 +28,9 @@ from penstock.bus.engine import (
     Responder,
     Sender,
     TopicState,
+    ignore_connection,
+    ignore_settled,
+    ignore_taken,
 )
 from penstock.bus.engines.kafka import properties
 from penstock.bus.engines.kafka.admin import KafkaAdmin
@@ -56,7 +59,6 @@ class KafkaEngine:
         ephemeral=False,
         deduplicates=False,
         shares_order=True,
-        replays_by_time=True,
         orders_topics=False,
         limits_messages=False,
         shares_storage=False,
@@ -66,9 +68,9 @@ class KafkaEngine:
     def __init__(self, config: BusConfig) -> None:
         self.config = config
         self.urls = config.kafka.brokers
-        self.on_settled: OnSettled = _ignore
-        self.on_connection: Callable[[bool, Exception | None], None] = _ignore_connection
-        self.on_taken: OnTaken = _ignore_taken
+        self.on_settled: OnSettled = ignore_settled
+        self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
+        self.on_taken: OnTaken = ignore_taken
         self._layout = KafkaLayout(config.namespace, config.service)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")
         self._window: KafkaWindow | None = None
@@ -306,7 +308,8 @@ class KafkaEngine:
         """Return what the group has before it, in each partition that has something."""
         assert self._reader is not None
         timeout_s = self.config.kafka.request_timeout_s
-        committed = self._reader.consumer.committed(partitions, timeout=timeout_s)
+        with properties.explained("what is settled cannot be asked"):
+            committed = self._reader.consumer.committed(partitions, timeout=timeout_s)
         parts = []
         for one, (first, end) in zip(committed, self._admin.ends(partitions), strict=True):
             ours = self._partitions.get((one.topic, one.partition))
@@ -365,15 +368,3 @@ def _not_promised() -> BusError:
 
 def _nothing() -> None:
     """Stand in for what there is nothing to stop of."""
-
-
-def _ignore(settled: list[Any]) -> None:
-    """Stand in while no publisher listens."""
-
-
-def _ignore_connection(connected: bool, error: Exception | None) -> None:
-    """Stand in while nobody wants to know."""
-
-
-async def _ignore_taken(sources: Collection[Any]) -> None:
-    """Stand in while nobody handles anything."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.bus.config import BusConfig
-from penstock.errors import ConfigError
+from penstock.errors import BusError, ConfigError
 
 logger = logging.getLogger("penstock.bus.kafka")
 
@@ -101,6 +102,21 @@ def checked(make: Callable[[], T]) -> T:
         return make()
     except KafkaException as error:
         raise ConfigError(f"`kafka`: {error.args[0].str()}") from error
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Have what librdkafka raises be an error of the bus, which says what could not be done."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        raise BusError(f"{what}: {text_of(error)}") from error
+
+
+def text_of(error: BaseException) -> str:
+    """Return what librdkafka says of an error of its own."""
+    cause = error.args[0] if error.args else None
+    return cause.str() if isinstance(cause, KafkaError) else str(error) or type(error).__name__
 
 
 def _reading(config: BusConfig, group: str) -> Properties:

@@ -18,7 +18,7 @@ from penstock.bus.engine import Delivery, ReplayFrom
 from penstock.bus.engines.kafka.admin import KafkaAdmin
 from penstock.bus.engines.kafka.layout import KafkaLayout, offset_from
 from penstock.bus.engines.kafka.partition import Stored, stored, timestamp_ns
-from penstock.bus.engines.kafka.properties import Properties, checked, logger
+from penstock.bus.engines.kafka.properties import Properties, checked, explained, logger
 from penstock.errors import BusError
 
 CHUNK_MESSAGES = 500
@@ -127,7 +127,8 @@ class Replays:
             return [0] * len(partitions)
         since_ms = int(start.time.timestamp() * 1000)
         wanted = [TopicPartition(one.topic, one.partition, since_ms) for one in partitions]
-        found = consumer.offsets_for_times(wanted, timeout=self._timeout_s)
+        with explained("offsets of that time cannot be asked"):
+            found = consumer.offsets_for_times(wanted, timeout=self._timeout_s)
         # Behind the end: nothing is that young.
         return [one.offset if one.offset >= 0 else 2**62 for one in found]
 

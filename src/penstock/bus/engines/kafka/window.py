@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from penstock import headers as header_block
 from penstock.bus.engine import Headers, OnSettled, Outgoing, Settlement
 from penstock.bus.engines.kafka.layout import sequence_of
+from penstock.bus.engines.kafka.properties import text_of
 from penstock.bus.envelope import Envelope
 from penstock.errors import BusClosed, BusError, RequestTimeout
 
@@ -83,7 +84,10 @@ class KafkaWindow:
             else:
                 future.set_exception(self._error(error))
 
-        self._produce(name, value, key, on_delivery=delivered)
+        try:
+            self._produce(name, value, key, on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            raise BusError(f"`{name}`: {text_of(error)}") from error
         self._unacked += 1
         self._ask_soon()
         return await future
@@ -149,7 +153,7 @@ class KafkaWindow:
         except BufferError:
             return False
         except KafkaException as error:
-            raise BusError(f"`{message.topic}`: {error.args[0].str()}") from error
+            raise BusError(f"`{message.topic}`: {text_of(error)}") from error
         return True
 
     def _retry(self, message: Outgoing) -> bool:

@@ -30,6 +30,15 @@ class Flag:
     directives: tuple[str, ...] = ()
 
 
+PLACEHOLDERS: dict[type, str] = {bool: "", int: " <number>", str: " <text>"}
+
+
+def spell(flag: Flag) -> str:
+    """Return the names of a flag as help shows them, short ones with one dash."""
+    names = [f"-{name}" if len(name) < 3 or name.isupper() else f"--{name}" for name in flag.names]
+    return ", ".join(names) + PLACEHOLDERS[flag.kind]
+
+
 class Given(NamedTuple):
     """A flag as it was given."""
 

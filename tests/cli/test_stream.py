@@ -265,7 +265,7 @@ def test_a_message_that_is_not_there_is_an_error(cli: Cli) -> None:
         "penstock: no such message in stream `ORDERS`\nhint: penstock stream info ORDERS\n"
     )
     assert "which message?" in cli.fails("stream", "get", "ORDERS", code=2)
-    assert "no sequence" in cli.fails("stream", "get", "ORDERS", "0", code=2)
+    assert "`0` is not positive" in cli.fails("stream", "get", "ORDERS", "0", code=2)
     both = ("stream", "get", "ORDERS", "1", "--last-for", "orders.a")
     assert "`--last-for` goes with no sequence" in cli.fails(*both, code=2)
 

@@ -1,14 +1,14 @@
 """
 Commands with verbs: what they take, and how a command line is read.
 
-A verb is a table of arguments and a coroutine. Help, the reference and the parser
+A verb is a table of arguments and a function. Help, the reference and the parser
 are made from the table; argparse does the parsing, and is imported when there is
 something to parse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,8 +17,6 @@ from penstock.flags import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-HELP_OPTIONS = ("-h", "-help", "--help")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,8 @@ class Verb:
 
     name: str
     summary: str
-    run: Callable[[Any], Awaitable[None]]
+    run: Callable[[Any], Any]
+    """Called with what the command gives its verbs: mostly a context with a connection."""
     arguments: tuple[Argument, ...] = ()
     aliases: tuple[str, ...] = ()
     endless: bool = False

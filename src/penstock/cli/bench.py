@@ -26,11 +26,9 @@ from penstock.bench.result import Outcome
 from penstock.bench.rounds import by_server, measure, median_round
 from penstock.bench.scenarios import SCENARIOS
 from penstock.bench.worker import raise_open_files_limit
+from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
 from penstock.errors import ConfigError, PenstockError
-from penstock.flags import Flag
-
-EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
-HELP = ("-h", "-help", "--help")
+from penstock.flags import spell
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -51,8 +49,6 @@ def run(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"penstock bench: {error}\nSee penstock bench --help", file=sys.stderr)
         return EXIT_USAGE
-    except BrokenPipeError:
-        return EXIT_FAILURE
 
 
 def usage() -> str:
@@ -69,7 +65,7 @@ def usage() -> str:
         ("Tuning", TUNING_FLAGS),
         ("Common", COMMON_FLAGS),
     ):
-        lines += ["", f"{title}:", *(f"    {_spell(flag):32}{flag.doc}" for flag in flags)]
+        lines += ["", f"{title}:", *(f"    {spell(flag):32}{flag.doc}" for flag in flags)]
     return "\n".join(lines)
 
 
@@ -151,11 +147,12 @@ def _compare_engines(options: Options) -> int:
 
 
 def _history(arguments: Sequence[str]) -> int:
-    if set(arguments) & set(HELP):
+    if set(arguments) & set(HELP_OPTIONS):
         print(usage())
         return 0
-    if [one for one in arguments if one not in ("--json", "-json")]:
-        raise ConfigError(f"`{arguments[0]}` is unknown here; hint: --json")
+    for one in arguments:
+        if one not in ("--json", "-json"):
+            raise ConfigError(f"`{one}` is unknown here; hint: --json")
     entries = history.read(history.path())
     if arguments:
         print(json.dumps(entries, indent=2))
@@ -170,6 +167,8 @@ def _history(arguments: Sequence[str]) -> int:
 
 
 def _scenarios(arguments: Sequence[str]) -> int:
+    if arguments and not set(arguments) & set(HELP_OPTIONS):
+        raise ConfigError(f"`{arguments[0]}` is one argument too many")
     rows = [(scenario.name, scenario.summary) for scenario in SCENARIOS.values()]
     print(table.render(("scenario", "what it measures"), rows, left=2))
     return 0
@@ -235,12 +234,6 @@ def _exit_code(outcomes: Sequence[Outcome], *, interrupted: bool) -> int:
     if interrupted or any(outcome.interrupted for outcome in outcomes):
         return EXIT_INTERRUPTED
     return 0 if all(outcome.sound for outcome in outcomes) else EXIT_FAILURE
-
-
-def _spell(flag: Flag) -> str:
-    names = [f"-{name}" if len(name) < 3 else f"--{name}" for name in flag.names]
-    value = {bool: "", int: " <number>", str: " <text>"}[flag.kind]
-    return ", ".join(names) + value
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

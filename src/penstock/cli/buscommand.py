@@ -7,29 +7,21 @@ help and reference need none of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import manual
-from penstock.cli.arguments import HELP_OPTIONS, Verb, argument, find_verb, parse
-from penstock.cli.hints import Complaint, complaint_of
-from penstock.cli.runner import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, complain
-from penstock.errors import ConfigError, PenstockError
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.runner import run_command
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from penstock.bus.config import BusConfig
-
-__all__ = ["BUS", "EXIT_FAILURE", "JSON", "BusContext", "parse_time", "run_bus_command"]
-
-SPAN = re.compile(r"(\d+)([smhd])")
-SPAN_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 BUS = argument(
     "--bus",
-    doc="`nats://host:port`, `embedded:<directory>` or a YAML file; else the environment says.",
+    doc="`nats://…`, `kafka://…`, `embedded:<directory>`, a YAML file; else the environment says.",
     metavar="BUS",
 )
 JSON = argument("-j", "--json", doc="Print JSON.", action="store_true")
@@ -44,52 +36,16 @@ class BusContext:
     exit_code: int = 0
 
 
-def run_bus_command(command: str, summary: str, verbs: Sequence[Verb], words: list[str]) -> int:
+def run_bus_command(command: str, verbs: Sequence[Verb], words: list[str]) -> int:
     """Run one of a command's verbs and return the exit code."""
-    if not words or words[0] in (*HELP_OPTIONS, "help"):
-        print(manual.command_help(command, summary, verbs))
-        return 0
-    try:
-        verb = find_verb(command, verbs, words[0])
-        path = f"{command} {verb.name}"
-        if set(words) & set(HELP_OPTIONS):
-            print(manual.verb_help(path, verb))
-            return 0
-        return _run(verb, parse(verb, words[1:]))
-    except ConfigError as error:
-        complaint = complaint_of(error)
-        hint = complaint.hint or f"penstock {command} --help"
-        return complain(Complaint(complaint.text, hint), EXIT_USAGE)
-    except PenstockError as error:
-        return complain(complaint_of(error))
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    return run_command(command, verbs, words, _run)
 
 
-def parse_time(text: str, now: datetime | None = None) -> datetime:
-    """Read a moment: ISO 8601, or `90s`, `15m`, `2h`, `7d` for so long ago."""
-    if match := SPAN.fullmatch(text):
-        span = timedelta(**{SPAN_UNITS[match[2]]: int(match[1])})
-        return (now or datetime.now(UTC)) - span
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"`{text}` is no time; hint: 2h, or 2026-01-31T12:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _run(verb: Verb, given: Any) -> int:
+def _run(path: str, verb: Verb, arguments: Namespace) -> int:
     import asyncio
 
     from penstock.bus.opening import read_source
 
-    try:
-        context = BusContext(read_source(given.bus), given)
-    except OSError as error:
-        raise ConfigError(f"`{given.bus}`: {error.strerror}") from error
-    asyncio.run(_finish(verb, context))
+    context = BusContext(read_source(arguments.bus), arguments)
+    asyncio.run(verb.run(context))
     return context.exit_code
-
-
-async def _finish(verb: Verb, context: BusContext) -> None:
-    await verb.run(context)

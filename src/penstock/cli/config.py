@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
+from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.table import render
 from penstock.config import Authorization, JetStreamConfig, Limits, ProcessConfig, ServerConfig
 from penstock.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
@@ -47,7 +48,7 @@ class Setting:
 
 def run(arguments: list[str]) -> int:
     """Run `penstock config` and return the exit code."""
-    if not arguments or arguments[0] in ("-h", "-help", "--help", "help"):
+    if not arguments or arguments[0] in (*HELP_OPTIONS, "help"):
         print(USAGE)
         return 0
     try:
@@ -59,7 +60,7 @@ def run(arguments: list[str]) -> int:
             raise ConfigError(f"unexpected argument: `{rest[0]}`")
     except ConfigError as error:
         print(f"penstock: {error}\n{USAGE}", file=sys.stderr)
-        return 2
+        return EXIT_USAGE
     command = {item.flag.names[0]: item.value for item in given if item.flag in EXPLAIN_FLAGS}
     if command.get("h"):
         print(USAGE)
@@ -70,7 +71,7 @@ def run(arguments: list[str]) -> int:
     except ConfigError as error:
         for line in str(error).splitlines():
             print(f"penstock: {line}", file=sys.stderr)
-        return 1
+        return EXIT_FAILURE
     rows = [row for row in settings(options) if row.source != DEFAULT or not command.get("set")]
     print(as_json(rows, options) if command.get("json") else as_table(rows))
     warn(options)

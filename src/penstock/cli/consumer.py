@@ -13,18 +13,16 @@ from penstock.cli.payload import headers_field, message_text, payload_fields, wr
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told
 from penstock.cli.table import details
-from penstock.cli.units import read_duration, show_duration, show_many
+from penstock.cli.units import read_duration, read_positive, show_duration, show_many
 from penstock.cli.watch import WATCH, watch
 from penstock.client import Message
 from penstock.errors import ClientError
 from penstock.times import SECOND_NS, timestamp
 
-SUMMARY = "Make, look at, change and pull from consumers."
-
 
 def run(arguments: list[str]) -> int:
     """Run `penstock consumer` and return the exit code."""
-    return run_command("consumer", SUMMARY, VERBS, arguments)
+    return run_command("consumer", VERBS, arguments)
 
 
 async def list_consumers(context: Context) -> None:
@@ -155,12 +153,6 @@ def _print_message(context: Context, message: Message) -> None:
     context.show_event(message_text(title, message.header_pairs, message.payload), document)
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"`{text}` is no number of messages; hint: 1 or more")
-    return int(text)
-
-
 STREAM = argument("stream", metavar="STREAM", doc="")
 CONSUMER = argument("consumer", metavar="CONSUMER", doc="")
 SETTINGS = (*options(CONSUMER_SETTINGS), CONFIG_FILE)
@@ -221,7 +213,9 @@ VERBS = (
         arguments=(
             STREAM,
             CONSUMER,
-            argument("--count", metavar="NUMBER", type=_positive, default=1, doc="How many; 1."),
+            argument(
+                "--count", metavar="NUMBER", type=read_positive, default=1, doc="How many; 1."
+            ),
             argument(
                 "--wait",
                 metavar="DURATION",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli import units
@@ -38,18 +38,12 @@ def read_start(text: str, now: datetime) -> dict[str, Any]:
         return {"deliver_policy": policy}
     if text.isdigit():
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
-    if units.DURATION.fullmatch(text):
-        time = now - timedelta(microseconds=units.read_duration(text) / 1000)
-        return {"deliver_policy": "by_start_time", "opt_start_time": _rfc3339(time)}
     try:
-        return {"deliver_policy": "by_start_time", "opt_start_time": units.read_time(text)}
+        time = units.rfc3339(units.read_moment(text, now))
     except ValueError:
         hint = f"{', '.join(DELIVER_POLICIES)}, a sequence, a time, or 1h for an hour ago"
         raise ValueError(f"`{text}` is no place to start; hint: {hint}") from None
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")
+    return {"deliver_policy": "by_start_time", "opt_start_time": time}
 
 
 def _setting(section: str, field: str, kind: Kind, doc: str, **names: str) -> Setting:

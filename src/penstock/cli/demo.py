@@ -9,11 +9,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
+
 ORDERS = 50_000
 REPORT = "penstock-demo.html"
 
 USAGE = f"""\
-usage: penstock demo
+Usage: penstock demo
 
 Starts a broker, runs an order service on the event bus with some failures on purpose,
 archives, audits and measures its events with Spark, checks every figure, and writes a
@@ -22,16 +24,19 @@ report to `{REPORT}`. Takes no options; Ctrl-C stops it and leaves nothing behin
 
 def run(arguments: Sequence[str]) -> int:
     """Run the demo; 0 when everything that was checked is true."""
+    if set(arguments) & {*HELP_OPTIONS, "help"}:
+        print(USAGE)
+        return 0
     if arguments:
         print(USAGE, file=sys.stderr)
-        return 0 if arguments[0] in ("-h", "--help") else 2
+        return EXIT_USAGE
     # Somebody who ends us politely wants what Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         return show(ORDERS, Path.cwd() / REPORT)
     except KeyboardInterrupt:
         print("\nstopped; nothing is left behind", file=sys.stderr)
-        return 130
+        return EXIT_INTERRUPTED
 
 
 def show(orders: int, report: Path) -> int:
@@ -48,4 +53,4 @@ def show(orders: int, report: Path) -> int:
     report.write_text(page.render(story), encoding="utf-8")
     screen.print("\n" + page.closing_screen(story))
     screen.print(f"\n  report: {report}")
-    return 0 if all(story.checks().values()) else 1
+    return 0 if all(story.checks().values()) else EXIT_FAILURE

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import Argument, Verb, argument
 from penstock.cli.buscommand import (
     BUS,
-    EXIT_FAILURE,
     JSON,
     BusContext,
-    parse_time,
     run_bus_command,
 )
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import EXIT_FAILURE
+from penstock.cli.payload import payload_fields, payload_text
+from penstock.cli.table import printable
+from penstock.cli.units import read_moment
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,24 +42,24 @@ FILTERS = (
         "--since",
         doc="Given up since: `2h`, `7d`, `2026-01-31T12:00:00Z`.",
         metavar="TIME",
-        type=parse_time,
+        type=read_moment,
     ),
-    argument("--until", doc="Given up before.", metavar="TIME", type=parse_time),
+    argument("--until", doc="Given up before.", metavar="TIME", type=read_moment),
 )
 
 
 def run(arguments: list[str]) -> int:
     """Run `penstock dlq` and return the exit code."""
-    return run_bus_command("dlq", COMMANDS["dlq"].summary, VERBS, arguments)
+    return run_bus_command("dlq", VERBS, arguments)
 
 
 async def list_letters(context: BusContext) -> None:
     """List dead letters, oldest first."""
     from penstock.bus.letters import DeadLetterBox
 
-    if not context.given.json:
-        print(COLUMNS.format("number", "time", "topic", "key", "cause"))
     async with _open(context) as bus:
+        if not context.given.json:
+            print(COLUMNS.format("number", "time", "topic", "key", "cause"))
         async for letter in DeadLetterBox(bus).find(_selection(context)):
             print(json.dumps(_as_json(letter)) if context.given.json else _row(letter))
 
@@ -166,7 +167,8 @@ def _say(verb: str, letters: Sequence[DeadLetter], context: BusContext) -> None:
 
 def _row(letter: DeadLetter) -> str:
     time = f"{letter.time:%Y-%m-%dT%H:%M:%SZ}"
-    return COLUMNS.format(letter.number, time, letter.topic, letter.key, letter.cause)
+    texts = map(printable, (letter.topic, letter.key, letter.cause))
+    return COLUMNS.format(letter.number, time, *texts)
 
 
 def _page(letter: DeadLetter) -> str:
@@ -181,7 +183,7 @@ def _page(letter: DeadLetter) -> str:
     ]
     lines += [f"  attempt  {number}. {text}" for number, text in enumerate(letter.attempts, 1)]
     lines += [f"  header   {name}: {value}" for name, value in letter.headers]
-    return "\n".join([*lines, "", letter.payload.decode(errors="replace")])
+    return "\n".join([*map(printable, lines), "", payload_text(letter.payload)])
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:
@@ -196,5 +198,5 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
         "cause": letter.cause,
         "attempts": letter.attempts,
         "headers": letter.headers,
-        "payload": letter.payload.decode(errors="replace"),
+        **payload_fields(letter.payload),
     }

@@ -19,15 +19,13 @@ from penstock.cli.kvview import (
 from penstock.cli.payload import payload_text, read_payload, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import one_of
-from penstock.cli.units import read_duration, read_number, show_many, show_time
+from penstock.cli.units import read_duration, read_number, read_positive, show_many, show_time
 from penstock.client.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
-
-SUMMARY = "Keep values under keys, in buckets."
 
 
 def run(arguments: list[str]) -> int:
     """Run `penstock kv` and return the exit code."""
-    return run_command("kv", SUMMARY, VERBS, arguments)
+    return run_command("kv", VERBS, arguments)
 
 
 async def list_buckets(context: Context) -> None:
@@ -321,7 +319,7 @@ VERBS = (
             PATTERNS,
             argument("--history", action="store_true", doc="Start with every revision kept."),
             argument("--updates-only", action="store_true", doc="Start with what changes."),
-            argument("--count", metavar="NUMBER", type=int, default=0, doc="End after so many."),
+            argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many."),
             RAW,
             *CONNECTION,
         ),

@@ -7,6 +7,7 @@ Commands are imported only when they run, so that none of them pays for another.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ COMMANDS = {
     "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
 }
 
-EXIT_USAGE = 2
+HELP_OPTIONS = ("-h", "-help", "--help")
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,8 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if executable() == "nats-server":
         # Under that name Penstock takes nats-server's own command line.
         arguments.insert(0, "serve")
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has enough. Python must not try to flush what is left, either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     name = arguments.pop(0) if arguments else "help"
-    if name in ("help", "-h", "-help", "--help"):
+    if name in (*HELP_OPTIONS, "help"):
         print(usage())
         return 0
     if name in ("version", "-v", "-version", "--version"):

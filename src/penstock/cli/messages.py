@@ -15,7 +15,7 @@ from penstock.cli.payload import (
     write_raw,
 )
 from penstock.cli.runner import run_verb
-from penstock.cli.units import show_count, show_size
+from penstock.cli.units import read_positive, show_count, show_size
 from penstock.client import Message
 from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
 from penstock.times import SECOND_NS
@@ -158,12 +158,6 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"`{text}` is no count; hint: 1 or more")
-    return int(text)
-
-
 SUBJECT = argument("subject", metavar="SUBJECT", doc="")
 PAYLOAD = argument(
     "payload",
@@ -190,7 +184,7 @@ PUBLISH = Verb(
         PAYLOAD,
         HEADER,
         argument("--reply", metavar="SUBJECT", default="", doc="Where answers should go."),
-        argument("--count", metavar="NUMBER", type=_positive, default=1, doc="How often; 1."),
+        argument("--count", metavar="NUMBER", type=read_positive, default=1, doc="How often; 1."),
         argument(
             "-J", "--jetstream", action="store_true", doc="Wait until a stream has stored it."
         ),
@@ -204,7 +198,7 @@ SUBSCRIBE = Verb(
     arguments=(
         argument("subject", metavar="SUBJECT", doc="A subject; `*` and `>` match."),
         argument("--queue", metavar="GROUP", default="", doc="Share them with a queue group."),
-        argument("--count", metavar="NUMBER", type=_positive, doc="End after so many."),
+        argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many."),
         RAW,
         *CONNECTION,
     ),
@@ -221,7 +215,7 @@ REQUEST = Verb(
         argument(
             "--replies",
             metavar="NUMBER",
-            type=_positive,
+            type=read_positive,
             default=1,
             doc="Replies to wait for, until the timeout; 1.",
         ),

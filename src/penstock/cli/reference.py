@@ -11,11 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.cli import compatibility, consumer, dlq, kv, manual, messages, stream, topics
+from penstock.cli import (
+    bench,
+    compatibility,
+    config,
+    consumer,
+    demo,
+    dlq,
+    kv,
+    manual,
+    messages,
+    store,
+    stream,
+    topics,
+)
 from penstock.cli.arguments import Verb
 from penstock.cli.config import written
-from penstock.cli.main import COMMANDS, EXIT_USAGE
-from penstock.cli.serve import COMMAND_FLAGS, spell
+from penstock.cli.main import COMMANDS, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.serve import COMMAND_FLAGS
 from penstock.config import Limits
 from penstock.directives import (
     CLUSTER,
@@ -28,6 +41,7 @@ from penstock.directives import (
     UNSUPPORTED,
     Directive,
 )
+from penstock.flags import spell
 from penstock.options import ENVIRONMENT_PREFIX
 
 USAGE = "Usage: penstock reference configuration | commands | compatibility"
@@ -44,6 +58,16 @@ SINGLE_VERBS = {
     "sub": messages.SUBSCRIBE,
     "request": messages.REQUEST,
 }
+SERVE = "All its options are those of the [configuration](configuration.md)."
+USAGES: dict[str, Callable[[], str]] = {
+    "demo": lambda: demo.USAGE,
+    "store": lambda: store.USAGE,
+    "bench": bench.usage,
+    "config": lambda: config.USAGE,
+    "reference": lambda: USAGE,
+}
+"""What commands without a table of verbs say about themselves."""
+
 CONNECTION_INTRODUCTION = """\
 `pub`, `sub`, `request`, `stream`, `consumer` and `kv` talk to any NATS server, and all take these
 options. Sizes are `64MB` or `1GB`, durations `30s`, `1h30m` or `7d`. What was asked for is on
@@ -126,7 +150,7 @@ authorization {
 def run(arguments: list[str]) -> int:
     """Print a page of the reference."""
     if len(arguments) != 1 or arguments[0] not in PAGES:
-        asked_for_help = bool({"-h", "-help", "--help"} & set(arguments))
+        asked_for_help = bool(set(HELP_OPTIONS) & set(arguments))
         print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else EXIT_USAGE
     print(PAGES[arguments[0]](), end="")
@@ -162,6 +186,10 @@ def _verbs(command: str) -> list[str]:
     """Return the chapters of a command's verbs; of a command that is a verb, its own."""
     if command in SINGLE_VERBS:
         return manual.chapter(command, SINGLE_VERBS[command])
+    if command == "serve":
+        return [SERVE, ""]
+    if command in USAGES:
+        return ["```", USAGES[command](), "```", ""]
     lines = []
     for verb in VERBS.get(command, ()):
         path = f"{command} {verb.name}"

@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.cli import manual
-from penstock.cli.arguments import HELP_OPTIONS, Verb, find_verb, parse
+from penstock.cli.arguments import Verb, find_verb, parse
 from penstock.cli.hints import Complaint, complaint_of, explain
+from penstock.cli.main import (
+    COMMANDS,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    HELP_OPTIONS,
+)
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 
 if TYPE_CHECKING:
@@ -18,22 +25,40 @@ if TYPE_CHECKING:
 
     from penstock.cli.context import Context
 
-EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+Execute: TypeAlias = "Callable[[str, Verb, Namespace], int]"
+"""Gives a verb what it works with, and returns the exit code."""
 
 
-def run_command(command: str, summary: str, verbs: Sequence[Verb], words: list[str]) -> int:
+def run_connected(path: str, verb: Verb, arguments: Namespace) -> int:
+    """Run a verb that wants a connection to a server."""
+    import asyncio
+
+    # The client logs what it also tells us; a person wants to read it once.
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
+    return asyncio.run(_connect_and_run(path, verb, arguments))
+
+
+def run_plain(path: str, verb: Verb, arguments: Namespace) -> int:
+    """Run a verb that wants its arguments and nothing else; it returns the exit code."""
+    code: int = verb.run(arguments)
+    return code
+
+
+def run_command(
+    command: str, verbs: Sequence[Verb], words: list[str], execute: Execute = run_connected
+) -> int:
     """Run one of a command's verbs."""
     if not words or words[0] in (*HELP_OPTIONS, "help"):
-        print(manual.command_help(command, summary, verbs))
+        print(manual.command_help(command, COMMANDS[command].summary, verbs))
         return 0
     try:
         verb = find_verb(command, verbs, words[0])
     except ConfigError as error:
         return complain(complaint_of(error), EXIT_USAGE)
-    return run_verb(f"{command} {verb.name}", verb, words[1:])
+    return run_verb(f"{command} {verb.name}", verb, words[1:], execute)
 
 
-def run_verb(path: str, verb: Verb, words: list[str]) -> int:
+def run_verb(path: str, verb: Verb, words: list[str], execute: Execute = run_connected) -> int:
     """Run a verb; `path` is what the user typed to get here."""
     options = words[: words.index("--")] if "--" in words else words
     if set(options) & set(HELP_OPTIONS):
@@ -45,32 +70,18 @@ def run_verb(path: str, verb: Verb, words: list[str]) -> int:
         complaint = complaint_of(error)
         hint = complaint.hint or f"penstock {path} --help"
         return complain(Complaint(complaint.text, hint), EXIT_USAGE)
-    return _run(path, verb, arguments)
+    try:
+        return execute(path, verb, arguments)
+    except PenstockError as error:
+        return complain(complaint_of(error), _code(error))
+    except KeyboardInterrupt:
+        return 0 if verb.endless else EXIT_INTERRUPTED
 
 
 def complain(complaint: Complaint, code: int = EXIT_FAILURE) -> int:
     """Print an error and return the exit code."""
     print(complaint, file=sys.stderr)
     return code
-
-
-def _run(path: str, verb: Verb, arguments: Namespace) -> int:
-    import asyncio
-
-    # The client logs what it also tells us; a person wants to read it once.
-    logging.getLogger("penstock").addHandler(logging.NullHandler())
-    try:
-        return asyncio.run(_connect_and_run(path, verb, arguments))
-    except ConfigError as error:
-        return complain(complaint_of(error), EXIT_USAGE)
-    except PenstockError as error:
-        return complain(complaint_of(error))
-    except KeyboardInterrupt:
-        return 0 if verb.endless else EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read us has enough. Python must not try to flush what is left, either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
 
 
 async def _connect_and_run(path: str, verb: Verb, arguments: Namespace) -> int:

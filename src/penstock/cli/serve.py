@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.cli import log
+from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE
 from penstock.config import ProcessConfig
 from penstock.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
 from penstock.errors import ConfigError
-from penstock.flags import Flag, Given, parse_flags
+from penstock.flags import Flag, Given, parse_flags, spell
 from penstock.options import Options, load
 
 logger = logging.getLogger("penstock")
@@ -34,10 +35,6 @@ COMMAND_FLAGS = (
 """Flags that say what to do; all others set directives."""
 
 ALL_FLAGS = (*FLAGS, *COMMAND_FLAGS, *IGNORED_FLAGS)
-
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-PLACEHOLDERS: dict[type, str] = {bool: "", int: " <number>", str: " <text>"}
 
 
 def run(arguments: list[str]) -> int:
@@ -80,12 +77,6 @@ def sections() -> Iterable[tuple[str, list[Flag]]]:
         if flags:
             yield name, flags
     yield "Common", list(COMMAND_FLAGS)
-
-
-def spell(flag: Flag) -> str:
-    """Return the names of a flag as help shows them, short ones with one dash."""
-    names = [f"-{name}" if len(name) < 3 or name.isupper() else f"--{name}" for name in flag.names]
-    return ", ".join(names) + PLACEHOLDERS[flag.kind]
 
 
 def _print_version() -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeAlias
 
+from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.table import render
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Lock, RealDisk
@@ -21,9 +22,6 @@ Usage: penstock store check DIR [--json]    read every byte and say what does no
 DIR is a store directory, or a stream's in it. The server must be stopped. A repair throws
 nothing away: what it takes out is kept in files ending in `.lost`."""
 
-EXIT_FAILURE, EXIT_USAGE = 1, 2
-HELP = ("-h", "-help", "--help", "help")
-
 Action: TypeAlias = Callable[[list[str], bool], int]
 
 
@@ -31,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run `penstock store` and return the exit code: 1 if something is wrong."""
     words = [word for word in arguments if not word.startswith("-")]
     flags = {word.lstrip("-") for word in arguments if word.startswith("-")}
-    if any(word in HELP for word in arguments):
+    if any(word in (*HELP_OPTIONS, "help") for word in arguments):
         print(USAGE)
         return 0
     actions = {"check": _check, "repair": _repair}

@@ -13,7 +13,7 @@ from penstock.cli.settings import CONFIG_FILE, difference, given, options, witho
 from penstock.cli.streamsettings import STREAM_SETTINGS
 from penstock.cli.streamview import StreamFigures, info_text, list_text
 from penstock.cli.table import details
-from penstock.cli.units import show_many, show_time
+from penstock.cli.units import read_positive, show_many, show_time
 from penstock.cli.watch import WATCH, watch
 from penstock.client import StoredMessage
 from penstock.errors import ConfigError
@@ -21,12 +21,10 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-SUMMARY = "Make, look at, change, read and empty streams."
-
 
 def run(arguments: list[str]) -> int:
     """Run `penstock stream` and return the exit code."""
-    return run_command("stream", SUMMARY, VERBS, arguments)
+    return run_command("stream", VERBS, arguments)
 
 
 async def list_streams(context: Context) -> None:
@@ -173,14 +171,8 @@ def _message_document(message: StoredMessage) -> dict[str, Any]:
     }
 
 
-def _sequence(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"`{text}` is no sequence; hint: 1 or more")
-    return int(text)
-
-
 STREAM = argument("stream", metavar="NAME", doc="")
-SEQUENCE = argument("seq", metavar="SEQUENCE", type=_sequence, doc="")
+SEQUENCE = argument("seq", metavar="SEQUENCE", type=read_positive, doc="")
 SETTINGS = (CONFIG_FILE, *options(STREAM_SETTINGS))
 
 VERBS = (
@@ -235,7 +227,7 @@ VERBS = (
             STREAM,
             argument("--subject", metavar="SUBJECT", doc="Only those on these subjects."),
             argument("--keep", metavar="NUMBER", type=int, doc="Keep so many of the last."),
-            argument("--seq", metavar="SEQUENCE", type=_sequence, doc="Only those before it."),
+            argument("--seq", metavar="SEQUENCE", type=read_positive, doc="Only those before it."),
             FORCE,
             *CONNECTION,
         ),
@@ -257,7 +249,7 @@ VERBS = (
                 "seq",
                 metavar="SEQUENCE",
                 nargs="?",
-                type=_sequence,
+                type=read_positive,
                 doc="Its sequence; with --next-for, where to start looking.",
             ),
             argument("--last-for", metavar="SUBJECT", doc="The last one on a subject."),

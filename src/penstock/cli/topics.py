@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
-from penstock.cli.buscommand import BUS, EXIT_FAILURE, JSON, BusContext, run_bus_command
-from penstock.cli.main import COMMANDS
+from penstock.cli.buscommand import BUS, JSON, BusContext, run_bus_command
+from penstock.cli.main import EXIT_FAILURE
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STRATEGY = argument(
 
 def run(arguments: list[str]) -> int:
     """Run `penstock topics` and return the exit code."""
-    return run_bus_command("topics", COMMANDS["topics"].summary, VERBS, arguments)
+    return run_bus_command("topics", VERBS, arguments)
 
 
 async def plan(context: BusContext) -> None:

@@ -9,7 +9,7 @@ often thought in. Durations are whole nanoseconds, as the API has them.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from penstock.times import SECOND_NS, UNITS_NS, duration
@@ -50,9 +50,31 @@ def read_time(text: str) -> str:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"`{text}` is no time; hint: 2026-11-15T09:00:00Z") from None
-    if time.tzinfo is None:
-        time = time.astimezone()
+    # As all times are shown, so that what was shown can be given.
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return rfc3339(time)
+
+
+def read_moment(text: str, now: datetime | None = None) -> datetime:
+    """Return a time, or the one so long ago: `2h`, `7d`, `2026-11-15T09:00:00Z`."""
+    if DURATION.fullmatch(text):
+        return (now or datetime.now(UTC)) - timedelta(microseconds=read_duration(text) / 1000)
+    try:
+        return datetime.fromisoformat(read_time(text))
+    except ValueError:
+        raise ValueError(f"`{text}` is no time; hint: 2h, or 2026-11-15T09:00:00Z") from None
+
+
+def rfc3339(time: datetime) -> str:
+    """Return a time in the API's form."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def read_positive(text: str) -> int:
+    """Return a whole number that is at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"`{text}` is not positive; hint: 1 or more")
+    return int(text)
 
 
 def show_size(size: int) -> str:

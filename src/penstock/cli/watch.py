@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cli.arguments import argument
 from penstock.cli.context import Context
-from penstock.cli.units import read_duration
+from penstock.cli.units import read_duration, read_positive
 from penstock.errors import ConnectionLost, NoResponders, RequestTimeout
 from penstock.times import SECOND_NS
 
@@ -25,7 +25,7 @@ WATCH = (
         default=SECOND_NS,
         doc="Time between two looks; 1s.",
     ),
-    argument("--count", metavar="NUMBER", type=int, default=0, doc="End after so many looks."),
+    argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many looks."),
 )
 
 

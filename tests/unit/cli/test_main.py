@@ -1,5 +1,8 @@
 """The `penstock` command itself."""
 
+import subprocess
+import sys
+
 import pytest
 
 from penstock.cli.main import COMMANDS, main
@@ -40,3 +43,12 @@ def test_a_page_of_the_reference_is_printed(capsys):
 
     assert 0 == main(["reference", "--help"])
     assert 2 == main(["reference", "nothing"])
+
+
+def test_a_reader_that_has_enough_is_no_error_of_ours():
+    command = [sys.executable, "-m", "penstock", "reference", "commands"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert (1, b"") == (process.returncode, complaint)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from penstock.cli import units
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,45 @@ def test_a_time_is_sent_in_utc() -> None:
     assert "2026-11-15T09:00:00Z" == units.read_time("2026-11-15T10:00:00+01:00")
     with pytest.raises(ValueError, match="is no time; hint: "):
         units.read_time("yesterday")
+
+
+def test_a_time_that_is_shown_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert "2026-11-15T09:00:00Z" == units.read_time(units.show_time("2026-11-15T09:00:00Z"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90s", NOW - timedelta(seconds=90)),
+        ("1h30m", NOW - timedelta(minutes=90)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2026-01-31T12:00:00Z", NOW),
+        ("2026-01-31T13:00:00+01:00", NOW),
+        ("2026-01-31T12:00", NOW),
+        ("2026-01-31", NOW - timedelta(hours=12)),
+    ],
+)
+def test_a_moment_is_a_time_or_so_long_ago(text: str, moment: datetime) -> None:
+    assert moment == units.read_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2", "2w", "-2h", "31.01.2026"])
+def test_what_is_no_moment_says_so(text: str) -> None:
+    with pytest.raises(ValueError, match="hint: 2h"):
+        units.read_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "²", "many", ""])
+def test_what_is_not_positive_says_so(text: str) -> None:
+    assert 7 == units.read_positive("7")
+    with pytest.raises(ValueError, match="hint: 1 or more"):
+        units.read_positive(text)
 
 
 @pytest.mark.parametrize(

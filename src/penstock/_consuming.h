@@ -6,15 +6,6 @@
 #define DIGITS_MAX 20
 #define NUMBERS_BYTES_MAX (2 + 4 * (DIGITS_MAX + 1))
 
-static bool as_slice(PyObject *object, Slice *slice) {
-    char *start;
-    Py_ssize_t size;
-    if (object == NULL || PyBytes_AsStringAndSize(object, &start, &size) < 0)
-        return false;
-    *slice = (Slice){start, size};
-    return true;
-}
-
 static bool equals(Slice slice, const char *literal, Py_ssize_t size) {
     return slice.size == size && memcmp(slice.start, literal, (size_t)size) == 0;
 }
@@ -30,13 +21,6 @@ static int64_t take_number(Cursor *cursor) {
         return -1;
     cursor->position = byte + 1;
     return (int64_t)number;
-}
-
-static bool is_publish(PyObject *object) {
-    bool is_one = PyTuple_Check(object) && PyTuple_Size(object) == 6;
-    if (!is_one)
-        PyErr_SetString(PyExc_TypeError, "a publish is a tuple of 6");
-    return is_one;
 }
 
 static PyObject *have_prefix(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {

@@ -180,10 +180,8 @@ static PyObject *mark_dirty(PyObject *self, PyObject *unused) {
 static PyObject *encode_delivery(const Delivery *delivery, PyObject *sid) {
     const Publish *publish = &delivery->publish;
     Slice middle, data = {publish->data, publish->stride};
-    char *start;
-    if (PyBytes_AsStringAndSize(sid, &start, &middle.size) < 0)
+    if (!as_slice(sid, &middle))
         return NULL;
-    middle.start = start;
     if (delivery->size >= SHARED_BYTES)
         data.size = 0;
     Py_ssize_t size = publish->before.size + middle.size + publish->after.size + data.size;

@@ -31,13 +31,6 @@ static void add_buffer(Gathering *all, Slice slice) {
     all->sizes[all->entries] += slice.size;
 }
 
-static bool read_bytes(PyObject *bytes, Slice *slice) {
-    char *start = NULL;
-    int error = bytes == NULL ? -1 : PyBytes_AsStringAndSize(bytes, &start, &slice->size);
-    slice->start = start;
-    return error == 0;
-}
-
 /* Return what `sid.join(pieces)` does. */
 static PyObject *join(PyObject *entry) {
     return PyObject_CallMethod(PyTuple_GetItem(entry, 0), "join", "O", PyTuple_GetItem(entry, 1));
@@ -47,7 +40,7 @@ static PyObject *join(PyObject *entry) {
 static bool add_pieces(Gathering *all, Slice sid, PyObject *pieces) {
     Slice piece;
     for (Py_ssize_t i = 0; i < PyList_Size(pieces); i++) {
-        if (!read_bytes(PyList_GetItem(pieces, i), &piece))
+        if (!as_slice(PyList_GetItem(pieces, i), &piece))
             return false;
         if (i > 0)
             add_buffer(all, sid);
@@ -63,7 +56,7 @@ static bool is_worth_gathering(const Gathering *all, PyObject *pieces) {
         return false;
     /* Two will do: pieces are of the messages of one batch, and mostly alike. */
     for (Py_ssize_t i = 1; i < 3 && i < count; i++)
-        size += read_bytes(PyList_GetItem(pieces, i), &piece) ? piece.size : 0;
+        size += as_slice(PyList_GetItem(pieces, i), &piece) ? piece.size : 0;
     return size >= 2 * GATHERED_BYTES && !PyErr_Occurred();
 }
 
@@ -71,7 +64,7 @@ static bool is_worth_gathering(const Gathering *all, PyObject *pieces) {
 static bool add_encoding(Gathering *all, PyObject *entry) {
     PyObject *pieces = PyTuple_GetItem(entry, 1);
     Slice sid, joined;
-    if (pieces == NULL || !PyList_Check(pieces) || !read_bytes(PyTuple_GetItem(entry, 0), &sid)) {
+    if (pieces == NULL || !PyList_Check(pieces) || !as_slice(PyTuple_GetItem(entry, 0), &sid)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "an entry is bytes, or (sid, pieces)");
         return false;
@@ -83,7 +76,7 @@ static bool add_encoding(Gathering *all, PyObject *entry) {
     }
     PyObject *encoded = PyErr_Occurred() ? NULL : join(entry);
     all->held[all->entries] = encoded;
-    if (!read_bytes(encoded, &joined))
+    if (!as_slice(encoded, &joined))
         return false;
     add_buffer(all, joined);
     return true;
@@ -112,7 +105,7 @@ static bool add_entry(Gathering *all, PyObject *entry) {
         return add_view(all, entry);
     Py_INCREF(entry);
     all->held[all->entries] = entry;
-    if (!read_bytes(entry, &slice))
+    if (!as_slice(entry, &slice))
         return false;
     add_buffer(all, slice);
     return true;

@@ -18,7 +18,7 @@ enum { MESSAGE = 1, MESSAGE_WITH_HEADERS = 2 };
 
 static uint32_t checksum_tables[CHECKSUM_STRIDE][256];
 
-/* Called when the module is made; the checksum_tables never change afterwards. */
+/* Called when the module is made; the tables never change afterwards. */
 static void fill_checksum_tables(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t checksum = byte;

@@ -422,11 +422,18 @@ static char *put_number(char *end, Py_ssize_t number) {
     return end;
 }
 
+/* Look into bytes, which must outlive `slice`; a NULL is an error already raised. */
+static bool as_slice(PyObject *object, Slice *slice) {
+    char *start;
+    Py_ssize_t size;
+    if (object == NULL || PyBytes_AsStringAndSize(object, &start, &size) < 0)
+        return false;
+    *slice = (Slice){start, size};
+    return true;
+}
+
 static bool get_bytes(PyObject *tuple, Py_ssize_t index, Slice *slice) {
-    char *start = NULL;
-    int error = PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, index), &start, &slice->size);
-    slice->start = start;
-    return error == 0;
+    return as_slice(PyTuple_GetItem(tuple, index), slice);
 }
 
 static bool get_number(PyObject *tuple, Py_ssize_t index, Py_ssize_t *number) {
@@ -434,15 +441,18 @@ static bool get_number(PyObject *tuple, Py_ssize_t index, Py_ssize_t *number) {
     return *number != -1 || !PyErr_Occurred();
 }
 
+static bool is_publish(PyObject *object) {
+    bool is_one = PyTuple_Check(object) && PyTuple_Size(object) == 6;
+    if (!is_one)
+        PyErr_SetString(PyExc_ValueError, "a publish is a tuple of 6");
+    return is_one;
+}
+
 /* Look into the tuple of a publish, which must outlive `publish`. */
 static bool get_publish(PyObject *tuple, Publish *publish) {
     Slice subject, reply, data;
     Py_ssize_t header_bytes, size;
-    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 6) {
-        PyErr_SetString(PyExc_ValueError, "a publish is a tuple of 6");
-        return false;
-    }
-    if (!get_bytes(tuple, 1, &subject) || !get_bytes(tuple, 2, &reply) ||
+    if (!is_publish(tuple) || !get_bytes(tuple, 1, &subject) || !get_bytes(tuple, 2, &reply) ||
         !get_number(tuple, 3, &header_bytes) || !get_number(tuple, 4, &size) ||
         !get_bytes(tuple, 5, &data))
         return false;
@@ -513,8 +523,8 @@ static PyObject *publish_totals(PyObject *module, PyObject *argument) {
     for (Py_ssize_t i = 0; i < PyList_Size(argument); i++) {
         PyObject *publish = PyList_GetItem(argument, i);
         Py_ssize_t size;
-        if (!get_bytes(publish, 2, &reply) || !get_number(publish, 4, &size) ||
-            !get_bytes(publish, 5, &data))
+        if (!is_publish(publish) || !get_bytes(publish, 2, &reply) ||
+            !get_number(publish, 4, &size) || !get_bytes(publish, 5, &data))
             return NULL;
         if (size < 0) {
             PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");

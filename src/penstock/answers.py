@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from penstock import headers
 from penstock.times import timestamp
-from penstock.wire import CRLF, PUB, Op
-
-NUMBER_MAX = 2**63 - 1
+from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
 
 
 def numbered_answers(

@@ -14,12 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.wire import CRLF, PUB, Op
+from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
 
 PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
 """The data of a publish that is an ack and nothing else."""
 
-NUMBER_MAX = 2**63 - 1
 _NUMBERS = re.compile(rb"([0-9]{1,19})\.([0-9]{1,19})\.")
 
 

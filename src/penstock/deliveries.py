@@ -20,12 +20,11 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from penstock.wire import CRLF, Buffer
+from penstock.wire import CRLF, NUMBER_MAX, Buffer
 
 SUBJECTS, DATA, HEADERS = 1, 2, 4
 """What may be left out: `wanted` is their sum. Sequences and times always come."""
 
-NUMBER_MAX = 2**63 - 1
 
 _NAME = rb"[!-\-/-~\x80-\xff]+"
 _NUMBER = rb"([0-9]{1,19})"

@@ -47,16 +47,16 @@ PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR = range(11)
 CRLF = b"\r\n"
 SIZE_DIGITS_MAX = 9
 """nats-server takes no number longer than this, so neither can overflow anything."""
+NUMBER_MAX = 2**63 - 1
+"""The largest sequence, and the latest time, that a message can tell."""
 
 UNKNOWN_OPERATION = b"Unknown Protocol Operation"
 PAYLOAD_VIOLATION = b"Maximum Payload Violation"
 CONTROL_LINE_EXCEEDED = b"maximum control line exceeded"
 MALFORMED = b""
 
-COMMANDS = (
-    *(b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK"),
-)
-MESSAGES = (b"MSG", b"HMSG", b"INFO", b"-ERR", b"PING", b"PONG", b"+OK")
+COMMANDS = b"PUB HPUB SUB UNSUB CONNECT INFO -ERR PING PONG +OK".split()
+MESSAGES = b"MSG HMSG INFO -ERR PING PONG +OK".split()
 VERB_BYTES_MAX = len(b"CONNECT")
 BARE = {b"PING": (PING,), b"PONG": (PONG,), b"+OK": (OK,)}
 LOOSE = (b"CONNECT", b"INFO", *BARE)

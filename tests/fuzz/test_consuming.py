@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import sys
 from types import ModuleType
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.compiled import compiled_twin
 from tests.fuzz.consuming import Example, examples, outcomes
+from tests.fuzz.memory import keeps_memory
 
 from penstock import consuming
 from penstock.wire import PUB
-
-
-@pytest.fixture(scope="module")
-def compiled() -> ModuleType:
-    return compiled_twin()
 
 
 def test_the_twins_agree_on_examples_mostly_well_formed(compiled: ModuleType) -> None:
@@ -52,13 +44,8 @@ def test_the_twins_agree_on_any_values(compiled: ModuleType, example: Example) -
 def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
     inputs = list(itertools.islice(examples(seed=1), 300))
 
-    def use_everything() -> int:
+    def use_everything() -> None:
         for example in inputs:
             outcomes(compiled, example)
-        gc.collect()
-        return sys.getallocatedblocks()
 
-    use_everything()
-    before = use_everything()
-
-    assert min(use_everything() for _ in range(5)) - before < 50
+    assert not keeps_memory(use_everything)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import random
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.compiled import compiled_twin
+from tests.fuzz.memory import keeps_memory
 from tests.fuzz.twins import CORPUS, TOKENS, broken_publishes, mutations, outcomes, pieces
 
 from penstock import wire
@@ -50,11 +48,6 @@ def broken_streams(draw: st.DrawFn) -> bytes:
     start = draw(st.integers(0, len(stream)))
     end = draw(st.integers(start, min(len(stream), start + 8)))
     return stream[:start] + draw(st.one_of(st.sampled_from(TOKENS), st.binary())) + stream[end:]
-
-
-@pytest.fixture(scope="module")
-def compiled() -> ModuleType:
-    return compiled_twin()
 
 
 def assert_equal(compiled: ModuleType, data: bytes) -> None:
@@ -110,17 +103,10 @@ def test_the_compiled_twin_keeps_no_memory(compiled: ModuleType) -> None:
     rng = random.Random(1)
     publishes = [broken_publishes(rng) for _ in range(200)]
 
-    def use_everything() -> int:
+    def use_everything() -> None:
         for data in inputs:
             outcomes(compiled, data)
         for broken in publishes:
             pieces(compiled, broken)
-        gc.collect()
-        return sys.getallocatedblocks()
 
-    use_everything()
-    before = use_everything()
-    after = [use_everything() for _ in range(5)]
-
-    # One lost object for each input would be hundreds; a cache of Python's own is a few.
-    assert min(after) - before < 50
+    assert not keeps_memory(use_everything)

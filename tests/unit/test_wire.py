@@ -434,6 +434,8 @@ def test_the_compiled_twin_refuses_what_is_no_publish(
         [(PUB, b"a", b"", 0, "0", b"\r\n")],
         [(PUB, b"a", b"", 0, -2, b"\r\n")],
         [(PUB, b"a", b"", 0, 0, 7)],
+        [(PUB, b"a", b"")],
+        [7],
     ],
 )
 def test_the_compiled_twin_counts_only_publishes(compiled: ModuleType, publishes: object) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects, times
+from penstock import _hot, subjects, times, wire
 from penstock.core import trace
 from penstock.core.account import Account, single_messages
 from penstock.core.auth import Caller, Check, Identity
@@ -39,11 +39,12 @@ CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
 ONLY_PONG = [(PONG,)]
 
 CLOSE_REASONS = {
-    b"Unknown Protocol Operation": "Protocol Violation",
-    b"Maximum Payload Violation": "Maximum Message Payload Exceeded",
-    b"maximum control line exceeded": "Maximum Control Line Exceeded",
-    b"": "Parse Error",
+    wire.UNKNOWN_OPERATION: "Protocol Violation",
+    wire.PAYLOAD_VIOLATION: "Maximum Message Payload Exceeded",
+    wire.CONTROL_LINE_EXCEEDED: "Maximum Control Line Exceeded",
+    wire.MALFORMED: "Parse Error",
 }
+"""What a FAIL of the parser is called once the connection is closed for it."""
 
 
 class Session(_hot.Outlet):

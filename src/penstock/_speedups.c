@@ -523,8 +523,8 @@ static PyObject *publish_totals(PyObject *module, PyObject *argument) {
     for (Py_ssize_t i = 0; i < PyList_Size(argument); i++) {
         PyObject *publish = PyList_GetItem(argument, i);
         Py_ssize_t size;
-        if (!is_publish(publish) || !get_bytes(publish, 2, &reply) ||
-            !get_number(publish, 4, &size) || !get_bytes(publish, 5, &data))
+        if (!get_bytes(publish, 2, &reply) || !get_number(publish, 4, &size) ||
+            !get_bytes(publish, 5, &data))
             return NULL;
         if (size < 0) {
             PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");

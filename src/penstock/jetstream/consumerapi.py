@@ -9,11 +9,8 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import consumers, errorcodes, strictjson
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.consumer import Consumer
-from penstock.jetstream.consumerconfig import (
-    CONSUMER_CONFIG_FIELDS,
-    ConsumerConfig,
-    check_group_name,
-)
+from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
+from penstock.jetstream.consumerrules import check_group_name
 from penstock.jetstream.times import ZERO, parse_time
 
 NAMES_MAX = 1024

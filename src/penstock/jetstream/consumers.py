@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import backlog, consumerconfig, errorcodes, lookup, quota
+from penstock.jetstream import backlog, consumerrules, errorcodes, lookup, quota
 from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
@@ -36,8 +36,8 @@ def create(
     on a change.
     """
     config = quota.with_ack_pending(stream, config)
-    config = consumerconfig.with_defaults(config, stream.config, pedantic=pedantic)
-    consumerconfig.check(config, stream.config)
+    config = consumerrules.with_defaults(config, stream.config, pedantic=pedantic)
+    consumerrules.check(config, stream.config)
     quota.check_ack_pending(stream.engine, config)
     existing = stream.consumers.get(config.name)
     if existing is not None:
@@ -47,7 +47,7 @@ def create(
         raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
     else:
         quota.check_consumer(stream)
-        consumerconfig.check_new(config, stream.config, _filters(stream))
+        consumerrules.check_new(config, stream.config, _filters(stream))
         _make(stream, config, answer)
 
 
@@ -57,13 +57,13 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
     config = config.but(pause_until=old.pause_until)
     if action == "create" and config != old:
         raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
-    config = consumerconfig.with_name(config, consumer.name)
+    config = consumerrules.with_name(config, consumer.name)
     if stream.config.retention == "workqueue":
-        consumerconfig.check_unique(config, _filters(stream, besides=consumer))
+        consumerrules.check_unique(config, _filters(stream, besides=consumer))
     if config == old:
         answer(consumer.info())
     else:
-        consumerconfig.check_update(old, config, is_bound=consumer.outlet.is_bound)
+        consumerrules.check_update(old, config, is_bound=consumer.outlet.is_bound)
         consumer.update(config)
         _keep(consumer, consumer.info(), answer)
     if consumer.paused_until_ns:
@@ -114,7 +114,7 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
     name = config.name
     while not name or name in stream.consumers:
         name = engine.new_id(EPHEMERAL_NAME_LENGTH)
-    config = consumerconfig.with_name(config, name)
+    config = consumerrules.with_name(config, name)
     limit = stream.config.max_msgs_per_subject
     sequence, selected = backlog.start(config, stream.store, limit)
     consumer = Consumer(
@@ -186,7 +186,7 @@ def check_limits(stream: Stream, config: StreamConfig) -> None:
     over = [
         name
         for name, each in stream.consumers.items()
-        if isinstance(each, Consumer) and consumerconfig.is_over(each.config, config)
+        if isinstance(each, Consumer) and consumerrules.is_over(each.config, config)
     ]
     if over:
         text = f"change to limits violates consumers: {', '.join(sorted(over))}"
@@ -233,8 +233,8 @@ def _complain(stream: Stream, what: str, error: Exception) -> None:
 
 def restore(stream: Stream, config: ConsumerConfig, state: ConsumerState) -> None:
     """Add a consumer that a snapshot of its stream held, and that goes on where it was."""
-    config = consumerconfig.with_defaults(config, stream.config)
-    consumerconfig.check(config, stream.config)
+    config = consumerrules.with_defaults(config, stream.config)
+    consumerrules.check(config, stream.config)
     meta = Meta(config, stream.engine.clock_ns(), 0)
     consumer = _at_state(stream, _files(stream, config), meta, state)
     stream.consumers[config.name] = consumer

@@ -58,6 +58,11 @@ def is_valid_name(name: str) -> bool:
     )
 
 
+def metadata_bytes(metadata: Mapping[str, str]) -> int:
+    """Return what the metadata of a stream or a consumer counts."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+
+
 def is_api_level_known(header: bytes) -> bool:
     """Tell whether this server is new enough for a request with these headers."""
     level = headers.get(header, API_LEVEL_HEADER)
@@ -71,16 +76,9 @@ def without_api_level(header: bytes) -> bytes | None:
     return headers.remove(header, API_LEVEL_HEADER) if is_api_level_known(header) else None
 
 
-def option(
-    default: Any,
-    kind: Any,
-    *,
-    omit_empty: bool = False,
-    supported: bool = True,
-    factory: Any = None,
-) -> Any:
+def option(default: Any, kind: Any, *, omit_empty: bool = False, factory: Any = None) -> Any:
     """Declare an option: its kind in JSON, and whether an answer leaves it out when unset."""
-    metadata = {"kind": kind, "omit_empty": omit_empty, "supported": supported}
+    metadata = {"kind": kind, "omit_empty": omit_empty}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)

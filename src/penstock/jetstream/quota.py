@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError, JetStreamError
 from penstock.jetstream import errorcodes
-from penstock.jetstream.consumerconfig import MAX_ACK_PENDING, ConsumerConfig
+from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.consumerrules import MAX_ACK_PENDING
 
 if TYPE_CHECKING:
     from penstock.jetstream.engine import Engine

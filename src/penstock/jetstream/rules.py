@@ -15,7 +15,7 @@ from penstock import subjects as patterns
 from penstock import transforms
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, originrules
-from penstock.jetstream.model import StreamConfig, is_valid_name
+from penstock.jetstream.model import StreamConfig, is_valid_name, metadata_bytes
 from penstock.jetstream.originrules import Find
 
 NAME_CHARACTERS_MAX = 255
@@ -98,10 +98,7 @@ def _check_names(config: StreamConfig) -> None:
         raise invalid(f"stream name is too long, maximum allowed is {NAME_CHARACTERS_MAX}")
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}")
-    metadata_bytes = sum(
-        len(key.encode()) + len(value.encode()) for key, value in config.metadata.items()
-    )
-    if metadata_bytes > METADATA_BYTES_MAX:
+    if metadata_bytes(config.metadata) > METADATA_BYTES_MAX:
         raise invalid(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")
 
 

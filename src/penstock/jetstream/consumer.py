@@ -27,7 +27,8 @@ from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import is_api_level_known
 from penstock.jetstream.outlet import new_outlet, update_outlet
-from penstock.jetstream.pull import PullRequests, encode_status
+from penstock.jetstream.pull import PullRequests
+from penstock.jetstream.pullrequest import encode_status
 from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer

@@ -15,20 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.jetstream.pullrequest import Refused
 from penstock.jetstream.times import format_time
 from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.consumerconfig import ConsumerConfig
-    from penstock.jetstream.pull import Request, Wish
-
-PRIORITY_MAX = 9
-LAST = PRIORITY_MAX + 1
-"""The priority of a request that names no group."""
-
-
-class Refused(Exception):
-    """A request that is answered with a status at once."""
+    from penstock.jetstream.pullrequest import Request, Wish
 
 
 class Standing(NamedTuple):

@@ -18,7 +18,7 @@ from penstock.core.clientinfo import client_info
 from penstock.jetstream import archive, lookup
 from penstock.jetstream.archive import ArchiveEntry
 from penstock.jetstream.consumer import Consumer
-from penstock.jetstream.pull import encode_status
+from penstock.jetstream.pullrequest import encode_status
 from penstock.jetstream.times import format_time
 
 if TYPE_CHECKING:

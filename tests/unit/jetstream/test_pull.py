@@ -16,7 +16,7 @@ from tests.unit.jetstream.consuming import (
 )
 from tests.unit.jetstream.world import SECOND_NS, World
 
-from penstock.jetstream import pull
+from penstock.jetstream.pullrequest import Refused, Wish, parse_wish
 
 
 @pytest.fixture
@@ -175,19 +175,19 @@ def test_those_who_wait_are_told_of_the_end(world: World) -> None:
 @pytest.mark.parametrize(
     ("payload", "wish"),
     [
-        (b"", pull.Wish()),
-        (b" 7 ", pull.Wish(batch=7)),
-        (b"seven", pull.Wish()),
-        (b'{"batch":3}', pull.Wish(batch=3, group="", priority=0)),
-        (b'{"Batch":3,"unknown":{}}', pull.Wish(batch=3, group="", priority=0)),
+        (b"", Wish()),
+        (b" 7 ", Wish(batch=7)),
+        (b"seven", Wish()),
+        (b'{"batch":3}', Wish(batch=3, group="", priority=0)),
+        (b'{"Batch":3,"unknown":{}}', Wish(batch=3, group="", priority=0)),
         (
             b'{"batch":2,"expires":10,"no_wait":true,"max_bytes":5,"idle_heartbeat":5}',
-            pull.Wish(2, 10, True, 5, 5, group="", priority=0),
+            Wish(2, 10, True, 5, 5, group="", priority=0),
         ),
     ],
 )
-def test_a_request_is_a_number_or_an_object(payload: bytes, wish: pull.Wish) -> None:
-    assert wish == pull.parse_wish(payload)
+def test_a_request_is_a_number_or_an_object(payload: bytes, wish: Wish) -> None:
+    assert wish == parse_wish(payload)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_request_is_a_number_or_an_object(payload: bytes, wish: pull.Wish) -> 
     ],
 )
 def test_a_request_that_does_not_read_is_refused(payload: bytes, text: str) -> None:
-    with pytest.raises(pull.Refused) as refused:
-        pull.parse_wish(payload)
+    with pytest.raises(Refused) as refused:
+        parse_wish(payload)
 
     assert f"400 Bad Request - {text}" == refused.value.args[0]

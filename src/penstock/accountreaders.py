@@ -31,6 +31,7 @@ from penstock.readers import (
     fail,
     read_boolean,
     read_duration,
+    read_jetstream_switch,
     read_number,
     read_permissions,
     read_text,
@@ -91,7 +92,6 @@ RESPONSES = {
     "chunk": "chunked",
     "chunked": "chunked",
 }
-JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 SHARED = ("stream", "service")
 WEIGHT_MAX = 100
 
@@ -185,13 +185,10 @@ def _limits(node: Node, name: str) -> AccountLimits:
 
 def _jetstream(node: Node, name: str) -> JetStreamLimits | None:
     """Return the limits of JetStream: a switch, or a block."""
+    if not read_jetstream_switch(node, name):
+        return None
     if not isinstance(node.value, dict):
-        switch = node.value
-        if isinstance(switch, str):
-            switch = JETSTREAM_WORDS.get(switch.lower(), switch)
-        if not isinstance(switch, bool):
-            fail(node, f"`{name}` expects a boolean, `enabled`, `disabled` or a block")
-        return JetStreamLimits() if switch else None
+        return JetStreamLimits()
     entries = entries_of(node, name, JETSTREAM_KEYS, {})
     entries.pop("cluster_traffic", None)
     required = entries.pop("requires_max_bytes", None)

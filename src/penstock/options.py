@@ -44,7 +44,7 @@ from penstock.directives import (
 )
 from penstock.errors import ConfigError
 from penstock.flags import Given, nearest
-from penstock.readers import READERS, fail, read_address
+from penstock.readers import READERS, fail, read_address, read_jetstream_switch
 from penstock.transport import TlsConfig, WebSocketConfig
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
@@ -54,7 +54,6 @@ ADDRESSES = {
     "https": ("http_host", "https_port"),
     "websocket.listen": ("websocket.host", "websocket.port"),
 }
-JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 
 MEANINGS: dict[tuple[str, Any], Any] = {
     ("port", 0): 4222,
@@ -143,26 +142,14 @@ def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
 def _flatten_block(name: str, node: Node, findings: _Findings) -> Iterator[tuple[str, Node]]:
     """Yield the directives inside a block. That of JetStream is a switch as well."""
     if name == "jetstream":
-        yield "jetstream.enabled", _jetstream_switch(node)
+        switch = read_jetstream_switch(node, name)
+        yield "jetstream.enabled", Node(switch, node.at, str(switch).lower())
     elif name == "tls":
         yield "tls.enabled", Node(True, node.at, "true")
     if name != "jetstream" and not isinstance(node.value, dict):
         fail(node, f"`{name}` expects a block")
     if isinstance(node.value, dict):
         yield from _flatten(node.value, f"{name}.", findings)
-
-
-def _jetstream_switch(node: Node) -> Node:
-    """Return whether `jetstream` is on: a boolean, `enabled`, or a block."""
-    if isinstance(node.value, bool):
-        return node
-    if isinstance(node.value, dict):
-        return Node(True, node.at, "true")
-    if node.text.lower() in JETSTREAM_WORDS:
-        return Node(JETSTREAM_WORDS[node.text.lower()], node.at, node.text)
-    fail(
-        node, f'`jetstream` expects a boolean, `enabled`, `disabled` or a block, not "{node.text}"'
-    )
 
 
 def _split_address(name: str, node: Node) -> Iterator[tuple[str, Node]]:

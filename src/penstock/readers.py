@@ -19,6 +19,7 @@ from penstock.errors import ConfigError
 from penstock.subjects import is_valid
 from penstock.transport import FALLBACK_DELAY_S, HandshakeFirst, TlsVersion
 
+JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
 
 USER_KEYS = {
@@ -93,6 +94,15 @@ def read_duration(node: Node, name: str) -> float:
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return float(node.value)
     fail(node, f'`{name}` expects a duration such as "30s" or "2m", not {_shown(node)}')
+
+
+def read_jetstream_switch(node: Node, name: str) -> bool:
+    """Return whether JetStream is on: a boolean, a word, or a block, which switches it on."""
+    if isinstance(node.value, bool | dict):
+        return node.value is not False
+    if isinstance(node.value, str) and node.value.lower() in JETSTREAM_WORDS:
+        return JETSTREAM_WORDS[node.value.lower()]
+    fail(node, f"`{name}` expects a boolean, `enabled`, `disabled` or a block, not {_shown(node)}")
 
 
 def read_sync(node: Node, name: str) -> float | Literal["always"]:

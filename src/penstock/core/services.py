@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import times
 from penstock.accounts import Export
 from penstock.core.account import Account, single_messages
+from penstock.core.clientinfo import client_account, client_info
 from penstock.core.route import ACK_PREFIX
 from penstock.sharing import Relation
 from penstock.wire import CRLF, PUB, Op
@@ -173,33 +174,6 @@ def request_header(header: bytes, publisher: Session | None, *, share: bool) -> 
         return header
     lines = header.removesuffix(CRLF).split(CRLF)[:-1] if header else [b"NATS/1.0"]
     kept = [line for line in lines if not line.startswith(REQUEST_INFO + b":")]
-    info = json.dumps(client_info(publisher, detailed=share), separators=(",", ":"))
+    told = client_info(publisher) if share else client_account(publisher)
+    info = json.dumps(told, separators=(",", ":"))
     return CRLF.join([*kept, REQUEST_INFO + b": " + info.encode(), CRLF])
-
-
-def client_info(session: Session, *, detailed: bool) -> dict[str, Any]:
-    """Return what is told of a client: to services, and in events."""
-    account = session.account.name
-    if not detailed:
-        return _said({"acc": account, "rtt": session.round_trip_ns})
-    options = session.connect_options
-    return _said(
-        {
-            "start": times.timestamp(session.start_ns),
-            "host": session.ip,
-            "id": session.client_id,
-            "acc": account,
-            "user": session.identity.user if session.identity is not None else "",
-            "name": options.get("name", ""),
-            "lang": options.get("lang", ""),
-            "ver": options.get("version", ""),
-            "rtt": session.round_trip_ns,
-            "server": session.broker.server_name,
-            "kind": "Client",
-            "client_type": session.kind,
-        }
-    )
-
-
-def _said(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}

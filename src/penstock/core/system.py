@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import accounts, times
 from penstock.core.account import Account, message_count
+from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of
-from penstock.core.services import client_info
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION
 from penstock.wire import Op
@@ -127,8 +127,7 @@ class System:
         subject = name.encode()
         if not self._is_heard(subject):
             return
-        client = client_info(session, detailed=True)
-        client |= {"user": user_of(session), "name_tag": session.account.config.label}
+        client = client_info(session) | {"name_tag": session.account.config.label}
         event = self._event(kind) | {"client": client}
         if reason:
             client["stop"] = times.timestamp(self._broker.clock_ns())

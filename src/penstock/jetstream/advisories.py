@@ -47,7 +47,7 @@ class Advisories:
             return []
         fields: dict[str, Any] = {
             "server": engine.server_name,
-            "client": client_info(request.publisher, engine.server_name),
+            "client": client_info(request.publisher),
             "subject": request.subject,
             "request": request.body.decode(errors="replace"),
             "response": response.decode(),

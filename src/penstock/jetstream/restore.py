@@ -194,7 +194,7 @@ class Restore:
 
     def _client(self) -> dict[str, Any] | None:
         publisher = self._request.publisher
-        return client_info(publisher, self._engine.server_name) if publisher else None
+        return client_info(publisher) if publisher else None
 
     def _advise(self, event: str, **fields: Any) -> None:
         name = self._config.name

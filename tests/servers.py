@@ -25,6 +25,8 @@ from typing import Any, Self
 HOST = "127.0.0.1"
 DEADLINE_S = 10.0
 """How long a test waits for what must happen before it says that it did not."""
+START_S = 60.0
+"""How long a server may take to start on a machine that has other things to do."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,10 @@ class ServerProcess:
         self.process.send_signal(number)
 
     def _wait_until_ready(self) -> int:
-        wait_until(lambda: "Server is ready" in self.log or self.process.poll() is not None)
+        wait_until(
+            lambda: "Server is ready" in self.log or self.process.poll() is not None,
+            timeout_s=START_S,
+        )
         listening = re.search(r"Listening for client connections on \S+:(\d+)", self.log)
         assert listening is not None, f"{self.program.name} did not start:\n{self.log}"
         return int(listening[1])

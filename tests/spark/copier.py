@@ -4,32 +4,34 @@ import sys
 
 from penstock.spark import session
 
-QUIET = {
+QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK_START,
+    "spark.executor.extraJavaOptions": QUICK_START,
 }
 
 
 def main() -> None:
-    """Copy what is there, in small batches, and end."""
-    master, servers, source, target, checkpoint = sys.argv[1:]
-    spark = session("copier", master=master, settings=QUIET)
+    """Copy what is there, in batches of a size, and end."""
+    master, servers, source, target, checkpoint, batch_messages = sys.argv[1:]
+    spark = session("copier", master=master, settings=SETTINGS)
     spark.sparkContext.setLogLevel("OFF")
-    print("copying", flush=True)
     messages = (
         spark.readStream.format("penstock")
         .option("servers", servers)
         .option("stream", source)
-        .option("maxMessagesPerTrigger", 250)
+        .option("maxMessagesPerTrigger", batch_messages)
         .option("minPartitions", 2)
+        .option("retries", 60)
         .load()
     )
     query = (
         messages.selectExpr(f"replace(subject, '{source}.', '{target}.') AS subject", "data")
         .writeStream.format("penstock")
         .option("servers", servers)
+        .option("retries", 60)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

@@ -1,47 +1,71 @@
 """
-Real processes killed while they write: each row arrives, and arrives once.
+Real processes killed while rows are copied: each row arrives, and arrives once.
 
-`SPARK_KILLS` says how often the driver is killed, and `SPARK_MASTER` where the tasks run; with
-`local-cluster[2,1,1024]` they run in processes of their own, of which one is killed each time too.
+Driver and executors are processes of their own (`local-cluster`). In each of `SPARK_ROUNDS` an
+executor, a Python worker and the server are killed in any order, and the driver last of all; the
+executors it leaves behind go by themselves. With more than one round, nats-server is held to the
+same.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.servers import ServerProcess, wait_until
+from tests.servers import PROGRAMS, Program, ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows_of
+from tests.spark.processes import command_of, descendants, kill
 
-MASTER = os.environ.get("SPARK_MASTER", "local[2,3]")
-KILLS = int(os.environ.get("SPARK_KILLS", "1"))
-START_S = 240
-MESSAGES = 4000
+MASTER = "local-cluster[2,1,1024]"
+ROUNDS = int(os.environ.get("SPARK_ROUNDS", "1"))
+STEP_S = 600
+MESSAGES = 6000 * ROUNDS
+SMALL, LARGE = 100, 5000
+"""Messages of a micro-batch: small while things are killed, so that there is time for it."""
 PROGRAM = Path(__file__).parent / "copier.py"
 
 
-@pytest.fixture
-def server(servers: dict[str, ServerProcess]) -> ServerProcess:
-    """Return Penstock."""
-    return servers["penstock"]
+class Restartable:
+    """A server that is killed and comes back on its port, with what it had stored."""
+
+    def __init__(self, stack: ExitStack, program: Program, store: Path) -> None:
+        self._stack = stack
+        self._program = program
+        self._flags = ("-js", "-sd", str(store))
+        self._running = stack.enter_context(ServerProcess(program, "", *self._flags))
+        self.broker = Broker(self._running.url)
+
+    def restart(self) -> None:
+        """Kill it, and start it again."""
+        port = str(self._running.port)
+        self._running.process.kill()
+        self._running.process.wait()
+        self._running = self._stack.enter_context(
+            ServerProcess(self._program, "", *self._flags, "-p", port)
+        )
+
+
+@pytest.fixture(params=PROGRAMS if ROUNDS > 1 else PROGRAMS[:1], ids=lambda each: each.name)
+def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
+    """Return a server of this test alone."""
+    with ExitStack() as stack:
+        yield Restartable(stack, request.param, tmp_path / "store")
 
 
 @contextmanager
-def copier(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the program in a process group of its own; kill what is left of it."""
+def copier(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the program; kill what is left of it."""
+    # Spark leaves the logs of executors below its home, and workers listen on any address.
+    environment = os.environ | {"XDG_CACHE_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, str(PROGRAM), MASTER, *arguments]
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
+        command, env=environment, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             yield process
@@ -50,29 +74,36 @@ def copier(*arguments: str) -> Iterator[subprocess.Popen[str]]:
                 kill(pid)
 
 
-def descendants(pid: int) -> list[int]:
-    """Return a process and all it started, the youngest first."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += [each for child in task.read_text().split() for each in descendants(int(child))]
-    return [*found, pid]
-
-
-def kill(pid: int) -> None:
-    """Kill a process, unless it is gone."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        """It went by itself."""
-
-
-def executors(pid: int) -> list[int]:
+def executors(driver: int) -> list[int]:
     """Return the processes of a local cluster that run tasks."""
     return [
-        each
-        for each in descendants(pid)
-        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{each}/cmdline").read_bytes()
+        each for each in descendants(driver) if b"CoarseGrainedExecutorBackend" in command_of(each)
     ]
+
+
+def python_workers(driver: int) -> list[int]:
+    """Return the processes in which the executors run Python."""
+    return [
+        each
+        for executor in executors(driver)
+        for each in descendants(executor)
+        if b"pyspark.daemon" in command_of(each)
+    ]
+
+
+def kill_one_of(candidates: Callable[[], list[int]], chance: random.Random) -> None:
+    """Kill one of some processes, once there are any."""
+    wait_until(lambda: bool(candidates()), timeout_s=STEP_S)
+    kill(chance.choice(candidates()))
+
+
+def kill_driver(process: subprocess.Popen[str]) -> None:
+    """Kill the driver, its JVM and its Python; wait until its executors have noticed."""
+    left = executors(process.pid)
+    theirs = {each for executor in left for each in descendants(executor)}
+    for pid in set(descendants(process.pid)) - theirs:
+        kill(pid)
+    wait_until(lambda: not any(map(command_of, left)), timeout_s=STEP_S)
 
 
 def stored(broker: Broker, stream: str) -> int:
@@ -83,33 +114,40 @@ def stored(broker: Broker, stream: str) -> int:
 def wait_for_more(broker: Broker, stream: str) -> None:
     """Return once a stream holds more than it does now."""
     before = stored(broker, stream)
-    wait_until(lambda: stored(broker, stream) > before, timeout_s=START_S)
+    wait_until(lambda: stored(broker, stream) > before, timeout_s=STEP_S)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(START_S * (KILLS + 2))
-def test_rows_are_stored_once_although_driver_and_tasks_are_killed(
-    broker: Broker, stream: str, tmp_path: Path
+@pytest.mark.timeout(STEP_S * (5 * ROUNDS + 2))
+def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
+    restartable: Restartable, tmp_path: Path
 ) -> None:
-    target = f"{stream}_copy"
+    broker, chance = restartable.broker, random.Random()
+    broker.create("SOURCE")
     # So short that the ids alone would not do.
-    broker.create(target, duplicate_window=1_000_000_000)
-    ledger = broker.fill(stream, MESSAGES)
-    arguments = (broker.url, stream, target, str(tmp_path / "checkpoint"))
+    broker.create("TARGET", duplicate_window=1_000_000_000)
+    ledger = broker.fill("SOURCE", MESSAGES)
+    checkpoint = str(tmp_path / "checkpoint")
+    arguments = (tmp_path, broker.url, "SOURCE", "TARGET", checkpoint)
 
-    for _ in range(KILLS):
-        with copier(*arguments) as process:
-            wait_for_more(broker, target)
-            for executor in executors(process.pid)[:1]:
-                kill(executor)
-                wait_for_more(broker, target)
-    interrupted = stored(broker, target)
-    with copier(*arguments) as process:
-        assert 0 == process.wait(START_S)
+    for _ in range(ROUNDS):
+        with copier(*arguments, str(SMALL)) as process:
+            wait_for_more(broker, "TARGET")
+            faults = [
+                lambda pid=process.pid: kill_one_of(lambda: executors(pid), chance),
+                lambda pid=process.pid: kill_one_of(lambda: python_workers(pid), chance),
+                restartable.restart,
+            ]
+            chance.shuffle(faults)
+            for fault in faults:
+                fault()
+                wait_for_more(broker, "TARGET")
+            kill_driver(process)
+    interrupted = stored(broker, "TARGET")
+    with copier(*arguments, str(LARGE)) as process:
+        assert 0 == process.wait(STEP_S)
 
     assert interrupted < MESSAGES, "it was killed too late to show anything"
-    expected = sorted(
-        (subject.replace(f"{stream}.", f"{target}."), data) for _, subject, data in ledger
-    )
-    assert expected == sorted((subject, data) for _, subject, data in rows_of(broker, target))
-    assert [] == broker.consumers(stream)
+    expected = sorted((subject.replace("SOURCE.", "TARGET."), data) for _, subject, data in ledger)
+    assert expected == sorted((subject, data) for _, subject, data in rows_of(broker, "TARGET"))
+    wait_until(lambda: broker.consumers("SOURCE") == [], timeout_s=STEP_S)

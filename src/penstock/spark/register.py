@@ -38,7 +38,9 @@ def register(spark: SparkSession) -> None:
     from penstock.spark.source import PenstockDataSource
 
     spark.dataSource.register(PenstockDataSource)
-    spark.conf.set(FILTER_PUSHDOWN, "true")
+    # A declarative pipeline may not set it, but its file may.
+    if spark.conf.get(FILTER_PUSHDOWN, "false") != "true":
+        spark.conf.set(FILTER_PUSHDOWN, "true")
 
 
 def session(
@@ -56,10 +58,10 @@ def session(
     # Workers must be the Python that has penstock, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or "local[*]"
-    if master.startswith("local["):
+    if master.startswith("local"):
         ensure_home()
     builder = SparkSession.builder.appName(name).master(master)
-    defaults = SETTINGS | (ON_THIS_MACHINE if master.startswith("local[") else {})
+    defaults = SETTINGS | (ON_THIS_MACHINE if master.startswith("local") else {})
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

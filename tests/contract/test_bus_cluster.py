@@ -30,14 +30,14 @@ NODES = 3
 MESSAGES = 2000
 
 
-def cluster_of(nodes: int, stack: ExitStack) -> list[ServerProcess]:
+def cluster_of(nodes: int, stack: ExitStack, config: str = "") -> list[ServerProcess]:
     ports = _free_ports(nodes)
     routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
     return [
         stack.enter_context(
             ServerProcess(
                 NATS_SERVER,
-                f"server_name: n{number}\njetstream {{ store_dir: store }}\n"
+                f"{config}\nserver_name: n{number}\njetstream {{ store_dir: store }}\n"
                 f'cluster {{ name: trio, listen: "{HOST}:{port}", routes: [ {routes} ] }}',
             )
         )

@@ -11,9 +11,10 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from tests.servers import PROGRAMS, ServerProcess
+from tests.servers import PROGRAMS, ServerProcess, wait_until
 
 from penstock.client import JetStream, connect
+from penstock.errors import PenstockError
 
 # Without `pip install 'penstock[spark]'` there is nothing here to test.
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["test_*.py"]
@@ -71,8 +72,9 @@ def server(request: pytest.FixtureRequest, servers: dict[str, ServerProcess]) ->
 class Broker:
     """A server as a test uses it: fill a stream, look at it, break it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, replicas: int = 1) -> None:
         self.url = url
+        self._replicas = replicas
 
     def run(self, work: Callable[[JetStream], Awaitable[Any]]) -> Any:
         """Run a coroutine on a connection of its own."""
@@ -85,7 +87,16 @@ class Broker:
 
     def create(self, stream: str, **config: Any) -> None:
         """Create a stream on `<stream>.>`."""
-        self.run(lambda js: js.streams.create(stream, subjects=[f"{stream}.>"], **config))
+        settings = self._settings(stream, config)
+        self.run(lambda js: js.streams.create(stream, **settings))
+
+    def update(self, stream: str, **config: Any) -> None:
+        """Change a stream that was created so."""
+        settings = self._settings(stream, config)
+        self.run(lambda js: js.streams.update(stream, **settings))
+
+    def _settings(self, stream: str, config: dict[str, Any]) -> dict[str, Any]:
+        return {"subjects": [f"{stream}.>"], "num_replicas": self._replicas} | config
 
     def publish(self, messages: list[tuple[str, bytes]]) -> None:
         """Publish and wait for every ack."""
@@ -108,6 +119,21 @@ class Broker:
     def consumers(self, stream: str) -> list[str]:
         """Return the names of the stream's consumers."""
         return self.run(lambda js: js.consumers.names(stream))
+
+
+def elected(broker: Broker) -> Broker:
+    """Return the broker once its servers have agreed on a leader, and can create streams."""
+
+    def is_ready() -> bool:
+        try:
+            broker.create("ELECTED")
+            broker.run(lambda js: js.streams.delete("ELECTED"))
+        except PenstockError:
+            return False
+        return True
+
+    wait_until(is_ready, timeout_s=60)
+    return broker
 
 
 @pytest.fixture

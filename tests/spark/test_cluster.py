@@ -8,10 +8,9 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pytest
 from tests.contract.test_bus_cluster import NODES, cluster_of
-from tests.servers import ServerProcess, wait_until
-from tests.spark.conftest import Broker
+from tests.servers import ServerProcess
+from tests.spark.conftest import Broker, elected
 
-from penstock.errors import PenstockError
 from penstock.spark import fetch
 from penstock.spark.fetch import read_range
 from penstock.spark.options import parse_sink, parse_source
@@ -19,7 +18,6 @@ from penstock.spark.position import Range
 from penstock.spark.publish import Window
 from penstock.spark.sink import Encoder
 
-START_S = 60
 MESSAGES = 3000
 
 
@@ -28,19 +26,6 @@ def cluster() -> Iterator[list[ServerProcess]]:
     """Return three servers."""
     with ExitStack() as stack:
         yield cluster_of(NODES, stack)
-
-
-def create(broker: Broker, stream: str) -> None:
-    """Create a stream on all servers, once they have agreed on a leader."""
-
-    def is_created() -> bool:
-        try:
-            broker.create(stream, num_replicas=NODES)
-        except PenstockError:
-            return False
-        return True
-
-    wait_until(is_created, timeout_s=START_S)
 
 
 def leader(broker: Broker, stream: str, servers: list[ServerProcess]) -> ServerProcess:
@@ -55,7 +40,7 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
 ) -> None:
     monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 100)
     urls = ",".join(server.url for server in cluster)
-    create(Broker(cluster[0].url), "TRIO")
+    elected(Broker(cluster[0].url, replicas=NODES)).create("TRIO")
     patient = {"servers": urls, "retries": "60"}
     connection, sink = parse_sink(patient | {"subject": "TRIO.a"})
     batch = pa.record_batch({"data": [b"%d" % n for n in range(MESSAGES)]})

@@ -1,16 +1,18 @@
-"""What a task does, without Spark around it, on Penstock and on nats-server alike."""
+"""What a task does, without Spark around it: on Penstock, on nats-server, and on three of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.contract.test_bus_cluster import NODES, cluster_of
 from tests.servers import PROGRAMS, ServerProcess
-from tests.spark.conftest import Broker
+from tests.spark.conftest import Broker, elected
 
 from penstock.errors import ClientError
 from penstock.spark import fetch
@@ -26,15 +28,20 @@ Ledger = list[tuple[int, str, bytes]]
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 
 
-@pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
+@pytest.fixture(scope="module", params=[*(program.name for program in PROGRAMS), "cluster"])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """Return each server in turn."""
-    store = tmp_path_factory.mktemp("jetstream")
+    """Return each server in turn, and then a cluster of three."""
     config = f"max_payload: {PAYLOAD_BYTES_MAX}"
-    with ServerProcess(request.param, config, "-js", "-sd", str(store)) as running:
-        yield Broker(running.url)
+    with ExitStack() as stack:
+        if request.param == "cluster":
+            servers = cluster_of(NODES, stack, config)
+            yield elected(Broker(servers[0].url, replicas=NODES))
+        else:
+            program = next(each for each in PROGRAMS if each.name == request.param)
+            flags = ("-js", "-sd", str(tmp_path_factory.mktemp("jetstream")))
+            yield Broker(stack.enter_context(ServerProcess(program, config, *flags)).url)
 
 
 @pytest.fixture
@@ -63,6 +70,12 @@ def test_a_range_is_read_in_order(broker: Broker, stream: str, options: Any) -> 
 
     assert ledger[100:2500] == read(broker, options, 101, 2500)
     assert [] == broker.consumers(stream)
+
+
+def test_an_empty_stream_has_no_rows(broker: Broker, stream: str, options: Any) -> None:
+    assert [] == read(broker, options, 1, 0)
+    with Connection(options[0], "test") as connection:
+        assert (0, 0) == read_lag(connection, read_state(connection, stream), (), 0)
 
 
 def test_only_the_subjects_asked_for_are_read(broker: Broker, stream: str, options: Any) -> None:
@@ -130,7 +143,7 @@ def test_retention_that_overtakes_the_reader_is_a_loss(
     batches = read_range(connection, small, broker.info(stream)["created"], Range(1, 1000))
     begin = rows(iter([next(batches)]))
 
-    broker.run(lambda js: js.streams.update(stream, subjects=[f"{stream}.>"], max_msgs=10))
+    broker.update(stream, max_msgs=10)
 
     if fails:
         with pytest.raises(ClientError, match=r"(are|was) gone.*`failOnDataLoss`"):

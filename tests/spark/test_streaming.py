@@ -53,6 +53,16 @@ def test_available_now_reads_all_there_is_in_batches_of_the_given_size(
     assert [] == broker.consumers(stream)
 
 
+def test_an_empty_stream_has_nothing_yet(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    assert [] == batch_sizes(archive(stream))
+    ledger = broker.fill(stream, 5)
+
+    assert [5] == batch_sizes(archive(stream))
+    assert ledger == rows(spark.read.parquet(str(tmp_path / "table")))
+
+
 def test_a_restart_goes_on_from_the_checkpoint(
     broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
 ) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.spark.options import parse_sink, parse_source
+from penstock.spark.options import (
+    ConnectionOptions,
+    SinkOptions,
+    SourceOptions,
+    option_name,
+    parse_sink,
+    parse_source,
+)
 from penstock.spark.position import Position, Range, partition
 
 STREAM = {"stream": "ORDERS"}
@@ -60,6 +69,30 @@ def test_a_wrong_value_names_its_option(option: str, value: str, text: str) -> N
 def test_a_wrong_option_of_the_sink_names_itself(option: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse_sink({option: value})
+
+
+WRONG = {"int": "many", "int | None": "many", "float": "many", "bool": "maybe", "Position": "soon"}
+"""For each type of option, what cannot be read as one."""
+
+
+@pytest.mark.parametrize("kind", [ConnectionOptions, SourceOptions])
+def test_every_option_that_cannot_be_read_names_itself(kind: Any) -> None:
+    checked = [item for item in fields(kind) if item.type in WRONG]
+    assert checked
+    for item in checked:
+        option = option_name(item.name)
+        with pytest.raises(ConfigError, match=f"`{option}` must be .*: `{WRONG[item.type]}`"):
+            parse_source(STREAM | {option: WRONG[item.type]})
+
+
+@pytest.mark.parametrize("kind", [ConnectionOptions, SourceOptions, SinkOptions])
+def test_every_option_that_is_misspelt_is_told_its_name(kind: Any) -> None:
+    parse = parse_sink if kind is SinkOptions else parse_source
+    for item in fields(kind):
+        option = option_name(item.name)
+        wrong = f"{option}x"
+        with pytest.raises(ConfigError, match=f"`{wrong}`; did you mean .*valid: .*`{option}`"):
+            parse({wrong: "1"})
 
 
 @pytest.mark.parametrize(

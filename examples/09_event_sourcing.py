@@ -19,8 +19,9 @@ from typing import Any
 import penstock
 from penstock.bus import Envelope, EventBus
 from penstock.spark import session
-from penstock.spark.pipelines import runner, state
+from penstock.spark.pipelines import runner
 from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.snapshot import read_snapshot
 
 
 def fold(balance: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def project(url: str, home: Path) -> dict[str, dict[str, Any]]:
         settings={"fold": "__main__:fold"},
     )
     runner.run(spark, config, once=True, say=lambda line: None)
-    rows = state.read_snapshot(spark, home / "balances").collect()
+    rows = read_snapshot(spark, home / "balances").collect()
     return {row["aggregate_id"]: json.loads(row["state"]) for row in rows}
 
 

@@ -16,7 +16,7 @@ from tests.spark.conftest import Broker, rows
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
 from penstock.errors import ConfigError
-from penstock.spark.pipelines import audit, lake, runner, state
+from penstock.spark.pipelines import audit, lake, runner, snapshot
 from penstock.spark.pipelines.config import PipelineConfig, parse
 
 AGGREGATES = 5
@@ -194,8 +194,6 @@ def test_metrics_count_every_window(
 def test_state_is_folded_in_order_and_once(
     broker: Broker, stream: str, spark: Any, run: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("pandas", reason="Spark's grouped functions need it")
-
     def fold() -> None:
         run("state", fold="tests.spark.folds:total", source={"maxMessagesPerTrigger": "30"})
 
@@ -205,9 +203,9 @@ def test_state_is_folded_in_order_and_once(
     publish(broker, stream, range(51, 61))
     fold()
 
-    snapshot = state.read_snapshot(spark, tmp_path / "state").collect()
-    assert {f"order-{n}" for n in range(AGGREGATES)} == {row.aggregate_id for row in snapshot}
-    for row in snapshot:
+    states = snapshot.read_snapshot(spark, tmp_path / "state").collect()
+    assert {f"order-{n}" for n in range(AGGREGATES)} == {row.aggregate_id for row in states}
+    for row in states:
         numbers = [n for n in range(1, 61) if f"order-{n % AGGREGATES}" == row.aggregate_id]
         assert {"total": sum(numbers), "seen": numbers} == json.loads(row.state)
         assert len(numbers) == row.events

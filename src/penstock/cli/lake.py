@@ -1,4 +1,4 @@
-"""`penstock lake`: look into a lake without Spark."""
+"""`penstock lake`: look into a lake, or a snapshot of states, without Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.spark.pipelines.snapshot import parts_of
 
 
 def run(arguments: list[str]) -> int:
@@ -30,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="the newest rows")
     show.add_argument("lake", type=Path)
     show.add_argument("--rows", type=int, default=20)
-    show.set_defaults(command=lambda options: query(options.lake, SHOW.format(rows=options.rows)))
+    show.set_defaults(command=lambda options: shown(options.lake, options.rows))
     sql = commands.add_parser("sql", help="a query; the table is called `lake`")
     sql.add_argument("lake", type=Path)
     sql.add_argument("query")
@@ -43,17 +44,32 @@ SELECT sequence, time, topic, event_type, aggregate_id, payload
 FROM (SELECT * FROM lake ORDER BY time DESC, sequence DESC LIMIT {rows})
 ORDER BY time, sequence"""
 
+SHOW_SNAPSHOT = """\
+SELECT * FROM (SELECT * FROM lake ORDER BY sequence DESC LIMIT {rows}) ORDER BY sequence"""
+
+ROWS = """\
+SELECT * FROM read_parquet({files}, hive_partitioning = true, union_by_name = true,
+    hive_types_autocast = false)"""
+
+SNAPSHOT_ROWS = """\
+SELECT * FROM read_parquet({files})
+QUALIFY row_number() OVER (PARTITION BY aggregate_id ORDER BY events DESC) = 1"""
+
 
 def listed(lake: Path) -> str:
-    """Return one line for each topic and day."""
-    days = sorted(_check(lake).glob("topic=*/date=*"))
+    """Return one line for each topic and day, or for each part of a snapshot."""
+    if parts := parts_of(_check(lake)):
+        return "".join(_line(part.name, f"{part.rows:,} rows", lake / part.name) for part in parts)
     lines = []
-    for day in days:
-        files = list(day.glob("**/*.parquet"))
-        size = sum(file.stat().st_size for file in files)
+    for day in sorted(lake.glob("topic=*/date=*")):
         topic, date = (part.split("=", 1)[1] for part in day.parts[-2:])
-        lines.append(f"{topic}\t{date}\t{len(files)} files\t{size:,} bytes\n")
+        lines.append(_line(topic, date, day))
     return "".join(lines)
+
+
+def shown(lake: Path, rows: int) -> str:
+    """Return the newest rows."""
+    return query(lake, (SHOW_SNAPSHOT if parts_of(lake) else SHOW).format(rows=rows))
 
 
 def query(lake: Path, text: str) -> str:
@@ -62,13 +78,9 @@ def query(lake: Path, text: str) -> str:
         import duckdb
     except ImportError:
         raise ConfigError("SQL needs DuckDB; hint: pip install duckdb") from None
-    files = str(_check(lake) / "topic=*" / "date=*" / "batch=*" / "*.parquet").replace("'", "''")
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute(
-            f"CREATE VIEW lake AS SELECT * FROM read_parquet('{files}', "
-            "hive_partitioning = true, union_by_name = true, hive_types_autocast = false)"
-        )
+        connection.execute(f"CREATE VIEW lake AS {_rows(_check(lake))}")
         try:
             answer = connection.execute(text)
         except duckdb.Error as error:
@@ -76,6 +88,21 @@ def query(lake: Path, text: str) -> str:
         names = [column[0] for column in answer.description or ()]
         rows = answer.fetchall()
     return "".join("\t".join(map(_cell, row)) + "\n" for row in [names, *rows])
+
+
+def _rows(lake: Path) -> str:
+    """Return the query that gives the rows of a lake, or of the newest snapshot."""
+    parts = parts_of(lake)
+    folders = [part.name for part in parts] or ["topic=*/date=*/batch=*"]
+    files = [str(lake / folder / "*.parquet").replace("'", "''") for folder in folders]
+    quoted = ", ".join(f"'{file}'" for file in files)
+    return (SNAPSHOT_ROWS if parts else ROWS).format(files=f"[{quoted}]")
+
+
+def _line(first: str, second: str, folder: Path) -> str:
+    files = list(folder.glob("**/*.parquet"))
+    size = sum(file.stat().st_size for file in files)
+    return f"{first}\t{second}\t{len(files)} files\t{size:,} bytes\n"
 
 
 def _cell(value: Any) -> str:

@@ -105,7 +105,7 @@ def _merge(spark: SparkSession, root: Path, batches: list[Path]) -> None:
         "becomes": str(batches[-1].relative_to(root)),
     }
     journal = root / COMPACTION / f"{identity}.json"
-    _write_durably(journal, json.dumps(plan))
+    write_durably(journal, json.dumps(plan))
     _carry_out(root, journal)
 
 
@@ -120,7 +120,8 @@ def _carry_out(root: Path, journal: Path) -> None:
     journal.unlink()
 
 
-def _write_durably(path: Path, text: str) -> None:
+def write_durably(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all, also after a power cut."""
     partial = path.with_suffix(".partial")
     with partial.open("w") as file:
         file.write(text)

@@ -1,28 +1,28 @@
 """
 state: fold events into the current state of each aggregate.
 
-A snapshot is a directory of Parquet, one row for each aggregate, named after the
-micro-batch that made it: version n is the fold of version n - 1 and the rows of
-batch n. So making it again gives the same, and a reader of the newest finished one
-sees every event exactly once.
+The state of an aggregate behind a micro-batch is the fold of its state before it and its events
+in the batch, in order of their sequence. Only aggregates with events are read and written; the
+table they are part of is a `snapshot`, in which every event is seen exactly once.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from pathlib import Path
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import ConfigError
 from penstock.spark.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import local_path
+from penstock.spark.pipelines.snapshot import SCHEMA, look_up, read_snapshot, write_batch
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -31,11 +31,14 @@ Fold: TypeAlias = Callable[[dict[str, Any] | None, dict[str, Any]], dict[str, An
 
 SETTINGS = {
     "fold": "Your function, `module:function`: (state or None, event) -> state. Required.",
-    "keep": "Snapshots that are kept; 3.",
+    "keep": "Snapshots that are kept, at least 2; 3.",
 }
-SCHEMA = "aggregate_id string, sequence bigint, events bigint, state string"
-EVENT = ("event_id", "event_type", "event_version", "aggregate_id", "subject", "sequence")
-DONE = "_SUCCESS"
+KEEP, KEEP_MIN = 3, 2
+EVENT = (
+    *("event_id", "event_type", "event_version", "aggregate_id"),
+    *("subject", "sequence", "timestamp", "payload"),
+)
+ROWS_MAX = 10_000
 
 
 def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
@@ -43,14 +46,19 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     config.need("target", "checkpoint")
     fold = find_function(str(config.setting("fold", "")))
     root = local_path(config.target)
-    keep = int(config.setting("keep", 3))
+    keep = int(config.setting("keep", KEEP))
+    if keep < KEEP_MIN:
+        raise ConfigError(
+            f"`keep` must be at least {KEEP_MIN}: a batch that is written again starts from the "
+            "snapshot before it"
+        )
 
     def write(rows: DataFrame, batch: int) -> None:
+        events = events_of(rows).persist()
         before = read_snapshot(rows.sparkSession, root, before=batch)
-        after = fold_batch(before, rows, fold)
-        after.write.mode("overwrite").parquet(str(root / f"version={batch}"))
-        for version in versions(root)[:-keep]:
-            shutil.rmtree(root / f"version={version}", ignore_errors=True)
+        known = look_up(before, events.select("aggregate_id").distinct())
+        write_batch(fold_batch(known, events, fold), root, batch, keep=keep)
+        events.unpersist()
 
     return messages.writeStream.foreachBatch(write)
 
@@ -66,45 +74,62 @@ def find_function(name: str) -> Any:
         raise ConfigError(f"`{name}` cannot be found: {error}") from None
 
 
-def versions(root: Path) -> list[int]:
-    """Return the finished snapshots, the newest last."""
-    return sorted(int(path.parent.name.split("=")[1]) for path in root.glob(f"version=*/{DONE}"))
-
-
-def read_snapshot(spark: SparkSession, root: Path, *, before: int | None = None) -> DataFrame:
-    """Return the newest snapshot, or the newest before a batch; empty if there is none."""
-    found = [version for version in versions(root) if before is None or version < before]
-    if not found:
-        return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).parquet(str(root / f"version={found[-1]}"))
-
-
-def fold_batch(before: DataFrame, rows: DataFrame, fold: Fold) -> DataFrame:
-    """Return the state behind the rows, taken in order of their sequence."""
+def events_of(rows: DataFrame) -> DataFrame:
+    """Return the messages that are events of an aggregate, with the columns a fold is given."""
     from pyspark.sql import functions as f
 
     events = open_envelopes(rows).where(f.col("aggregate_id").isNotNull())
-    events = events.select(*EVENT, "payload", f.col("timestamp").cast("string").alias("timestamp"))
+    return events.withColumn("timestamp", f.col("timestamp").cast("string")).select(*EVENT)
 
-    def apply(key: tuple[str], old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-        return _apply(fold, str(key[0]), old, new)
 
-    return (
-        before.groupBy("aggregate_id")
-        .cogroup(events.groupBy("aggregate_id"))
-        .applyInPandas(apply, SCHEMA)
+def fold_batch(before: DataFrame, events: DataFrame, fold: Fold) -> DataFrame:
+    """Return the new state of all aggregates that have events."""
+    from pyspark.sql import functions as f
+
+    # An aggregate's row of the table comes first, and only it counts events.
+    rows = before.unionByName(events, allowMissingColumns=True)
+    ordered = rows.repartition("aggregate_id").sortWithinPartitions(
+        "aggregate_id", f.asc_nulls_last("events"), "sequence"
     )
 
+    def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _fold_rows(fold, batches)
 
-def _apply(fold: Fold, aggregate: str, old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
+    return ordered.mapInArrow(apply, SCHEMA)
 
-    state = json.loads(old["state"].iloc[0]) if len(old) else None
-    sequence = int(old["sequence"].iloc[0]) if len(old) else 0
-    events = int(old["events"].iloc[0]) if len(old) else 0
-    for event in new.sort_values("sequence").to_dict("records"):
-        event["payload"] = json.loads(event["payload"]) if event["payload"] else None
-        state = fold(state, event)
-        sequence, events = int(event["sequence"]), events + 1
-    row = (aggregate, sequence, events, json.dumps(state))
-    return pd.DataFrame([row], columns=["aggregate_id", "sequence", "events", "state"])
+
+def _fold_rows(fold: Fold, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fold rows that are sorted by aggregate; return one for each."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        {
+            "aggregate_id": pa.string(),
+            "sequence": pa.int64(),
+            "events": pa.int64(),
+            "state": pa.string(),
+        }
+    )
+    rows = (row for batch in batches for row in batch.to_pylist())
+    groups = groupby(rows, key=itemgetter("aggregate_id"))
+    folded = (_fold_group(fold, aggregate, group) for aggregate, group in groups)
+    while chunk := list(islice(folded, ROWS_MAX)):
+        yield pa.RecordBatch.from_pylist(chunk, schema=schema)
+
+
+def _fold_group(fold: Fold, aggregate: str, rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    state, sequence, events = None, 0, 0
+    for row in rows:
+        sequence = row["sequence"]
+        if row["events"] is not None:
+            state, events = json.loads(row["state"]), row["events"]
+            continue
+        event = {name: row[name] for name in EVENT}
+        event["payload"] = json.loads(row["payload"]) if row["payload"] else None
+        state, events = fold(state, event), events + 1
+    return {
+        "aggregate_id": aggregate,
+        "sequence": sequence,
+        "events": events,
+        "state": json.dumps(state),
+    }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def run(
@@ -29,6 +30,7 @@ def run(
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run until it is done, or until `stopping` says so; what is half done is done again."""
+    _partition_by_cores(spark)
     if ":" in config.pipeline:
         query = _start_users(spark, config, once=once)
     else:
@@ -107,6 +109,12 @@ def _offset(offset: Any) -> dict[str, Any]:
 
 def _sum(tree: Any) -> int:
     return sum(map(_sum, tree.values())) if isinstance(tree, dict) else int(tree)
+
+
+def _partition_by_cores(spark: SparkSession) -> None:
+    """Have a micro-batch shuffled into as many parts as there are cores, not into Spark's 200."""
+    if not spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        spark.conf.set(SHUFFLE_PARTITIONS, spark.sparkContext.defaultParallelism)
 
 
 def _start(writer: Any, config: PipelineConfig, *, once: bool) -> StreamingQuery:

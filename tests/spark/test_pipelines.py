@@ -265,6 +265,28 @@ def test_status_tells_how_far_a_pipeline_is(
     ]
 
 
+def test_status_on_a_work_queue_counts_what_its_workers_left(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path, capsys: Any
+) -> None:
+    queue = f"{stream}_queue"
+    broker.create(queue, retention="workqueue", allow_direct=True)
+    ledger = publish(broker, queue, range(1, 11))
+    run("archive", source={"stream": queue})
+    publish(broker, queue, range(11, 21))
+    for sequence in range(1, 18):
+        broker.run(lambda js, n=sequence: js.streams.delete_message(queue, n))
+    file = tmp_path / "archive.yml"
+    file.write_text(
+        f"pipeline: archive\nsource: {{servers: '{broker.url}', stream: {queue}}}\n"
+        f"checkpoint: {tmp_path}/archive-checkpoint\n"
+    )
+
+    assert 0 == pipeline_command.run(["status", "--config", str(file)])
+    assert "up to sequence 10 of" in (out := capsys.readouterr().out)
+    assert "behind by 3 messages" in out
+    assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError
 
@@ -83,11 +85,9 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from penstock.spark.connection import Connection
-    from penstock.spark.options import parse_source
+    from penstock.spark.kafka import is_kafka
     from penstock.spark.pipelines import config as files
     from penstock.spark.pipelines.runner import status
-    from penstock.spark.stream import read_lag, read_state
 
     config = files.load(options.config)
     config.need("checkpoint")
@@ -95,13 +95,38 @@ def _status(options: argparse.Namespace) -> int:
     if found["batch"] is None:
         print(f"{config.pipeline}: never ran")
         return 0
-    sequence = int(found["offset"]["sequence"])
-    connection, source = parse_source(config.source)
-    with Connection(connection, "penstock-pipeline-status") as opened:
-        lag = read_lag(opened, read_state(opened, source.stream), source.subjects, sequence)
     state = "finished" if found["finished"] == found["batch"] else "begun"
+    where = _kafka_lag if is_kafka(config.source) else _stream_lag
     print(
-        f"{config.pipeline}: batch {found['batch']} {state}, up to sequence {sequence:,} of "
-        f"`{source.stream}`, behind by {lag.messages:,} messages, {lag.seconds:,.1f} s"
+        f"{config.pipeline}: batch {found['batch']} {state}, "
+        f"{where(config.source, found['offset'])}"
     )
     return 0
+
+
+def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> str:
+    from penstock.spark.connection import Connection
+    from penstock.spark.loss import check_same_stream
+    from penstock.spark.options import parse_source
+    from penstock.spark.stream import read_lag, read_state
+
+    sequence = int(offset["sequence"])
+    connection, reading = parse_source(source)
+    with Connection(connection, "penstock-pipeline-status") as opened:
+        state = read_state(opened, reading.stream)
+        check_same_stream(state, str(offset["created"]))
+        lag = read_lag(opened, state, reading.subjects, sequence)
+    return (
+        f"up to sequence {sequence:,} of `{reading.stream}`, "
+        f"behind by {lag.messages:,} messages, {lag.seconds:,.1f} s"
+    )
+
+
+def _kafka_lag(source: Mapping[str, str], offset: Mapping[str, Mapping[str, int]]) -> str:
+    from penstock.spark.kafka import count_behind
+
+    topics = ", ".join(f"`{topic}`" for topic in sorted(offset))
+    read = sum(sum(partitions.values()) for partitions in offset.values())
+    return (
+        f"up to {read:,} records of {topics}, behind by {count_behind(source, offset):,} messages"
+    )

@@ -21,18 +21,23 @@ bus counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError
+from penstock.errors import ClientError, ConfigError, MissingExtra
+from penstock.spark.publish import Pace
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SCHEME = "kafka://"
 NAMESPACE = "events"
 OWN_OPTIONS = ("servers", "namespace", "topics", "stream", "ratePerSecond")
 PARTITIONS_MAX = 10_000
+TIMEOUT_S = 10
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 TOKEN, REST = r"[^.]+", r".+"
@@ -64,10 +69,15 @@ def read_topics(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
     return as_messages(reader.load(), namespace_of(source))
 
 
-def write_topics(messages: DataFrame, source: Mapping[str, str]) -> None:
+def write_topics(
+    messages: DataFrame, source: Mapping[str, str], *, rate_per_second: int | None = None
+) -> None:
     """Store messages on the topics of their subjects; `key` keeps their order."""
     from pyspark.sql import functions as f
 
+    if rate_per_second is not None:
+        # The connector has no rate, so that rows come to it no faster than they may go.
+        messages = messages.mapInArrow(partial(at_rate, rate_per_second), messages.schema)
     records = messages.select(
         f.concat(f.lit(f"{namespace_of(source)}."), "subject").alias("topic"),
         f.col("key").cast("binary").alias("key"),
@@ -81,6 +91,52 @@ def write_topics(messages: DataFrame, source: Mapping[str, str]) -> None:
     )
     writer = records.write.format("kafka").option("includeHeaders", "true")
     writer.options(**_connection(source)).save()
+
+
+def at_rate(rate_per_second: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass rows on at a rate."""
+    pace = Pace(rate_per_second)
+    for batch in batches:
+        for start in range(0, batch.num_rows, pace.messages_max):
+            piece = batch.slice(start, pace.messages_max)
+            pace.wait(piece.num_rows)
+            yield piece
+
+
+def follow_into_topic(rows: DataFrame, source: Mapping[str, str], subject: str) -> DataStreamWriter:
+    """Store the column `data` of every micro-batch on one topic; `key` keeps the order."""
+    records = rows.selectExpr("cast(key AS binary) AS key", "cast(data AS binary) AS value")
+    writer = records.writeStream.format("kafka").options(**_connection(source))
+    return writer.option("topic", f"{namespace_of(source)}.{subject}")
+
+
+def count_behind(source: Mapping[str, str], offsets: Mapping[str, Mapping[str, int]]) -> int:
+    """Return how many records are stored behind the offsets of a checkpoint."""
+    try:
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+    except ImportError:
+        raise MissingExtra(
+            "Kafka needs the extra `kafka`; hint: pip install 'penstock[kafka]'"
+        ) from None
+    settings = {
+        name.removeprefix("kafka."): value
+        for name, value in _connection(source).items()
+        if name.startswith("kafka.")
+    }
+    pattern = re.compile(topic_pattern(namespace_of(source), str(source.get("topics", ">"))))
+    consumer = Consumer({**settings, "group.id": "penstock-pipeline-status"})
+    try:
+        behind = 0
+        for name, topic in consumer.list_topics(timeout=TIMEOUT_S).topics.items():
+            for number in topic.partitions if pattern.fullmatch(name) else ():
+                partition = TopicPartition(name, number)
+                first, end = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+                behind += max(0, end - max(first, offsets.get(name, {}).get(str(number), 0)))
+        return behind
+    except KafkaException as error:
+        raise ClientError(f"Kafka at `{source['servers']}`: {error.args[0].str()}") from None
+    finally:
+        consumer.close()
 
 
 def topic_pattern(namespace: str, topics: str) -> str:

@@ -169,6 +169,12 @@ def parse_sink(given: Mapping[str, str]) -> tuple[ConnectionOptions, SinkOptions
     return _parse(given, ConnectionOptions, SinkOptions, what="sink")
 
 
+def connection_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the given options that say how to reach the servers."""
+    own = {option_name(item.name).lower() for item in fields(ConnectionOptions)}
+    return {name: value for name, value in given.items() if name.lower() in own}
+
+
 def option_name(field_name: str) -> str:
     """Spell a field as Spark spells options: `min_partitions` is `minPartitions`."""
     first, *others = field_name.split("_")

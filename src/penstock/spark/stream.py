@@ -140,7 +140,7 @@ class Lag(NamedTuple):
     """How far behind the end of a stream a reader is."""
 
     messages: int
-    """Sequences that were not read; on other subjects, or deleted, some of them may be."""
+    """How many were not read, at most: some may be on other subjects, or deleted."""
     seconds: float
     """How long the oldest message that was not read has been waiting."""
 
@@ -153,7 +153,8 @@ def read_lag(
     times = [datetime.fromisoformat(message["time"]) for message in waiting]
     now = datetime.now(UTC)
     seconds = max([(now - time).total_seconds() for time in times], default=0.0)
-    behind = max(0, state.last_sequence - sequence) if times else 0
+    # Of a work queue's sequences, most are gone.
+    behind = min(max(0, state.last_sequence - sequence), state.messages) if times else 0
     return Lag(behind, round(max(0.0, seconds), 3))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.spark.envelope import open_envelopes
+from penstock.spark.kafka import follow_into_topic, is_kafka
+from penstock.spark.options import connection_of
 from penstock.spark.pipelines.config import PipelineConfig
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 SETTINGS = {
     "window": "Length of a window; 1 minute.",
     "lateness": "How late a message may come to be counted in its window; 1 minute.",
-    "subject": "Subject to publish the figures to; without it they go to `target` as Parquet.",
+    "subject": "Subject, on Kafka topic, to publish the figures to; else they go to `target`.",
 }
 
 
@@ -24,15 +27,22 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     window = str(config.setting("window", "1 minute"))
     figures = measure(messages, window, str(config.setting("lateness", "1 minute")))
     if config.setting("subject"):
-        rows = figures.selectExpr(
-            "to_json(struct(*)) AS data",
-            "concat_ws('-', 'metrics', topic, cast(unix_timestamp(start) AS string)) AS message_id",
-        )
-        options = {name: value for name, value in config.source.items() if name == "servers"}
-        writer = rows.writeStream.format("penstock").options(**options)
-        return writer.option("subject", str(config.setting("subject"))).outputMode("append")
+        return publish(figures, config.source, str(config.setting("subject")))
     config.need("target")
     return figures.writeStream.format("parquet").option("path", config.target).outputMode("append")
+
+
+def publish(figures: DataFrame, source: Mapping[str, str], subject: str) -> DataStreamWriter:
+    """Publish every row as JSON, to where the messages come from."""
+    if is_kafka(source):
+        rows = figures.selectExpr("topic AS key", "to_json(struct(*)) AS data")
+        return follow_into_topic(rows, source, subject).outputMode("append")
+    rows = figures.selectExpr(
+        "to_json(struct(*)) AS data",
+        "concat_ws('-', 'metrics', topic, cast(unix_timestamp(start) AS string)) AS message_id",
+    )
+    writer = rows.writeStream.format("penstock").options(**connection_of(source))
+    return writer.option("subject", subject).outputMode("append")
 
 
 def measure(messages: DataFrame, window: str, lateness: str) -> DataFrame:

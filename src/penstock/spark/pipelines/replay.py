@@ -35,12 +35,13 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     rows = select(read_lake(spark, str(config.setting("lake", config.target))), config)
     tasks = int(config.setting("tasks", 2))
     ordered = rows.repartition(tasks, "key").sortWithinPartitions("stream", "sequence")
+    rate = max(1, int(config.setting("rate")) // tasks) if config.setting("rate") else None
     if is_kafka(config.source):
-        write_topics(ordered, config.source)
+        write_topics(ordered, config.source, rate_per_second=rate)
         return rows
     options = {name: value for name, value in config.source.items() if name != "stream"}
-    if config.setting("rate"):
-        options["ratePerSecond"] = str(max(1, int(config.setting("rate")) // tasks))
+    if rate is not None:
+        options["ratePerSecond"] = str(rate)
     messages = ordered.select("subject", "data", "headers", "message_id")
     messages.write.format("penstock").options(**options).mode("append").save()
     return rows

@@ -35,6 +35,6 @@ def open_envelopes(messages: DataFrame, payload_schema: str | None = None) -> Da
     with_envelope = messages.withColumn("_envelope", opened)
     names = [*FIELDS, "payload"]
     columns = [f.col(f"_envelope.{name}").alias(name) for name in names]
-    return with_envelope.select(*messages.columns, *columns).withColumn(
-        "event_version", f.coalesce("event_version", f.lit(1))
-    )
+    # Nothing here asks for the schema, which a declarative pipeline does not know yet.
+    opened_up = with_envelope.select("*", *columns).drop("_envelope")
+    return opened_up.withColumn("event_version", f.coalesce("event_version", f.lit(1)))

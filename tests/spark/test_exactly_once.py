@@ -25,7 +25,7 @@ from tests.spark.processes import command_of, descendants, kill
 MASTER = "local-cluster[2,1,1024]"
 ROUNDS = int(os.environ.get("SPARK_ROUNDS", "1"))
 STEP_S = 600
-MESSAGES = 6000 * ROUNDS
+MESSAGES = 10_000 * ROUNDS
 SMALL, LARGE = 100, 5000
 """Messages of a micro-batch: small while things are killed, so that there is time for it."""
 PROGRAM = Path(__file__).parent / "copier.py"

@@ -21,6 +21,7 @@ pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 
 import duckdb
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.bus import Envelope, EventBus
 from penstock.bus.engines.kafka.layout import sequence_of
@@ -118,6 +119,7 @@ def test_a_pipeline_reads_kafka_writes_to_it_and_tells_how_far_it_is(
     assert f"batch 0 finished, up to {EVENTS} records" in (behind := capsys.readouterr().out)
     assert f"behind by {LATER} messages" in behind
 
+    _create(kafka, "archived.figures", "archived.again.placed")
     with pipelines(SPARK_SETTINGS | {"spark.jars": connector.replace(":", ",")}) as run:
         run(**json.loads(file.read_text()))
         assert 0 == pipeline_command.run(["status", "--config", str(file)])
@@ -163,6 +165,12 @@ def pipelines(settings: dict[str, str]) -> Iterator[Callable[..., None]]:
 
         yield run
         asked.close()
+
+
+def _create(kafka: KafkaBroker, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.url.removeprefix("kafka://")})
+    for created in admin.create_topics([NewTopic(topic, 2) for topic in topics]).values():
+        created.result(60)
 
 
 def _source(kafka: KafkaBroker) -> dict[str, str]:

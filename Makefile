@@ -55,8 +55,9 @@ nightly: setup
 	KILL_ROUNDS=300 POWER_ROUNDS=5000 SOAK_SECONDS=600 $(BIN)/python -m pytest --timeout=3600 \
 		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
 		tests/faults/test_jetstream_soak.py
-	SPARK_MASTER='local-cluster[2,1,1024]' SPARK_KILLS=5 $(BIN)/python -m pytest --timeout=3600 \
-		tests/spark/test_exactly_once.py
+	SPARK_ROUNDS=5 SPARK_BATCHES=1000 $(BIN)/python -m pytest --timeout=3600 \
+		tests/spark/test_exactly_once.py tests/spark/test_many_batches.py \
+		tests/spark/test_declarative.py
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

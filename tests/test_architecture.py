@@ -28,6 +28,7 @@ GROUND = {
     "headers",
     "tokens",
     "nkeys",
+    "xkeys",
 }
 WIRE = {"_hot", "wire"} | GROUND
 CONFIG = {"config", "accounts", "accounttokens", "sharing", "transport", "setting"}
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readers": {"conf", "accounts", "transport", "subjects", "times", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"accounts", "accounttokens", "transport", "setting", "nkeys", "errors"},
+    "config": {"accounts", "accounttokens", "transport", "setting", "nkeys", "xkeys", "errors"},
     "accounttokens": {"tokens", "sharing", "accounts", "transforms", "errors"},
     "sharing": {"accounts", "subjects", "errors"},
     "accounts": {"nkeys", "subjects", "errors"},
@@ -72,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"subjects", "headers", "errors"},
     "compression": {"errors"},
     "tokens": {"nkeys"},
+    "xkeys": {"nkeys", "errors"},
     "nkeys": {"errors"},
     "transforms": {"subjects"},
     "headers": {"errors"},

@@ -16,6 +16,7 @@ from penstock.accounts import (
     GLOBAL,
     Account,
     AccountLimits,
+    AuthCallout,
     Destination,
     Export,
     Import,
@@ -86,6 +87,13 @@ DESTINATION_KEYS = {
     "weight": "weight",
 }
 DESTINATION_KEYS_UNSUPPORTED = {"cluster": "there is one server; remove it"}
+CALLOUT_KEYS = {
+    **{key: key for key in ("issuer", "account", "auth_users", "xkey", "allowed_accounts")},
+    "acc": "account",
+    "users": "auth_users",
+    "key": "xkey",
+}
+CALLOUT_LISTS = ("auth_users", "allowed_accounts")
 RESPONSES = {
     **dict.fromkeys(("single", "singleton"), "singleton"),
     "stream": "stream",
@@ -293,6 +301,19 @@ def _weight(node: Node) -> int:
     return int(text)
 
 
+def read_auth_callout(node: Node, name: str) -> AuthCallout:
+    """Return the service that says who users are."""
+    entries = entries_of(node, name, CALLOUT_KEYS, {})
+    values: dict[str, Any] = {
+        key: read_texts(item, key) if key in CALLOUT_LISTS else read_text(item, key)
+        for key, item in entries.items()
+    }
+    try:
+        return AuthCallout(**({"issuer": "", "auth_users": ()} | values))
+    except ConfigError as error:
+        fail(node, str(error))
+
+
 def read_operators(node: Node, name: str) -> tuple[str, ...]:
     """Return tokens of operators: each as it is, or in a file."""
     return tuple(_token(node, text, name) for text in read_texts(node, name))
@@ -327,5 +348,6 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "tuple[SubjectMapping, ...]": read_mappings,
     "tuple[OperatorToken, ...]": read_operators,
     "Resolver": read_resolver,
+    "AuthCallout | None": read_auth_callout,
 }
 """The readers of what accounts are made of, by the annotation of the field."""

@@ -185,6 +185,30 @@ class SubjectMapping:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuthCallout:
+    """A service that says who users are, in an account whose `auth_users` it connects as."""
+
+    issuer: str
+    """The key that signs its answers."""
+    auth_users: tuple[str, ...]
+    account: str = GLOBAL
+    xkey: str = ""
+    """The key to encrypt requests with, if they are to be."""
+    allowed_accounts: tuple[str, ...] = ()
+    """Accounts whose users it decides about, or puts users in; none is all of them."""
+
+    def __post_init__(self) -> None:
+        if not nkeys.is_public(self.issuer, nkeys.ACCOUNT_PREFIX):
+            raise ConfigError(
+                f'`auth_callout` has the issuer "{self.issuer}", not the public key of an account'
+            )
+        if not self.auth_users:
+            raise ConfigError("`auth_callout` needs `auth_users`: the users of the service itself")
+        if self.xkey and not nkeys.is_public(self.xkey, nkeys.CURVE_PREFIX):
+            raise ConfigError(f'`auth_callout` has the xkey "{self.xkey}", not a public curve key')
+
+
+@dataclass(frozen=True, kw_only=True)
 class AccountClaims:
     """What a token says about an account beside what a configuration could say."""
 
@@ -199,6 +223,8 @@ class AccountClaims:
     revocations: Mapping[str, int] = field(default_factory=dict)
     """User → time up to which tokens issued to it count no more; `*` is everybody."""
     refuses_bearers: bool = False
+    auth_callout: AuthCallout | None = None
+    """Who says who its users are, if a service does."""
 
 
 @dataclass(frozen=True, kw_only=True)

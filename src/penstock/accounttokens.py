@@ -17,6 +17,7 @@ from penstock.accounts import (
     Account,
     AccountClaims,
     AccountLimits,
+    AuthCallout,
     Destination,
     Export,
     Import,
@@ -153,7 +154,21 @@ def account_of(claims: Claims) -> Account:
             signing_keys=dict(map(_signing_key, nats.get("signing_keys") or ())),
             revocations={key: int(at) for key, at in (nats.get("revocations") or {}).items()},
             refuses_bearers=bool(limits.get("disallow_bearer", False)),
+            auth_callout=_auth_callout(claims),
         ),
+    )
+
+
+def _auth_callout(claims: Claims) -> AuthCallout | None:
+    given = claims.nats.get("authorization") or {}
+    if not given.get("auth_users"):
+        return None
+    return AuthCallout(
+        issuer=claims.subject,
+        account=claims.subject,
+        auth_users=tuple(given["auth_users"]),
+        xkey=given.get("xkey", ""),
+        allowed_accounts=tuple(given.get("allowed_accounts") or ()),
     )
 
 

@@ -15,11 +15,12 @@ from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Literal
 
-from penstock import accounttokens, nkeys
+from penstock import accounttokens, nkeys, xkeys
 from penstock.accounts import (
     GLOBAL,
     SYSTEM,
     Account,
+    AuthCallout,
     OperatorToken,
     Permissions,
     Resolver,
@@ -182,9 +183,19 @@ class Authorization:
         default_factory=dict,
     )
 
+    auth_callout: AuthCallout | None = setting(  # noqa: RUF009
+        None,
+        "A service that says who users are: `issuer`, `account`, `auth_users` and perhaps `xkey` "
+        "and `allowed_accounts`.",
+        directive="authorization.auth_callout",
+        aliases=("authorization.auth_hook",),
+    )
+
     def __post_init__(self) -> None:
         if self.trusts_operators:
             self._check_operators()
+        if self.auth_callout is not None:
+            self._check_callout(self.auth_callout)
         if self.token is not None and self.all_users:
             raise ConfigError("`authorization` has both a `token` and users: choose one")
         names = set()
@@ -249,6 +260,29 @@ class Authorization:
         for key in self.trusted_keys:
             if not nkeys.is_public(key, nkeys.OPERATOR_PREFIX):
                 raise ConfigError(f'`trusted_keys` has "{key}", not the public key of an operator')
+
+    def _check_callout(self, callout: AuthCallout) -> None:
+        nkeys.require_cryptography("`auth_callout`")
+        if callout.xkey:
+            xkeys.require_nacl()
+        if self.trusts_operators:
+            raise ConfigError(
+                "`auth_callout` goes with users in this file; with an `operator`, "
+                "the token of an account says whom to ask"
+            )
+        known = {GLOBAL, *(account.name for account in self.accounts)}
+        for name in (callout.account, *callout.allowed_accounts):
+            if name not in known:
+                raise ConfigError(f'`auth_callout` names "{name}", which is no account')
+        users = {user.id for user in self.all_users}
+        for name in callout.auth_users:
+            if name not in users:
+                raise ConfigError(f'`auth_callout` has the auth user "{name}", which is no user')
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a service may have to be asked who somebody is, by a server with a key."""
+        return self.auth_callout is not None or self.trusts_operators
 
     @property
     def all_users(self) -> tuple[User, ...]:

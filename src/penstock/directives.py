@@ -153,7 +153,6 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     ACCOUNTS: (
         *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
         *("resolver_tls", "resolver_pinned_accounts"),
-        *("authorization.auth_callout", "authorization.auth_hook"),
     ),
     MQTT: ("mqtt",),
     PROXY: ("proxies", "proxy_protocol", "authorization.proxy_required"),

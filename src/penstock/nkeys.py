@@ -20,6 +20,8 @@ ACCOUNT_PREFIX = 0
 """Gives keys that start with `A`."""
 USER_PREFIX = 20 << 3
 """Gives keys that start with `U`."""
+CURVE_PREFIX = 23 << 3
+"""Gives keys that start with `X`: they do not sign, they encrypt."""
 
 KEY_BYTES = 32
 
@@ -57,6 +59,23 @@ def verify(public: str, data: bytes, signature: str) -> bool:
     except (ValueError, _invalid_signature()):
         return False
     return True
+
+
+class KeyPair:
+    """A key of the server's own, made of 32 random bytes."""
+
+    def __init__(self, prefix: int, secret: bytes) -> None:
+        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self.public = encode(prefix, self._key.public_key().public_bytes_raw())
+
+    def sign(self, data: bytes) -> str:
+        """Sign, in base64 as tokens have it."""
+        return encode_base64(self._key.sign(data))
+
+
+def encode_base64(data: bytes) -> str:
+    """Return base64 in the alphabet of URLs, without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def decode_base64(text: str) -> bytes:

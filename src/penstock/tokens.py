@@ -30,6 +30,7 @@ KINDS = {
     "account": ("OA", "A"),
     "user": ("A", "U"),
     "activation": ("AO", "A"),
+    "authorization_response": ("A", "U"),
 }
 
 
@@ -49,6 +50,8 @@ class Claims:
     expires_s: int = 0
     """0: never."""
     not_before_s: int = 0
+    audience: str = ""
+    """Whom it is meant for."""
     nats: Mapping[str, Any] = ()  # type: ignore[assignment]
     tags: tuple[str, ...] = ()
     version: int = 2
@@ -73,6 +76,17 @@ def decode(token: str, kind: str) -> Claims:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InvalidToken("it is no token of NATS") from error
+
+
+def encode(claims: Json, key: nkeys.KeyPair) -> str:
+    """Return a token that says this, signed with a key."""
+    header = {"typ": "JWT", "alg": "ed25519-nkey"}
+    parts = [
+        nkeys.encode_base64(json.dumps(part, separators=(",", ":")).encode())
+        for part in (header, {**claims, "iss": key.public})
+    ]
+    signed = ".".join(parts)
+    return f"{signed}.{key.sign(signed.encode())}"
 
 
 def is_revoked(revocations: Mapping[str, int], claims: Claims) -> bool:
@@ -103,6 +117,7 @@ def _claims(claims: Json, version: int) -> Claims:
         issued_s=int(claims.get("iat", 0)),
         expires_s=int(claims.get("exp", 0)),
         not_before_s=int(claims.get("nbf", 0)),
+        audience=claims.get("aud", ""),
         nats=nats,
         tags=tuple(nats.get("tags") or claims.get("tags") or ()),
         version=int(nats.get("version", version)),

@@ -91,6 +91,7 @@ KINDS = {
     "tuple[Account, ...]": "block of accounts",
     "tuple[SubjectMapping, ...]": "block of mappings",
     "tuple[OperatorToken, ...]": "token, file, or list of them",
+    "AuthCallout | None": "block",
     "Resolver": "`MEMORY`",
     "address": "`host:port` or port",
 }

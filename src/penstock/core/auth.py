@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock import nkeys
-from penstock.accounts import GLOBAL, Permissions, User
+from penstock.accounts import GLOBAL, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core.certificates import user_in
 from penstock.core.tls import Certificate
 from penstock.errors import ConfigError
+from penstock.tokens import Claims
 
 VERIFIED_MAX = 1024
 CREDENTIALS = ("user", "pass", "auth_token")
@@ -36,6 +37,8 @@ class Identity:
     account: str = GLOBAL
     label: str = ""
     """What people call the user, where its name is a key."""
+    is_renamed: bool = False
+    """Whether another has said what its name is."""
     issuer_key: str = ""
     """The key that signed its token, if it has one."""
     subscriptions_max: int = -1
@@ -66,13 +69,46 @@ class Caller(NamedTuple):
 UNKNOWN = Caller()
 
 
-class Check:
+class Pending:
+    """What has to be found out before it is known who a connection is."""
+
+    __slots__ = ("identity",)
+
+    def __init__(self, identity: Identity | None) -> None:
+        self.identity = identity
+        """Who it is if it turns out well, as far as that is known before."""
+
+
+class Question(Pending):
+    """A question to the service that says who users are."""
+
+    __slots__ = ("_accept", "caller", "callout", "options")
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        caller: Caller,
+        callout: AuthCallout,
+        accept: Callable[[Question, Claims, Claims, bool], Identity],
+    ) -> None:
+        super().__init__(None)
+        self.options = options
+        self.caller = caller
+        self.callout = callout
+        self._accept = accept
+
+    def accept(self, response: Claims, user: Claims, *, is_sealed: bool) -> Identity:
+        """Return who it is by an answer and the user in it; InvalidToken if it will not do."""
+        return self._accept(self, response, user, is_sealed)
+
+
+class Check(Pending):
     """A slow comparison still to be made: run it off the event loop."""
 
-    __slots__ = ("hashed", "identity", "password")
+    __slots__ = ("hashed", "password")
 
     def __init__(self, identity: Identity, hashed: str, password: str) -> None:
-        self.identity = identity
+        super().__init__(identity)
         self.hashed = hashed
         self.password = password
 
@@ -120,8 +156,8 @@ class Authenticator:
 
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
-    ) -> Identity | Check | None:
-        """Return who it is, a check to run first, or None to refuse."""
+    ) -> Identity | Pending | None:
+        """Return who it is, what has to be found out first, or None to refuse."""
         rules = self._authorization
         name = options.get("user", "")
         if not rules.required:

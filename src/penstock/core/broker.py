@@ -16,15 +16,17 @@ from collections.abc import Callable
 from operator import add
 from typing import Any, Protocol
 
+from penstock import nkeys
 from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.account import Account
+from penstock.core.authenticators import authenticator_for
+from penstock.core.callout import Callouts
 from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.system import System
-from penstock.core.tokenauth import authenticator_for
 from penstock.version import NATS_VERSION
 
 log = logging.getLogger("penstock")
@@ -51,6 +53,7 @@ class Broker:
         config: ServerConfig,
         *,
         server_id: str,
+        key: nkeys.KeyPair | None = None,
         clock_ns: Callable[[], int],
         random: Callable[[], float],
         random_bytes: Callable[[int], bytes],
@@ -75,6 +78,8 @@ class Broker:
             install=self.system.install,
         )
         self.default_account = self.accounts[GLOBAL]
+        self.callouts = Callouts(self, key, random_bytes) if key is not None else None
+        """Asks a service who users are, where one is configured."""
 
         self.sessions: dict[int, Session] = {}
         self.closed: deque[SessionRecord] = deque(maxlen=config.limits.closed_connections_max)

@@ -98,13 +98,15 @@ class SessionRecord:
 
 def user_of(session: Session) -> str:
     """Return who a connection is or, if it was refused, says it is. A token is not told."""
-    options = session.connect_options
+    options, identity = session.connect_options, session.identity
+    if identity is not None and identity.is_renamed:
+        return identity.user
     user = _text(options.get("user"))
     if user:
         return user
     if options.get("auth_token"):
         return REDACTED
-    return session.identity.user if session.identity is not None else ""
+    return identity.user if identity is not None else ""
 
 
 def _text(value: object) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from penstock.accounts import JetStreamLimits
 from penstock.config import ServerConfig
 from penstock.core import trace
-from penstock.core.auth import Check
+from penstock.core.auth import Pending
+from penstock.core.authenticators import authenticator_for
 from penstock.core.broker import Broker
 from penstock.core.session import Session
-from penstock.core.tokenauth import authenticator_for
 
 NEEDS_RESTART = (
     *("host", "port", "server_name", "http_host", "http_port", "https_port", "jetstream"),
@@ -30,6 +30,8 @@ def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
         changed.append("accounts.jetstream")
     if old.authorization.system_account_name != new.authorization.system_account_name:
         changed.append("system_account")
+    if new.authorization.may_ask and not old.authorization.may_ask:
+        changed.append("authorization.auth_callout")
     return changed
 
 
@@ -48,7 +50,9 @@ def _setting(config: ServerConfig, name: str) -> object:
 def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     """Apply users, permissions and limits; return sessions whose password must be checked again."""
     old = broker.config
-    broker.authenticator = authenticator_for(config.authorization)
+    broker.authenticator = authenticator_for(
+        config.authorization, may_ask=broker.callouts is not None
+    )
     broker.config = config
     broker.directory.apply(config.authorization)
     broker.traces = trace.is_on()
@@ -85,7 +89,7 @@ def _identify_again(broker: Broker, session: Session) -> bool:
         # It has not introduced itself yet, and will be asked by the new rules.
         return False
     verdict = session.identify()
-    if isinstance(verdict, Check):
+    if isinstance(verdict, Pending):
         session.check = verdict
         return True
     session.settle(verdict)

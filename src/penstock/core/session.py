@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _hot, subjects, times, wire
 from penstock.core import trace
 from penstock.core.account import Account, single_messages
-from penstock.core.auth import Caller, Check, Identity
+from penstock.core.auth import Caller, Check, Identity, Pending
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
 from penstock.core.tls import TlsState
@@ -123,7 +123,7 @@ class Session(_hot.Outlet):
         """Whether the peer has said CONNECT."""
         self.connect_options: dict[str, Any] = {}
         """What it said there; a later CONNECT adds to the former."""
-        self.check: Check | None = None
+        self.check: Pending | None = None
         self.closing: str | None = None
         """Why the connection is to be closed once the outbox is written."""
 
@@ -210,7 +210,7 @@ class Session(_hot.Outlet):
     def finish_check(self, succeeded: bool) -> None:
         """Go on after a slow password check was made elsewhere."""
         check = self.check
-        assert check is not None
+        assert isinstance(check, Check)
         if succeeded:
             self.broker.authenticator.remember(check)
         self.settle(check.identity if succeeded else None)
@@ -335,12 +335,12 @@ class Session(_hot.Outlet):
         self.connect_options |= options
         self._set_flags()
         verdict = self.identify()
-        if isinstance(verdict, Check):
+        if isinstance(verdict, Pending):
             self.check = verdict
         else:
             self._identified(verdict)
 
-    def identify(self) -> Identity | Check | None:
+    def identify(self) -> Identity | Pending | None:
         """Return who the peer is by the rules now in force."""
         config = self.broker.config
         websocket = config.websocket if self.kind == WEBSOCKET else None

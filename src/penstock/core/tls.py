@@ -16,6 +16,7 @@ class Certificate:
     uris: tuple[str, ...] = ()
     sha256: str = ""
     """The digest of the whole certificate, in hexadecimal."""
+    pem: str = ""
     public_key_sha256: str = ""
     """The digest of its public key, which `pinned_certs` lists."""
 

@@ -18,14 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock import accounttokens, nkeys, tokens
 from penstock.accounts import Account, Permissions
 from penstock.config import Authorization
-from penstock.core.auth import (
-    UNKNOWN,
-    Authenticator,
-    Caller,
-    Check,
-    Identity,
-    is_signed,
-)
+from penstock.core.auth import UNKNOWN, Caller, Check, Identity, Pending, is_signed
 from penstock.core.templates import InvalidTemplate, filled
 from penstock.tokens import Claims, InvalidToken
 
@@ -37,13 +30,6 @@ ACCOUNT_EXPIRED = "Account Authentication Expired"
 DAY = timedelta(days=1)
 
 
-def authenticator_for(authorization: Authorization) -> Authenticator | TokenAuthenticator:
-    """Return who decides by the rules of a configuration."""
-    if authorization.trusts_operators:
-        return TokenAuthenticator(authorization)
-    return Authenticator(authorization)
-
-
 class TokenAuthenticator:
     """Decide who a CONNECT comes from, where operators are trusted."""
 
@@ -53,82 +39,101 @@ class TokenAuthenticator:
 
     def __init__(self, authorization: Authorization) -> None:
         nkeys.require_cryptography("an `operator`")
-        self._accounts = {account.name: account for account in authorization.all_accounts}
+        self.accounts = {account.name: account for account in authorization.all_accounts}
         self._strict_keys = authorization.strict_keys
 
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
-    ) -> Identity | Check | None:
+    ) -> Identity | Pending | None:
         """Return who it is, or None to refuse."""
         try:
             claims = tokens.decode(options.get("jwt", ""), "user")
             return self._user(claims, options, caller)
-        except (InvalidToken, InvalidTemplate, _Refused):
+        except (InvalidToken, InvalidTemplate, Refused):
             return None
 
     def remember(self, check: Check) -> None:
         """Nothing is checked that is worth remembering."""
         raise AssertionError("tokens are checked at once")
 
+    def account_of(self, claims: Claims) -> Account | None:
+        """Return the account that a user says it is of."""
+        return self.accounts.get(claims.nats.get("issuer_account") or claims.issuer)
+
     def _user(self, claims: Claims, options: Mapping[str, Any], caller: Caller) -> Identity:
-        account = self._accounts.get(claims.nats.get("issuer_account") or claims.issuer)
-        _demand(account is not None and account.claims is not None)
+        account = self.account_of(claims)
+        demand(account is not None and account.claims is not None)
         assert account is not None
         assert account.claims is not None
         is_current = claims.is_valid_at(caller.now_s)
-        _demand(is_current and not _is_past(account.claims.expires_s, caller.now_s))
-        rules = self._rules(claims, account)
+        demand(is_current and not _is_past(account.claims.expires_s, caller.now_s))
+        rules = self.rules(claims, account)
         is_bearer = bool(rules.get("bearer_token", False))
-        _demand(not (is_bearer and account.claims.refuses_bearers))
-        types = rules.get("allowed_connection_types") or ()
-        _demand(not types or caller.connection_type in {each.upper() for each in types})
-        _demand(is_bearer or is_signed(claims.subject, options, caller))
-        _demand(not tokens.is_revoked(account.claims.revocations, claims))
-        _demand(_comes_from(rules.get("src"), caller.ip))
-        until_s = _allowed_until(rules, caller.now_s)
-        expires_s = min(filter(None, (claims.expires_s, until_s)), default=0)
-        account_first = _is_past(account.claims.expires_s, expires_s or float("inf"))
-        return Identity(
-            claims.subject,
-            self._permissions(rules, claims, account),
-            account.name,
-            label=claims.name,
-            issuer_key=claims.issuer,
-            subscriptions_max=_limit(rules, "subs", claims),
-            payload_bytes_max=_limit(rules, "payload", claims),
-            expires_s=account.claims.expires_s if account_first else expires_s,
-            expiry_text=ACCOUNT_EXPIRED if account_first else USER_EXPIRED,
-        )
+        demand(not (is_bearer and account.claims.refuses_bearers))
+        demand(is_bearer or is_signed(claims.subject, options, caller))
+        demand(not tokens.is_revoked(account.claims.revocations, claims))
+        demand(_comes_from(rules.get("src"), caller.ip))
+        permissions = self.permissions(rules, claims, account)
+        return identity_of(claims, rules, permissions, account, caller)
 
-    def _rules(self, claims: Claims, account: Account) -> Mapping[str, Any]:
+    def rules(self, claims: Claims, account: Account) -> Mapping[str, Any]:
         """Return the part of a token that limits a user, or what its signing key says instead."""
         assert account.claims is not None
         keys = dict(account.claims.signing_keys)
         if account.claims.issuer not in self._strict_keys:
             keys[account.name] = None
-        _demand(claims.issuer in keys)
+        demand(claims.issuer in keys)
         template = keys[claims.issuer]
         if template is None:
             return claims.nats
-        _demand(not any(_says(claims.nats.get(name)) for name in (*RULES, *LIMITS)))
+        demand(not any(_says(claims.nats.get(name)) for name in (*RULES, *LIMITS)))
         return template
 
-    def _permissions(
+    def permissions(
         self, rules: Mapping[str, Any], claims: Claims, account: Account
     ) -> Permissions | None:
+        """Return what a user may do by its token, or by its signing key's."""
         own = accounttokens.permissions(rules)
         if own is None:
             return account.default_permissions
         return own if rules is claims.nats else filled(own, claims, account)
 
 
-class _Refused(Exception):
+def identity_of(
+    claims: Claims,
+    rules: Mapping[str, Any],
+    permissions: Permissions | None,
+    account: Account,
+    caller: Caller,
+) -> Identity:
+    """Return the user of a token within what its rules say of ways, times and limits."""
+    types = rules.get("allowed_connection_types") or ()
+    demand(not types or caller.connection_type in {each.upper() for each in types})
+    until_s = _allowed_until(rules, caller.now_s)
+    expires_s = min(filter(None, (claims.expires_s, until_s)), default=0)
+    account_expires_s = account.claims.expires_s if account.claims is not None else 0
+    account_first = _is_past(account_expires_s, expires_s or float("inf"))
+    return Identity(
+        claims.subject,
+        permissions,
+        account.name,
+        label=claims.name,
+        issuer_key=claims.issuer,
+        subscriptions_max=_limit(rules, "subs", claims),
+        payload_bytes_max=_limit(rules, "payload", claims),
+        expires_s=account_expires_s if account_first else expires_s,
+        expiry_text=ACCOUNT_EXPIRED if account_first else USER_EXPIRED,
+    )
+
+
+class Refused(Exception):
     """A token that is good, but not for this."""
 
 
-def _demand(condition: bool) -> None:
+def demand(condition: bool) -> None:
+    """Refuse unless something is so."""
     if not condition:
-        raise _Refused
+        raise Refused
 
 
 def _says(value: Any) -> bool:
@@ -163,7 +168,7 @@ def _allowed_until(rules: Mapping[str, Any], now_s: float) -> float:
         return 0
     now = datetime.fromtimestamp(now_s, UTC).astimezone(_zone(rules.get("times_location", "")))
     ends = [end for each in rules["times"] for end in _ends(each, now)]
-    _demand(bool(ends))
+    demand(bool(ends))
     return max(ends).timestamp()
 
 
@@ -171,7 +176,7 @@ def _zone(name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError):
-        raise _Refused from None
+        raise Refused from None
 
 
 def _ends(span: Mapping[str, str], now: datetime) -> list[datetime]:
@@ -182,7 +187,7 @@ def _ends(span: Mapping[str, str], now: datetime) -> list[datetime]:
             for name in ("start", "end")
         )
     except (KeyError, ValueError):
-        raise _Refused from None
+        raise Refused from None
     if start <= end:
         return [end] if start < now < end else []
     if now > start:

@@ -90,8 +90,9 @@ class Door:
         self.serve(sock, session).flush()
 
     def _check_identified(self, connection: Connection) -> None:
-        if connection.session.identity is None and not connection.is_closed:
-            connection.session.fail("Authentication Timeout", "Authentication Timeout")
+        session = connection.session
+        if session.identity is None and session.check is None and not connection.is_closed:
+            session.fail("Authentication Timeout", "Authentication Timeout")
             self.reactor.flush()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.config import Limits
-from penstock.core.auth import Check
+from penstock.core.auth import Check, Identity, Question
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.net.connection import Channel, Connection
@@ -158,9 +158,12 @@ class Reactor:
                 connection.hold_back(publisher)
 
     def run_check(self, connection: Connection) -> None:
-        """Run a slow password check on a thread, then let the session go on."""
+        """Find out who a session is, on a thread or by asking, then let it go on."""
         check = connection.session.check
-        assert check is not None
+        if isinstance(check, Question):
+            self._ask(connection, check)
+            return
+        assert isinstance(check, Check)
         future = self.loop.run_in_executor(None, check.run)
         future.add_done_callback(lambda done: self._checked(connection, check, done))
 
@@ -173,6 +176,18 @@ class Reactor:
             log.error("! %s password check failed: %r", connection, error)
         connection.session.finish_check(error is None and done.result())
         self.watch(connection)
+        self.flush()
+
+    def _ask(self, connection: Connection, question: Question) -> None:
+        """Ask the service that says who users are."""
+
+        def answered(identity: Identity | None) -> None:
+            if not connection.is_closed and connection.session.check is question:
+                connection.session.settle(identity)
+                self.watch(connection)
+
+        assert self.broker.callouts is not None, "who asks was there from the start"
+        self.broker.callouts.ask(connection.session, question, answered)
         self.flush()
 
     def _accept(self, fd: int) -> None:

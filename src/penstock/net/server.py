@@ -92,10 +92,15 @@ class Server:
     async def start(self) -> None:
         """Listen; return when clients can connect."""
         loop = asyncio.get_running_loop()
+        key = None
         server_id = nkeys.encode(nkeys.SERVER_PREFIX, os.urandom(32))
+        if self.config.authorization.may_ask:
+            key = nkeys.KeyPair(nkeys.SERVER_PREFIX, os.urandom(32))
+            server_id = key.public
         self.broker = Broker(
             self.config,
             server_id=server_id,
+            key=key,
             clock_ns=time.time_ns,
             random=random.random,
             random_bytes=os.urandom,

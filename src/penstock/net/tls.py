@@ -162,6 +162,7 @@ def _certificate(sock: ssl.SSLSocket) -> Certificate | None:
         emails=tuple(value for kind, value in names if kind == "email"),
         dns_names=tuple(value for kind, value in names if kind == "DNS"),
         uris=tuple(value for kind, value in names if kind == "URI"),
+        pem=ssl.DER_cert_to_PEM_cert(encoded),
         sha256=hashlib.sha256(encoded).hexdigest(),
         public_key_sha256=_public_key_sha256(encoded),
     )

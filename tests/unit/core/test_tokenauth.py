@@ -11,8 +11,9 @@ from tests.contract.credentials import ACCOUNT, NO_LIMITS, OPERATOR, USER, Key
 from penstock.accounts import Account, AccountClaims, Permissions, SubjectRules
 from penstock.config import Authorization
 from penstock.core.auth import Caller, Identity
+from penstock.core.authenticators import authenticator_for
 from penstock.core.templates import InvalidTemplate, filled
-from penstock.core.tokenauth import ACCOUNT_EXPIRED, USER_EXPIRED, authenticator_for
+from penstock.core.tokenauth import ACCOUNT_EXPIRED, USER_EXPIRED
 from penstock.errors import ConfigError
 from penstock.tokens import Claims
 

@@ -125,26 +125,6 @@ static char *put_timestamp(char *end, int64_t time_ns) {
     return end;
 }
 
-/* A stored message and the stream it is of. */
-typedef struct {
-    Slice stream, subject, header, payload;
-    int64_t sequence, time_ns;
-} Stored;
-
-static bool get_stored(PyObject *message, Stored *stored) {
-    if (!PyTuple_Check(message) || PyTuple_Size(message) != 5) {
-        PyErr_SetString(PyExc_TypeError, "a message is a tuple of 5");
-        return false;
-    }
-    stored->sequence = as_number(PyTuple_GetItem(message, 0));
-    stored->time_ns = as_number(PyTuple_GetItem(message, 1));
-    if (!PyErr_Occurred() && (stored->sequence < 0 || stored->time_ns < 0))
-        PyErr_SetString(PyExc_ValueError, "sequences and times are not negative, and fit 64 bits");
-    return !PyErr_Occurred() && as_slice(PyTuple_GetItem(message, 2), &stored->subject) &&
-           as_slice(PyTuple_GetItem(message, 3), &stored->header) &&
-           as_slice(PyTuple_GetItem(message, 4), &stored->payload);
-}
-
 /* What the headers of an answer add to those that the message has of its own. */
 static const Slice STREAM_HEADER = {"Nats-Stream: ", 13}, SUBJECT_HEADER = {"\r\nNats-Subject: ", 16},
                    SEQUENCE_HEADER = {"\r\nNats-Sequence: ", 17},
@@ -152,12 +132,12 @@ static const Slice STREAM_HEADER = {"Nats-Stream: ", 13}, SUBJECT_HEADER = {"\r\
                    FIRST_LINE = {"NATS/1.0\r\n", 10};
 
 /* Write the header block of an answer; return where it ends. */
-static char *put_origin(char *end, const Stored *stored) {
+static char *put_origin(char *end, Slice stream, const Stored *stored) {
     Slice own = stored->header.size > 0 ? stored->header : FIRST_LINE;
     bool has_end = own.size >= 2 && memcmp(own.start + own.size - 2, CRLF, 2) == 0;
     if (stored->header.size > 0 && has_end)
         own.size -= 2;
-    end = put(put(put(end, own), STREAM_HEADER), stored->stream);
+    end = put(put(put(end, own), STREAM_HEADER), stream);
     end = put(put(end, SUBJECT_HEADER), stored->subject);
     end = write_number(put(end, SEQUENCE_HEADER), stored->sequence);
     end = put_timestamp(put(end, TIME_HEADER), stored->time_ns);
@@ -166,19 +146,20 @@ static char *put_origin(char *end, const Stored *stored) {
 
 static PyObject *stored_answer(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
+    Slice stream;
     Stored stored;
     if (count != 3) {
         PyErr_Format(PyExc_TypeError, "expected 3 arguments, got %zd", count);
         return NULL;
     }
-    if (!as_slice(arguments[1], &stored.stream) || !get_stored(arguments[2], &stored))
+    if (!as_slice(arguments[1], &stream) || !get_stored(arguments[2], &stored))
         return NULL;
-    Py_ssize_t size_max = stored.header.size + stored.stream.size + stored.subject.size +
+    Py_ssize_t size_max = stored.header.size + stream.size + stored.subject.size +
                           DIGITS_MAX + TIME_BYTES_MAX + 80;
     char small[512], *block = size_max <= LENGTH(small) ? small : PyMem_Malloc((size_t)size_max);
     if (block == NULL)
         return PyErr_NoMemory();
-    Py_ssize_t size = put_origin(block, &stored) - block;
+    Py_ssize_t size = put_origin(block, stream, &stored) - block;
     PyObject *data = join_data((Slice){block, size}, stored.payload);
     if (block != small)
         PyMem_Free(block);

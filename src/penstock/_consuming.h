@@ -84,32 +84,40 @@ static PyObject *plain_acks(PyObject *module, PyObject *const arguments[], Py_ss
     return NEW_TUPLE(sequences, PyLong_FromSsize_t(index));
 }
 
-/* Write a number, and return where it ends. */
+static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
+                            "25262728293031323334353637383940414243444546474849"
+                            "50515253545556575859606162636465666768697071727374"
+                            "75767778798081828384858687888990919293949596979899";
+
+/* Write a number, and return where it ends. Two digits at a time: a delivery has forty. */
 static char *write_number(char *end, int64_t number) {
     char digits[DIGITS_MAX];
-    int count = 0;
-    do
-        digits[count++] = (char)('0' + number % 10);
-    while ((number /= 10) > 0);
-    while (count > 0)
-        *end++ = digits[--count];
-    return end;
+    int first = DIGITS_MAX;
+    uint64_t left = (uint64_t)number;
+    for (; left >= 100; left /= 100)
+        memcpy(digits + (first -= 2), PAIRS + 2 * (left % 100), 2);
+    if (left >= 10)
+        memcpy(digits + (first -= 2), PAIRS + 2 * left, 2);
+    else
+        digits[--first] = (char)('0' + left);
+    return put(end, (Slice){digits + first, DIGITS_MAX - first});
 }
 
-/* Return the reply subject of a delivery: the prefix, and the numbers with dots between. */
-static PyObject *new_reply(Slice prefix, const int64_t numbers[4]) {
-    char text[NUMBERS_BYTES_MAX], *end = text;
+/* Write what the reply subject of a delivery has behind the prefix; return where it ends. */
+static char *put_numbers(char *end, const int64_t numbers[4]) {
     *end++ = '1';
     for (int i = 0; i < 4; i++) {
         *end++ = '.';
         end = write_number(end, numbers[i]);
     }
+    return end;
+}
+
+static PyObject *new_reply(Slice prefix, const int64_t numbers[4]) {
+    char text[NUMBERS_BYTES_MAX], *end = put_numbers(text, numbers);
     PyObject *reply = PyBytes_FromStringAndSize(NULL, prefix.size + (end - text));
-    if (reply != NULL) {
-        char *start = PyBytes_AsString(reply);
-        memcpy(start, prefix.start, (size_t)prefix.size);
-        memcpy(start + prefix.size, text, (size_t)(end - text));
-    }
+    if (reply != NULL)
+        put(put(PyBytes_AsString(reply), prefix), (Slice){text, end - text});
     return reply;
 }
 
@@ -140,50 +148,192 @@ static int64_t as_clamped(PyObject *object) {
     return number > 0 ? number : 0;
 }
 
-/* Return a stored message as a publish; `numbers` lacks its sequence and its time. */
-static PyObject *new_delivery(PyObject *message, Slice prefix, int64_t numbers[4]) {
-    Slice header, payload;
+/* A stored message. */
+typedef struct {
+    Slice subject, header, payload;
+    int64_t sequence, time_ns;
+} Stored;
+
+static bool refuse_numbers(void) {
+    PyErr_SetString(PyExc_ValueError, "sequences and times are not negative, and fit 64 bits");
+    return false;
+}
+
+static bool get_stored(PyObject *message, Stored *stored) {
     if (!PyTuple_Check(message) || PyTuple_Size(message) != 5) {
         PyErr_SetString(PyExc_TypeError, "a message is a tuple of 5");
-        return NULL;
+        return false;
     }
-    PyObject *subject = PyTuple_GetItem(message, 2);
-    numbers[0] = as_number(PyTuple_GetItem(message, 0));
-    numbers[2] = as_number(PyTuple_GetItem(message, 1));
-    if (PyErr_Occurred() || !as_slice(PyTuple_GetItem(message, 3), &header) ||
-        !as_slice(PyTuple_GetItem(message, 4), &payload))
-        return NULL;
-    if (numbers[0] < 0 || numbers[1] < 0 || numbers[2] < 0) {
-        PyErr_SetString(PyExc_ValueError,
-                        "sequences and times are not negative, and fit 64 bits");
-        return NULL;
+    stored->sequence = as_number(PyTuple_GetItem(message, 0));
+    stored->time_ns = as_number(PyTuple_GetItem(message, 1));
+    if (PyErr_Occurred() || !as_slice(PyTuple_GetItem(message, 2), &stored->subject) ||
+        !as_slice(PyTuple_GetItem(message, 3), &stored->header) ||
+        !as_slice(PyTuple_GetItem(message, 4), &stored->payload))
+        return false;
+    return (stored->sequence >= 0 && stored->time_ns >= 0) || refuse_numbers();
+}
+
+/* Stored messages on their way out, and the numbers of the next one. */
+typedef struct {
+    PyObject *messages;
+    Slice prefix;
+    int64_t consumer_sequence, pending;
+} Outgoing;
+
+static bool get_outgoing(PyObject *const arguments[], Outgoing *outgoing) {
+    if (!PyList_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "messages are a list");
+        return false;
     }
+    outgoing->messages = arguments[0];
+    outgoing->consumer_sequence = as_number(arguments[2]);
+    outgoing->pending = as_clamped(arguments[3]);
+    return !PyErr_Occurred() && as_slice(arguments[1], &outgoing->prefix);
+}
+
+/* Look at a message, and take the numbers of its reply subject. */
+static bool take_outgoing(Outgoing *outgoing, Py_ssize_t index, Stored *stored,
+                          int64_t numbers[4]) {
+    if (!get_stored(PyList_GetItem(outgoing->messages, index), stored))
+        return false;
+    if (outgoing->consumer_sequence < 0)
+        return refuse_numbers();
+    outgoing->pending -= outgoing->pending > 0;
+    numbers[0] = stored->sequence;
+    numbers[1] = outgoing->consumer_sequence;
+    numbers[2] = stored->time_ns;
+    numbers[3] = outgoing->pending;
+    outgoing->consumer_sequence = numbers[1] < INT64_MAX ? numbers[1] + 1 : -1;
+    return true;
+}
+
+static PyObject *new_delivery(Outgoing *outgoing, Py_ssize_t index) {
+    Stored stored;
+    int64_t numbers[4];
+    if (!take_outgoing(outgoing, index, &stored, numbers))
+        return NULL;
+    PyObject *subject = PyTuple_GetItem(PyList_GetItem(outgoing->messages, index), 2);
     Py_INCREF(subject);
-    return NEW_TUPLE(PyLong_FromLong(PUB), subject, new_reply(prefix, numbers),
-                     PyLong_FromSsize_t(header.size),
-                     PyLong_FromSsize_t(header.size + payload.size), join_data(header, payload));
+    return NEW_OPERATION(PUB, subject, new_reply(outgoing->prefix, numbers),
+                         PyLong_FromSsize_t(stored.header.size),
+                         PyLong_FromSsize_t(stored.header.size + stored.payload.size),
+                         join_data(stored.header, stored.payload));
 }
 
 static PyObject *first_deliveries(PyObject *module, PyObject *const arguments[],
                                   Py_ssize_t count) {
     (void)module;
-    Slice prefix;
-    if (count != 4 || !PyList_Check(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected a list of messages, a prefix and two numbers");
+    Outgoing outgoing;
+    if (count != 4) {
+        PyErr_Format(PyExc_TypeError, "expected 4 arguments, got %zd", count);
         return NULL;
     }
-    int64_t consumer_sequence = as_number(arguments[2]);
-    int64_t pending = as_clamped(arguments[3]);
-    if (PyErr_Occurred() || !as_slice(arguments[1], &prefix))
+    if (!get_outgoing(arguments, &outgoing))
         return NULL;
     PyObject *operations = PyList_New(0);
-    for (Py_ssize_t i = 0; operations != NULL && i < PyList_Size(arguments[0]); i++) {
-        pending = pending > 0 ? pending - 1 : 0;
-        int64_t numbers[4] = {0, consumer_sequence, 0, pending};
-        PyObject *message = PyList_GetItem(arguments[0], i);
-        consumer_sequence = consumer_sequence < INT64_MAX ? consumer_sequence + 1 : -1;
-        if (!append_new(operations, new_delivery(message, prefix, numbers)))
+    for (Py_ssize_t i = 0; operations != NULL && i < PyList_Size(arguments[0]); i++)
+        if (!append_new(operations, new_delivery(&outgoing, i)))
             Py_CLEAR(operations);
-    }
     return operations;
+}
+
+/* What a delivery has beside subject, sid, prefix, header and payload takes at most: `HMSG `,
+ * four spaces, two sizes, the numbers and two line ends. */
+#define DELIVERY_BYTES_MAX (5 + 4 + 2 * DIGITS_MAX + NUMBERS_BYTES_MAX + 4)
+
+/* Deliveries to one subscriber in the making. */
+typedef struct {
+    Slice sid;
+    char *start, *end;
+    Py_ssize_t capacity, payload_bytes;
+} Encoding;
+
+static bool reserve(Encoding *encoding, Py_ssize_t size) {
+    Py_ssize_t used = encoding->end - encoding->start;
+    if (size <= encoding->capacity - used)
+        return true;
+    Py_ssize_t capacity = 2 * encoding->capacity + size;
+    char *grown = PyMem_Realloc(encoding->start, (size_t)capacity);
+    if (grown == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    *encoding = (Encoding){encoding->sid, grown, grown + used, capacity, encoding->payload_bytes};
+    return true;
+}
+
+/* Write one delivery; return what counts against the `max_bytes` of a request, or -1. */
+static Py_ssize_t put_delivery(Encoding *encoding, Outgoing *outgoing, Py_ssize_t index) {
+    Stored stored;
+    int64_t numbers[4];
+    Slice prefix = outgoing->prefix, sid = encoding->sid;
+    if (!take_outgoing(outgoing, index, &stored, numbers))
+        return -1;
+    Py_ssize_t size = stored.header.size + stored.payload.size;
+    if (!reserve(encoding, size + stored.subject.size + sid.size + prefix.size + DELIVERY_BYTES_MAX))
+        return -1;
+    bool has_header = stored.header.size > 0;
+    char *end = put(encoding->end, has_header ? (Slice){"HMSG ", 5} : (Slice){"MSG ", 4});
+    end = put(put(put(put(end, stored.subject), SPACE), sid), SPACE);
+    char *reply = end;
+    end = put_numbers(put(end, prefix), numbers);
+    Py_ssize_t reply_bytes = end - reply;
+    if (has_header)
+        end = write_number(put(end, SPACE), stored.header.size);
+    end = put(write_number(put(end, SPACE), size), (Slice){CRLF, 2});
+    encoding->end = put(put(put(end, stored.header), stored.payload), (Slice){CRLF, 2});
+    encoding->payload_bytes += size;
+    return stored.subject.size + reply_bytes + size;
+}
+
+/* Write all deliveries, and add up what counts for each request. */
+static bool put_deliveries(Encoding *encoding, Outgoing *outgoing, Py_ssize_t sums[],
+                           Py_ssize_t request_count) {
+    Py_ssize_t request = 0;
+    for (Py_ssize_t i = 0; i < PyList_Size(outgoing->messages); i++) {
+        Py_ssize_t counted = put_delivery(encoding, outgoing, i);
+        if (counted < 0)
+            return false;
+        sums[request] += counted;
+        request = request + 1 < request_count ? request + 1 : 0;
+    }
+    return true;
+}
+
+static PyObject *new_sizes(const Py_ssize_t sizes[], Py_ssize_t count) {
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++)
+        if (!append_new(list, PyLong_FromSsize_t(sizes[i])))
+            Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *encode_deliveries(PyObject *module, PyObject *const arguments[],
+                                   Py_ssize_t count) {
+    (void)module;
+    Outgoing outgoing;
+    Encoding encoding = {0};
+    if (count != 6) {
+        PyErr_Format(PyExc_TypeError, "expected 6 arguments, got %zd", count);
+        return NULL;
+    }
+    Py_ssize_t request_count = PyLong_AsSsize_t(arguments[5]);
+    if (PyErr_Occurred() || !get_outgoing(arguments, &outgoing) ||
+        !as_slice(arguments[4], &encoding.sid))
+        return NULL;
+    if (request_count < 1) {
+        PyErr_SetString(PyExc_ValueError, "there is at least one request");
+        return NULL;
+    }
+    Py_ssize_t *sums = PyMem_Calloc((size_t)request_count, sizeof(Py_ssize_t));
+    PyObject *result = NULL;
+    if (sums == NULL)
+        PyErr_NoMemory();
+    else if (put_deliveries(&encoding, &outgoing, sums, request_count))
+        result = NEW_TUPLE(
+            PyBytes_FromStringAndSize(encoding.start, encoding.end - encoding.start),
+            PyLong_FromSsize_t(encoding.payload_bytes), new_sizes(sums, request_count));
+    PyMem_Free(encoding.start);
+    PyMem_Free(sums);
+    return result;
 }

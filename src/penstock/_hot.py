@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.answers import numbered_answers, stored_answer
-from penstock.consuming import first_deliveries, have_prefix, plain_acks
+from penstock.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out, fan_out_each
 from penstock.outbox import write_outbox
@@ -27,6 +27,7 @@ __all__ = [
     "crc32c",
     "decode_messages",
     "decode_s2",
+    "encode_deliveries",
     "encode_records",
     "fan_out",
     "fan_out_each",
@@ -53,6 +54,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             crc32c,
             decode_messages,
             decode_s2,
+            encode_deliveries,
             encode_records,
             fan_out,
             fan_out_each,

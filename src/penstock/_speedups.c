@@ -571,6 +571,7 @@ static PyMethodDef methods[] = {
     {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
     {"stored_answer", FAST(stored_answer), "Return a stored message as an answer."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
+    {"encode_deliveries", FAST(encode_deliveries), "Encode messages for one subscriber."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},
     {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},

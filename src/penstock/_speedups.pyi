@@ -35,6 +35,15 @@ def stored_answer(reply: bytes, stream: bytes, message: Message, /) -> Op: ...
 def first_deliveries(
     messages: Sequence[Message], prefix: bytes, consumer_sequence: int, pending: int, /
 ) -> list[Op]: ...
+def encode_deliveries(
+    messages: Sequence[Message],
+    prefix: bytes,
+    consumer_sequence: int,
+    pending: int,
+    sid: bytes,
+    request_count: int,
+    /,
+) -> tuple[bytes, int, list[int]]: ...
 def encode_records(
     first_sequence: int, entries: Sequence[Entry], salt: int, /
 ) -> tuple[bytes, list[int]]: ...

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
+from penstock.wire import CRLF, NUMBER_MAX, PUB, Op, message_pieces
 
 PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
 """The data of a publish that is an ack and nothing else."""
@@ -77,3 +77,29 @@ def first_deliveries(
         operations.append((PUB, subject, prefix + numbers, len(header), size, data))
         consumer_sequence += 1
     return operations
+
+
+def encode_deliveries(
+    messages: Sequence[tuple[int, int, bytes, bytes, bytes]],
+    prefix: bytes,
+    consumer_sequence: int,
+    pending: int,
+    sid: bytes,
+    request_count: int,
+    /,
+) -> tuple[bytes, int, list[int]]:
+    """
+    Return first deliveries as one subscriber is sent them, and what they add up to.
+
+    That is the bytes of all headers and payloads, and for each of some pull requests,
+    which get the messages in turn, what counts against its `max_bytes`.
+    """
+    if request_count < 1:
+        raise ValueError("there is at least one request")
+    operations = first_deliveries(messages, prefix, consumer_sequence, pending)
+    sizes = [len(subject) + len(reply) + size for _, subject, reply, _, size, _ in operations]
+    return (
+        sid.join(message_pieces(operations)),
+        sum([operation[4] for operation in operations]),
+        [sum(sizes[index::request_count]) for index in range(request_count)],
+    )

@@ -64,7 +64,9 @@ def outcomes(twin: ModuleType, example: Example) -> list[object]:
     """Return everything a twin says about an example, errors included."""
     publishes, prefix, start, messages, consumer_sequence, pending = example
     acks = [twin.have_prefix(publishes, prefix), twin.plain_acks(publishes, prefix, start)]
+    batch = (messages, prefix, consumer_sequence, pending)
     try:
-        return [*acks, twin.first_deliveries(messages, prefix, consumer_sequence, pending)]
+        encoded = twin.encode_deliveries(*batch, b"1", start + 1)
+        return [*acks, twin.first_deliveries(*batch), encoded]
     except ValueError as error:
         return [*acks, str(error)]

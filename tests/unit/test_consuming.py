@@ -87,12 +87,36 @@ def test_first_deliveries_are_numbered_and_count_down(twin: ModuleType) -> None:
     ] == twin.first_deliveries(messages, PREFIX, 3, 2)
 
 
+def test_deliveries_to_one_subscriber_are_encoded_in_one_go(twin: ModuleType) -> None:
+    messages = [
+        (5, 1800, b"s.a", b"", b"hello"),
+        (9, 1900, b"s.b", b"NATS/1.0\r\nA: b\r\n\r\n", b"x"),
+        (10, 2000, b"s.c", b"", b""),
+    ]
+
+    encoded, payload_bytes, sizes = twin.encode_deliveries(messages, PREFIX, 3, 200, b"17", 2)
+
+    assert (
+        b"MSG s.a 17 $JS.ACK.S.C.1.5.3.1800.199 5\r\nhello\r\n"
+        b"HMSG s.b 17 $JS.ACK.S.C.1.9.4.1900.198 18 19\r\nNATS/1.0\r\nA: b\r\n\r\nx\r\n"
+        b"MSG s.c 17 $JS.ACK.S.C.1.10.5.2000.197 0\r\n\r\n"
+    ) == encoded
+    assert 24 == payload_bytes
+    # Subject, reply, header and payload; the first request gets the first and the third.
+    assert [3 + 26 + 5 + 3 + 27, 3 + 26 + 19] == sizes
+    assert (b"", 0, [0]) == twin.encode_deliveries([], PREFIX, 3, 0, b"1", 1)
+    with pytest.raises(ValueError, match="at least one request"):
+        twin.encode_deliveries([], PREFIX, 3, 0, b"1", 0)
+
+
 @pytest.mark.parametrize(
     "message", [(-1, 0, b"s", b"", b""), (1, -1, b"s", b"", b""), (1, 2, b"s", b"")]
 )
 def test_a_message_that_is_none_is_refused(twin: ModuleType, message: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         twin.first_deliveries([message], PREFIX, 1, 1)
+    with pytest.raises((ValueError, TypeError)):
+        twin.encode_deliveries([message], PREFIX, 1, 1, b"1", 1)
 
 
 numbers = st.integers(0, 2**63 - 1)
@@ -104,11 +128,16 @@ pieces = st.sampled_from([b"1", b".", b"7", b"x", b"", b"9223372036854775807", b
     st.binary(max_size=20),
     st.integers(0, 2**40),
     st.integers(-5, 2**40),
+    st.integers(1, 4),
 )
-def test_the_twins_deliver_alike(messages: Any, prefix: bytes, first: int, pending: int) -> None:
-    expected = consuming.first_deliveries(messages, prefix, first, pending)
+def test_the_twins_deliver_alike(
+    messages: Any, prefix: bytes, first: int, pending: int, requests: int
+) -> None:
+    batch = (messages, prefix, first, pending)
+    encoded = consuming.encode_deliveries(*batch, b"7", requests)
 
-    assert expected == compiled_twin().first_deliveries(messages, prefix, first, pending)
+    assert consuming.first_deliveries(*batch) == compiled_twin().first_deliveries(*batch)
+    assert encoded == compiled_twin().encode_deliveries(*batch, b"7", requests)
 
 
 @given(

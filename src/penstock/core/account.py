@@ -85,6 +85,11 @@ class Account:
             self._deliver(route, publishes, None)
         return not route.is_empty
 
+    def sole_receiver(self, subject: bytes) -> Subscription | None:
+        """Return the one subscription that gets messages on `subject`, if it is just one."""
+        route = self.routes.cache.get(subject) or self.routes.find(subject)
+        return route.sole
+
     def answer_all(
         self, replies: list[bytes], around: tuple[bytes, bytes], first_number: int
     ) -> None:
@@ -105,10 +110,7 @@ class Account:
         encoded, payload_bytes = _hot.numbered_answers(
             replies, subscription.sid, before, after, first_number
         )
-        subscription.delivered += len(replies)
-        session = subscription.session
-        assert session is not None
-        session.enqueue(encoded, len(encoded), len(replies), payload_bytes)
+        hand_over(subscription, encoded, len(replies), payload_bytes)
 
     def answer(self, answers: list[Op]) -> None:
         """Publish answers, all of which mostly go to one client, from inside the server."""
@@ -315,6 +317,13 @@ class Account:
             if subscription.session is publisher and not subscription.queue:
                 return subscription
         return None
+
+
+def hand_over(receiver: Subscription, encoded: bytes, count: int, payload_bytes: int) -> None:
+    """Deliver messages that were encoded for one subscription."""
+    receiver.delivered += count
+    assert receiver.session is not None
+    receiver.session.enqueue(encoded, len(encoded), count, payload_bytes)
 
 
 def large_buffers(sid: bytes, publish: Op) -> tuple[list[Buffer], int]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects
+from penstock import subjects
 from penstock.core.account import new_message, payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
@@ -24,6 +24,7 @@ from penstock.jetstream.backlog import Backlog, Replay
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerevents import ConsumerEvents
 from penstock.jetstream.consumerrecords import ConsumerState
+from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import is_api_level_known
 from penstock.jetstream.outlet import new_outlet, update_outlet
@@ -222,7 +223,7 @@ class Consumer:
         messages = self.backlog.read(room)
         if self._replay is not None:
             messages = self._replayed(self._replay, messages, now_ns)
-        taken = self.outlet.send(self._encode(messages), now_ns) if messages else 0
+        taken = self._send_new(messages, now_ns) if messages else 0
         if taken:
             self._note_delivered(messages, taken, now_ns)
 
@@ -236,12 +237,12 @@ class Consumer:
             replay.delivered(messages[-1], now_ns)
         return messages
 
-    def _encode(self, messages: list[Message]) -> list[Op]:
-        """Return first deliveries as they go out."""
+    def _send_new(self, messages: list[Message], now_ns: int) -> int:
+        """Deliver messages for the first time; return how many were asked for."""
         if self.config.headers_only:
             messages = encoding.without_payloads(messages)
-        first = self.ledger.next_consumer_sequence
-        return _hot.first_deliveries(messages, self._ack_prefix, first, self.backlog.count())
+        first, pending = self.ledger.next_consumer_sequence, self.backlog.count()
+        return self.outlet.send_new(Deliveries(messages, self._ack_prefix, first, pending), now_ns)
 
     def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
         sequences = [each[0] for each in messages[:taken]]

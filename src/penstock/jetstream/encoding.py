@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.jetstream.store import Message
 from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.ledger import Ledger
+
+
+class Deliveries(NamedTuple):
+    """Messages that are delivered for the first time: what `_hot.first_deliveries` takes."""
+
+    messages: list[Message]
+    ack_prefix: bytes
+    consumer_sequence: int
+    pending: int
 
 
 def without_payloads(messages: list[Message]) -> list[Message]:

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from penstock import _hot
+from penstock.core.account import LARGE_BYTES, hand_over
+from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.priority import PriorityGroup
 from penstock.jetstream.pullrequest import (
     PRIORITY_MAX,
@@ -148,6 +151,41 @@ class PullRequests:
                 return BATCH_MAX
         return room
 
+    def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
+        """Send messages that go out for the first time; return how many were asked for."""
+        if self.group is None and self._waiting and self._send_together(deliveries, now_ns):
+            return len(deliveries.messages)
+        return self.send(_hot.first_deliveries(*deliveries), now_ns)
+
+    def _send_together(self, deliveries: Deliveries, now_ns: int) -> bool:
+        """Send all in one go, if they are for one subscriber and every request takes its share."""
+        waiting, inbox = self._waiting, self._waiting[0].inbox
+        count, turns = len(deliveries.messages), len(waiting)
+        receiver = self._account.sole_receiver(inbox)
+        # A large payload is not copied the other way.
+        if receiver is None or len(deliveries.messages[0][4]) >= LARGE_BYTES:
+            return False
+        shares = [len(range(index, count, turns)) for index in range(turns)]
+        if any(
+            [
+                each.inbox != inbox or each.batch < share or 0 < each.expires_at_ns <= now_ns
+                for each, share in zip(waiting, shares, strict=True)
+            ]
+        ):
+            return False
+        encoded, payload_bytes, sizes = _hot.encode_deliveries(*deliveries, receiver.sid, turns)
+        dealt = list(zip(waiting, shares, sizes, strict=True))
+        if any([0 < request.bytes_left <= size for request, _, size in dealt]):
+            return False
+        hand_over(receiver, encoded, count, payload_bytes)
+        for request, share, size in dealt[:count]:
+            self._count(request, share, now_ns)
+            request.bytes_left -= size if request.bytes_left else 0
+        waiting.rotate(-count)
+        self._send_shares()
+        self.last_active_ns = now_ns
+        return True
+
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages to those who wait; return how many were asked for."""
         if self.group is not None:
@@ -239,14 +277,14 @@ class PullRequests:
         waiting, inboxes = self._waiting, {request.inbox for request in self._waiting}
         count, sizes = len(waiting), [_size_bytes(operation) for operation in operations]
         turns, total_bytes = len(operations) // count + 1, sum(sizes)
-        # Only those that share one inbox, or share none, are sent to in order this way.
-        if len(inboxes) not in {1, count} or any(
+        # Only those that share no inbox are sent to in order this way.
+        if len(inboxes) != count or any(
             [each.batch <= turns or 0 < each.bytes_left <= total_bytes for each in waiting]
         ):
             return False
         for index, request in enumerate(islice(waiting, len(operations))):
             share = operations[index::count]
-            self._shares[request.inbox] = operations if len(inboxes) == 1 else share
+            self._shares[request.inbox] = share
             self._count(request, len(share), now_ns)
             if request.bytes_left:
                 request.bytes_left -= sum(sizes[index::count])

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock import _hot
+from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.pull import BATCH_MAX
 from penstock.jetstream.ratelimit import RateLimit
 from penstock.wire import CRLF, Op
@@ -138,6 +140,10 @@ class PushDelivery:
     def is_braked(self) -> bool:
         """Whether a subscriber has so much waiting that it is left alone for a while."""
         return self.is_bound and self._account.is_congested(self._subject)
+
+    def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
+        """Send messages that go out for the first time; return how many were."""
+        return self.send(_hot.first_deliveries(*deliveries), now_ns)
 
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages; return how many were."""

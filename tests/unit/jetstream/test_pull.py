@@ -70,6 +70,30 @@ def test_requests_of_one_inbox_get_messages_in_order(world: World) -> None:
     assert [b"a", b"b", b"c", b"d", b"e"] == payloads(received(world))
 
 
+@pytest.mark.parametrize("bounds", [{}, {"max_bytes": 150}, {"max_bytes": 9000}], ids=str)
+@pytest.mark.parametrize("batches", [(4,), (5,), (2, 3), (1, 4), (7, 2, 1), (9, 9)], ids=str)
+def test_requests_are_told_the_same_whether_one_or_two_listen(
+    tmp_path: Path, batches: tuple[int, ...], bounds: dict[str, int]
+) -> None:
+    # For one subscriber messages are encoded in one go; for two they are dealt one by one.
+    alone, watched = (World(tmp_path / name) for name in ("alone", "watched"))
+    other = watched.broker.open("127.0.0.1", 2)
+    other.receive(b'CONNECT {"verbose":false,"headers":true}\r\nSUB _INBOX.pull 1\r\n')
+    told = []
+    for world in (alone, watched):
+        world.create("S")
+        consume(world, "S", "C")
+        for batch in batches:
+            request(world, "S", "C", batch=batch, expires=10 * SECOND_NS, **bounds)
+        world.send(b"PUB S 1\r\nx\r\n" + b"PUB S 40\r\n%b\r\n" % (b"y" * 40) * 4)
+        came = received(world)
+        world.now_ns += 11 * SECOND_NS
+        told.append([*came, *received(world)])
+
+    assert min(5, sum(batches)) >= len([each for each in told[0] if each.reply]) > 0
+    assert told[0] == told[1]
+
+
 def test_a_request_waits_for_what_comes(world: World) -> None:
     assert [] == request(world, "S", "C", batch=2, expires=10 * SECOND_NS)
     world.publish("S", b"a")

@@ -8,6 +8,7 @@ configuration and the same tests, so whatever a test says is said of both.
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import signal
@@ -103,6 +104,12 @@ class ServerProcess:
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024
+
+    @property
+    def cpu_s(self) -> float:
+        """How much processor time it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def http_port(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
+from tests.aio import until
 from tests.certificates import Authority, Pair, public_key_sha256
 from tests.conftest import Servers
 from tests.servers import DEADLINE_S, HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
@@ -260,7 +261,7 @@ def test_a_reload_takes_the_new_certificate_and_keeps_those_who_are_in(
             before = _serial(server.port, keys.context())
             keys.server = keys.authority.server()
             server.signal(signal.SIGHUP)
-            await _until(lambda: _serial(server.port, keys.context()) != before)
+            await until(lambda: _serial(server.port, keys.context()) != before)
             await client.flush()
             await client.close()
 
@@ -297,12 +298,6 @@ def _connz(server: ServerProcess) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{HOST}:{server.http_port}/connz?auth=1") as answer:
         found: dict[str, Any] = json.load(answer)
     return found
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - another process decides
-            await asyncio.sleep(0.02)
 
 
 def _serial(port: int, context: ssl.SSLContext) -> str:

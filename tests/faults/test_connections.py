@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -70,7 +69,7 @@ def test_ten_thousand_idle_connections_cost_little_and_leave_nothing_behind() ->
     assert after_another_wave - after < GROWTH_BYTES_MAX
 
 
-def test_a_thousand_clients_a_second_come_and_go(server: ServerProcess) -> None:
+def test_a_thousand_clients_come_and_go_in_a_second_of_work(server: ServerProcess) -> None:
     clients, threads = 2000, 4
 
     def come_and_go() -> None:
@@ -80,17 +79,17 @@ def test_a_thousand_clients_a_second_come_and_go(server: ServerProcess) -> None:
 
     workers = [threading.Thread(target=come_and_go) for _ in range(threads)]
     with Heartbeat(server.port) as heartbeat:
-        start_s = time.monotonic()
+        before_s = server.cpu_s
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-        elapsed_s = time.monotonic() - start_s
+        worked_s = server.cpu_s - before_s
 
     heartbeat.check()
     wait_until(lambda: server.varz()["connections"] == 0)
     assert server.varz()["total_connections"] == clients + 1
-    assert clients / elapsed_s > 1000
+    assert clients / worked_s > 1000
 
 
 def test_connections_reset_before_they_are_accepted_do_no_harm(server: ServerProcess) -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import busloads, busrivals, machine
-from benchmarks.machine import Usage
+from benchmarks.machine import OTHERS_SHARE_MAX, Usage
 from benchmarks.servers import HOST, Program, Server, find_command
+from benchmarks.table import markdown
 
 ROUNDS = 3
-OTHERS_SHARE_MAX = 0.1
 IN_FLIGHT = (500, 1000, 2500, 5000, 10_000)
 GROWTH_NOISE = 0.95
 """What a figure may be below the one before it without having fallen."""
@@ -190,11 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _table(rows: list[Row]) -> str:
     titles = ["work", "figure", "goal", "met", "others"]
-    lines = [titles, *(row.cells() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    return "\n".join([machine.describe(), "", *text])
+    return f"{machine.describe()}\n\n{markdown(titles, [row.cells() for row in rows])}"
 
 
 async def _awaited(work: Awaitable[float]) -> float:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from benchmarks import loads, machine
 from benchmarks.jsworks import WORKS, Work
-from benchmarks.machine import Usage
+from benchmarks.machine import OTHERS_SHARE_MAX, Usage
 from benchmarks.servers import HOST, Program, Server, ServerError, find_command
+from benchmarks.table import markdown
 
 OURS, THEIRS = "ours", "theirs"
-OTHERS_SHARE_MAX = 0.1
 MEGABYTE = 1 << 20
 FULL_MESSAGES, SMALL_MESSAGES = 20_000_000, 1_000_000
 FULL_SECONDS_MAX = 1800
@@ -105,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _measure(programs, results[-1], options)
     finally:
         if results:
-            _print(TITLES, [result.cells() for result in results])
+            print(markdown(TITLES, [result.cells() for result in results]), end="\n\n", flush=True)
     if options.only in "large store":
-        _print(STORE_TITLES, _large_store(programs, options))
+        print(markdown(STORE_TITLES, _large_store(programs, options)))
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
     return 1 if any(result.failures for result in results) else 0
@@ -201,15 +201,6 @@ def _fill_and_start(program: Program, messages: int) -> list[str]:
         *(f"{messages:,}", f"{disk_mb / MEGABYTE:.0f}", f"{rate:,.0f}", f"{full_mb:.0f}"),
         *(f"{start_s:.2f}", f"{started_mb:.0f}"),
     ]
-
-
-def _print(titles: list[str], lines: list[list[str]]) -> None:
-    """Print a Markdown table whose columns line up."""
-    lines = [line + [""] * (len(titles) - len(line)) for line in lines]
-    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
-    for cells in (titles, ["-" * width for width in widths], *lines):
-        print("| " + " | ".join(map(str.ljust, cells, widths)) + " |")
-    print(flush=True)
 
 
 def _rate(figure: Figure) -> float:

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import busloads, machine
+from benchmarks.table import markdown
 from penstock.bus import BusConfig, load_config
 from penstock.bus.codec import Codec
 from penstock.bus.engines.kafka.properties import consumer as consumer_properties
@@ -200,11 +201,7 @@ def _run(broker: str, *, quick: bool) -> list[Row]:
 
 def _table(rows: list[Row]) -> str:
     titles = ["work", "event bus", "goal", "bare loop", "ratio", "goal"]
-    lines = [titles, *(row.cells() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    return "\n".join([machine.describe(), "", *text])
+    return f"{machine.describe()}\n\n{markdown(titles, [row.cells() for row in rows])}"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+OTHERS_SHARE_MAX = 0.1
+"""How much of the machine may go to other processes before a figure is in doubt."""
+
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 

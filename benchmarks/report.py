@@ -10,11 +10,11 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.machine import OTHERS_SHARE_MAX
 from benchmarks.shapes import Goal, Shape
+from benchmarks.table import markdown
 
 OURS, THEIRS, PURE = "ours", "theirs", "pure"
-OTHERS_SHARE_MAX = 0.1
-"""How much of the machine may go to other processes before a row is called noisy."""
 
 
 @dataclass
@@ -91,9 +91,7 @@ def table(rows: Iterable[Row], *, with_pure: bool) -> str:
     lines = [_cells(row, with_pure=with_pure) for row in rows]
     if with_pure:
         titles += ["pure", "pure ratio"]
-    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join(_line(cells, widths) for cells in (titles, rule, *lines))
+    return markdown(titles, lines)
 
 
 def summary(rows: Iterable[Row]) -> str:
@@ -139,10 +137,6 @@ def _figure(row: Row, server: str) -> str:
 
 def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    return "| " + " | ".join(map(str.ljust, cells, widths)) + " |"
 
 
 def _identity(varz: dict[str, Any]) -> str:

@@ -169,5 +169,5 @@ class DeadlineExceeded(BusError):
     """There was no room for a message before its deadline; it was not published."""
 
 
-class MissingExtra(BusError):
+class MissingExtra(BusError, ImportError):
     """A package is not installed that a setting needs; the text names the extra."""

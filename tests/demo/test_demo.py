@@ -25,6 +25,26 @@ sys.exit(demo.show({ORDERS}, pathlib.Path("report.html")))
 """
 
 
+# As a person calls it, with fewer orders.
+CALLED = """
+import sys
+from penstock.cli import demo, main
+demo.ORDERS = int(sys.argv[1])
+sys.exit(main.main(["demo"]))
+"""
+
+WITHOUT = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "{package}":
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
 def test_the_whole_story_is_told_and_checked(tmp_path: Path) -> None:
     told = subprocess.run(
         [sys.executable, "-c", SHORT], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -43,6 +63,27 @@ def test_the_whole_story_is_told_and_checked(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert 4 <= page.count("<svg")
     assert not re.findall(r"(?:src|href)=", page), "the page must stand alone"
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "said"),
+    [
+        ("pyspark", 0, "without Spark: PySpark is missing; hint: pip install 'penstock[spark]'"),
+        ("msgspec", 1, "the event bus needs msgspec; hint: pip install 'penstock[bus]'"),
+    ],
+)
+def test_what_is_not_installed_is_named(package: str, code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(package=package))
+    told = subprocess.run(
+        [sys.executable, "-c", CALLED, str(ORDERS)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (code, True) == (told.returncode, said in told.stdout + told.stderr), told.stderr
 
 
 @pytest.mark.parametrize("act", ["broker", "service"])

@@ -27,6 +27,9 @@ LEFT, RIGHT, TOP, BOTTOM = 74, 18, 14, 44
 
 TIME_TICKS = 6
 PERCENT_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+SECOND_STEPS = (1, 2, 5, 10)
+HALVED_TWICE = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
+"""Numbers that stay round in four equal steps."""
 
 
 class Bar(NamedTuple):
@@ -102,7 +105,7 @@ def timeline(
     if not points:
         return _nothing()
     end = max(point.x for point in points)
-    step_s = nice_ceiling(end / TIME_TICKS)
+    step_s = nice_ceiling(end / TIME_TICKS, steps=SECOND_STEPS)
     top = nice_ceiling(max(point.y for point in points))
     x_at = _scale(0.0, end, LEFT, WIDTH - RIGHT)
     y_at = _scale(0.0, top, PLOT_HEIGHT - BOTTOM, TOP)
@@ -155,14 +158,12 @@ def nines(percent: float) -> float:
     return -math.log10(1 - percent / 100)
 
 
-def nice_ceiling(value: float) -> float:
-    """Return a round number not below `value`, that can be halved twice and stay round."""
+def nice_ceiling(value: float, *, steps: Sequence[float] = HALVED_TWICE) -> float:
+    """Return a round number not below `value`: one of the steps, times a power of ten."""
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))
-    return next(
-        step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * power >= value
-    )
+    return next(step * power for step in steps if step * power >= value)
 
 
 def decade_ticks(low: float, high: float) -> list[float]:

@@ -1,5 +1,12 @@
 """The event bus: publish and handle events in order by aggregate, on NATS or in process."""
 
+from penstock.errors import MissingExtra
+
+try:
+    import msgspec as _  # noqa: F401  (every module below stands on it)
+except ImportError:
+    raise MissingExtra("the event bus needs msgspec; hint: pip install 'penstock[bus]'") from None
+
 from penstock.bus.backlog import Backlog
 from penstock.bus.bus import EventBus, Health
 from penstock.bus.cloudevents import from_cloudevent, to_cloudevent

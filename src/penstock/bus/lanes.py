@@ -28,6 +28,7 @@ from time import monotonic
 from penstock.bus.config import SubscriberConfig
 from penstock.bus.engine import Delivery, Engine, Source
 from penstock.bus.handlers import NoHandler
+from penstock.bus.lane import Lane, Parked
 from penstock.bus.metrics import Metrics
 from penstock.errors import HandlerTimeout
 
@@ -39,31 +40,6 @@ TURN_MESSAGES = 128
 EXTENSIONS_PER_ACK_WAIT = 3
 WITHDRAW_POLL_S = 0.005
 JITTER = 0.2
-
-
-class Parked:
-    """A key whose first message failed."""
-
-    __slots__ = ("blocked", "head", "timer", "waiting")
-
-    def __init__(self, head: Delivery) -> None:
-        self.head = head
-        self.waiting: deque[Delivery] = deque()
-        """Later messages of the key, in order."""
-        self.timer: asyncio.TimerHandle | None = None
-        self.blocked = False
-
-
-class Lane:
-    """One queue. It is ready, or a worker is at it, or there is nothing to do."""
-
-    __slots__ = ("is_taken", "parked", "queue")
-
-    def __init__(self) -> None:
-        self.queue: deque[Delivery] = deque()
-        self.parked: dict[str, Parked] = {}
-        self.is_taken = False
-        """Whether it is among the ready ones or has a worker."""
 
 
 class Worker:
@@ -237,7 +213,7 @@ class Lanes:
                 queue = lane.queue
                 while queue:
                     delivery = queue.popleft()
-                    if not (lane.parked and _is_behind(lane, delivery)):
+                    if not (lane.parked and lane.is_behind(delivery)):
                         await self._handle(worker, lane, delivery)
                     handled += 1
                     if handled % TURN_MESSAGES == 0:
@@ -264,7 +240,7 @@ class Lanes:
             self._cancelled(worker, lane, delivery)
         except NoHandler:
             has_handler = self.on_unhandled(delivery)
-            self._reopen(lane, delivery)
+            lane.reopen(delivery)
             if has_handler:
                 lane.queue.appendleft(delivery)
         except Exception as error:
@@ -274,7 +250,7 @@ class Lanes:
                 self._loop.call_soon(self._settle)
             self._done.append(delivery)
             if lane.parked:
-                self._reopen(lane, delivery)
+                lane.reopen(delivery)
         finally:
             worker.delivery = None
             self._metrics.handler_seconds.record(monotonic() - worker.started_s)
@@ -330,35 +306,22 @@ class Lanes:
         parked.timer = None
         parked.blocked = False
         lane.queue.appendleft(parked.head)
+        self._make_ready(lane)
+        self._call_for_workers()
+
+    def _make_ready(self, lane: Lane) -> None:
         if not lane.is_taken:
             lane.is_taken = True
             self._ready.append(lane)
-        self._call_for_workers()
-
-    def _reopen(self, lane: Lane, delivery: Delivery) -> None:
-        """Let the messages that waited behind this one go before any that came later."""
-        parked = lane.parked.pop(delivery.key, None)
-        if parked is not None:
-            lane.queue.extendleft(reversed(parked.waiting))
 
     def _drop(self, sources: Collection[Source]) -> None:
         """Forget what is queued or parked of these; other topics of a key go on."""
         kept = {worker.delivery for worker in self._workers if worker.delivery is not None}
         kept.update(self._done)
         for lane in self._lanes:
-            for key, parked in list(lane.parked.items()):
-                parked.waiting = deque(one for one in parked.waiting if one.source not in sources)
-                if parked.head.source in sources and parked.head not in kept:
-                    if parked.timer is not None:
-                        parked.timer.cancel()
-                    del lane.parked[key]
-                    lane.queue.extendleft(reversed(parked.waiting))
-            queued = [one for one in lane.queue if one.source not in sources]
-            lane.queue.clear()  # not replaced: a worker may be at it
-            lane.queue.extend(queued)
-            if queued and not lane.is_taken:
-                lane.is_taken = True
-                self._ready.append(lane)
+            lane.drop(sources, kept)
+            if lane.queue:
+                self._make_ready(lane)
         self._held = {one for one in self._held if one.source not in sources or one in kept}
         self._room.set()
         self._call_for_workers()
@@ -400,12 +363,3 @@ class Lanes:
         self._watch = None
         if is_busy:
             self._watch = self._loop.call_later(self._watch_every_s(), self._find_overdue)
-
-
-def _is_behind(lane: Lane, delivery: Delivery) -> bool:
-    """Put a message of a parked key behind the one that failed."""
-    parked = lane.parked.get(delivery.key)
-    if parked is None or parked.head is delivery:
-        return False
-    parked.waiting.append(delivery)
-    return True

@@ -7,12 +7,14 @@ help and reference need none of them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.runner import run_command
+from penstock.errors import ConnectFailed
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -46,6 +48,11 @@ def _run(path: str, verb: Verb, arguments: Namespace) -> int:
 
     from penstock.bus.opening import read_source
 
+    # What the bus logs it also raises; a person wants to read it once.
+    logging.getLogger("penstock").addHandler(logging.NullHandler())
     context = BusContext(read_source(arguments.bus), arguments)
-    asyncio.run(verb.run(context))
+    try:
+        asyncio.run(verb.run(context))
+    except ConnectFailed as error:
+        raise ConnectFailed(f"{error}; hint: does it run, and is it the one --bus names?") from None
     return context.exit_code

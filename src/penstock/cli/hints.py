@@ -32,6 +32,7 @@ MESSAGE_NOT_FOUND = 10037
 STREAM_NOT_FOUND = 10059
 SUBJECTS_OVERLAP = 10065
 CALL_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
+START_ONE = "start one with `penstock serve -js`, or name one with --server"
 HINTS = {
     10013: "penstock consumer edit changes a consumer that exists",
     10039: "JetStream is not enabled for this account",
@@ -57,10 +58,10 @@ class Complaint(NamedTuple):
 def complaint_of(error: PenstockError) -> Complaint:
     """Return what an error says by itself; some carry their hint in their text."""
     text, _, hint = str(error).partition("; hint: ")
+    if isinstance(error, ConnectFailed):
+        return _unreachable(text, hint or START_ONE)
     if hint:
         return Complaint(text, hint)
-    if isinstance(error, ConnectFailed):
-        return _unreachable(text)
     if isinstance(error, RequestTimeout):
         return Complaint(text, "wait longer with --timeout")
     if isinstance(error, NoResponders):
@@ -70,12 +71,12 @@ def complaint_of(error: PenstockError) -> Complaint:
     return Complaint(text)
 
 
-def _unreachable(text: str) -> Complaint:
+def _unreachable(text: str, hint: str) -> Complaint:
     """Tell a server that is not there from one that will not have us."""
     if "authorization" in text.lower():
         return Complaint(text, "say who you are: --user and --password, --token, --creds or --nkey")
     text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
-    return Complaint(text, "start one with `penstock serve -js`, or name one with --server")
+    return Complaint(text, hint)
 
 
 async def explain(error: PenstockError, context: Context) -> Complaint:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.errors import PenstockError
+
 
 class Command(NamedTuple):
     """A command: the module and its function that runs it, and what it does in one line."""
@@ -59,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
+    except PenstockError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

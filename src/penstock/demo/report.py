@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from itertools import pairwise
 
@@ -129,14 +130,14 @@ def _latency(story: Story) -> str:
 
 
 def _second(timestamp: str) -> float:
-    from datetime import datetime
-
     return datetime.fromisoformat(timestamp).timestamp()
 
 
 def closing_screen(story: Story) -> str:
     """Return the figures for the terminal."""
     marks = [f"  {'✓' if holds else '✗'} {claim}" for claim, holds in story.checks().items()]
+    if story.without_spark:
+        marks.append(f"  - without Spark: {story.without_spark}")
     figures = (
         f"  {human_rate(rate(story))} through the bus, "
         f"{story.shop.failures:,} handler failures on purpose, "

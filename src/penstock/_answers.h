@@ -56,6 +56,31 @@ static PyObject *new_answers(const AnswerFrame *frame, PyObject *replies, int64_
     return NEW_TUPLE(encoded, PyLong_FromSsize_t(payload_bytes));
 }
 
+static bool is_child(Slice subject, Slice parent) {
+    Py_ssize_t skip = parent.size > 0 ? parent.size + 1 : 0;
+    return subject.size > skip && memcmp(subject.start, parent.start, (size_t)parent.size) == 0 &&
+           (skip == 0 || subject.start[parent.size] == '.') &&
+           memchr(subject.start + skip, '.', (size_t)(subject.size - skip)) == NULL;
+}
+
+static PyObject *are_siblings(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+    (void)module;
+    Slice subject, parent;
+    if (count != 2 || !PyList_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected a list of subjects and their parent");
+        return NULL;
+    }
+    if (!as_slice(arguments[1], &parent))
+        return NULL;
+    bool are = true;
+    for (Py_ssize_t i = 0; are && i < PyList_Size(arguments[0]); i++) {
+        if (!as_slice(PyList_GetItem(arguments[0], i), &subject))
+            return NULL;
+        are = is_child(subject, parent);
+    }
+    return PyBool_FromLong(are);
+}
+
 static PyObject *numbered_answers(PyObject *module, PyObject *const arguments[],
                                   Py_ssize_t count) {
     (void)module;

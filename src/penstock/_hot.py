@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.answers import numbered_answers, stored_answer
+from penstock.answers import are_siblings, numbered_answers, stored_answer
 from penstock.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
 from penstock.deliveries import collect_deliveries
 from penstock.fanout import Outlet, Receiver, fan_out, fan_out_each
 from penstock.outbox import write_outbox
-from penstock.records import decode_messages, encode_records
+from penstock.records import decode_messages, encode_records, plain_entries
 from penstock.s2 import crc32c, decode_s2
 from penstock.wire import message_pieces, parse_commands, parse_messages, publish_totals
 
@@ -23,6 +23,7 @@ __all__ = [
     "COMPILED",
     "Outlet",
     "Receiver",
+    "are_siblings",
     "collect_deliveries",
     "crc32c",
     "decode_messages",
@@ -38,6 +39,7 @@ __all__ = [
     "parse_commands",
     "parse_messages",
     "plain_acks",
+    "plain_entries",
     "publish_totals",
     "stored_answer",
     "write_outbox",
@@ -50,6 +52,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
         from penstock._speedups import (
             Outlet,
             Receiver,
+            are_siblings,
             collect_deliveries,
             crc32c,
             decode_messages,
@@ -65,6 +68,7 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             parse_commands,
             parse_messages,
             plain_acks,
+            plain_entries,
             publish_totals,
             stored_answer,
             write_outbox,

@@ -9,57 +9,10 @@
 
 enum { MESSAGE = 1, MESSAGE_WITH_HEADERS = 2 };
 
-/*
- * CRC-32 as zlib has it, sixteen bytes at a time: checksum_tables[n][byte] is what a byte does
- * to the checksum once n more bytes have followed it.
- */
-#define POLYNOMIAL 0xEDB88320
-#define CHECKSUM_STRIDE 16
-
-static uint32_t checksum_tables[CHECKSUM_STRIDE][256];
-
-/* Called when the module is made; the tables never change afterwards. */
-static void fill_checksum_tables(void) {
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t checksum = byte;
-        for (int bit = 0; bit < 8; bit++)
-            checksum = (checksum >> 1) ^ (checksum & 1 ? POLYNOMIAL : 0);
-        checksum_tables[0][byte] = checksum;
-    }
-    for (int n = 1; n < CHECKSUM_STRIDE; n++)
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t before = checksum_tables[n - 1][byte];
-            checksum_tables[n][byte] = (before >> 8) ^ checksum_tables[0][before & 0xff];
-        }
-}
-
-/* Return a little-endian number. Compilers make a single load of it. */
-static inline uint64_t get_little(const char *start, int size) {
-    uint64_t number = 0;
-    for (int i = 0; i < size; i++)
-        number |= (uint64_t)(unsigned char)start[i] << (8 * i);
-    return number;
-}
-
 static inline char *put_little(char *target, uint64_t number, int size) {
     for (int i = 0; i < size; i++)
         target[i] = (char)(unsigned char)(number >> (8 * i));
     return target + size;
-}
-
-static uint32_t checksum_of(Slice bytes, uint32_t salt) {
-    uint32_t checksum = ~salt;
-    const char *byte = bytes.start, *end = byte + bytes.size;
-    for (; end - byte >= CHECKSUM_STRIDE; byte += CHECKSUM_STRIDE) {
-        uint64_t first = get_little(byte, 8) ^ checksum, second = get_little(byte + 8, 8);
-        checksum = 0;
-        for (int i = 0; i < 8; i++)
-            checksum ^= checksum_tables[15 - i][(first >> (8 * i)) & 0xff] ^
-                        checksum_tables[7 - i][(second >> (8 * i)) & 0xff];
-    }
-    for (; byte < end; byte++)
-        checksum = (checksum >> 8) ^ checksum_tables[0][(checksum ^ (unsigned char)*byte) & 0xff];
-    return ~checksum;
 }
 
 /* A message to store, and how long its record is. */
@@ -109,6 +62,45 @@ static char *put_record(char *target, const Entry *entry, uint64_t sequence, uin
     end = put(end, entry->payload);
     put_little(target, checksum_of((Slice){body, end - body}, salt), 4);
     return end;
+}
+
+static PyObject *new_reference(PyObject *object) {
+    Py_XINCREF(object);
+    return object;
+}
+
+/* Return a publish as an entry; NULL without an error if it is not plain. */
+static PyObject *new_entry(PyObject *publish, PyObject *no_headers, PyObject *time_ns) {
+    Slice data;
+    Py_ssize_t header_bytes, size;
+    if (!is_publish(publish) || !get_number(publish, 3, &header_bytes) ||
+        !get_number(publish, 4, &size) || !get_bytes(publish, 5, &data))
+        return NULL;
+    if (header_bytes != 0 || size < 0 || data.size != size + 2)
+        return NULL;
+    return NEW_TUPLE(new_reference(PyTuple_GetItem(publish, 1)), new_reference(no_headers),
+                     new_bytes((Slice){data.start, size}), new_reference(time_ns));
+}
+
+static PyObject *plain_entries(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+    (void)module;
+    if (count != 2 || !PyList_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected a list of publishes and a time");
+        return NULL;
+    }
+    PyObject *entries = PyList_New(0), *replies = PyList_New(0), *no_headers = new_bytes(EMPTY);
+    bool complete = entries != NULL && replies != NULL && no_headers != NULL;
+    for (Py_ssize_t i = 0; complete && i < PyList_Size(arguments[0]); i++) {
+        PyObject *publish = PyList_GetItem(arguments[0], i);
+        complete = append_new(entries, new_entry(publish, no_headers, arguments[1])) &&
+                   append_new(replies, new_reference(PyTuple_GetItem(publish, 2)));
+    }
+    Py_XDECREF(no_headers);
+    if (complete)
+        return NEW_TUPLE(entries, replies);
+    Py_XDECREF(entries);
+    Py_XDECREF(replies);
+    return PyErr_Occurred() ? NULL : new_reference(Py_None);
 }
 
 /* Return how long each record is, and how long they are together. */
@@ -172,37 +164,32 @@ static PyObject *encode_records(PyObject *module, PyObject *const arguments[], P
     return result;
 }
 
-static PyObject *new_none(void) {
-    Py_INCREF(Py_None);
-    return Py_None;
-}
-
 /* Return the message whose record these bytes start with, or None if there is none. */
 static PyObject *new_message(Slice bytes, uint32_t salt) {
     const char *record = bytes.start;
     if (bytes.size < RECORD_BYTES_MIN)
-        return new_none();
+        return new_reference(Py_None);
     uint64_t length = get_little(record + 4, 4);
     if (length < RECORD_BYTES_MIN || length > (uint64_t)bytes.size)
-        return new_none();
+        return new_reference(Py_None);
     Slice checked = {record + 4, (Py_ssize_t)length - 4};
     if (checksum_of(checked, salt) != get_little(record, 4))
-        return new_none();
+        return new_reference(Py_None);
     uint64_t mark = get_little(record + 8, 2), kind = get_little(record + 10, 1);
     Slice subject = {record + RECORD_BYTES_MIN, (Py_ssize_t)get_little(record + 12, 2)};
     Slice headers = EMPTY;
     Py_ssize_t left = (Py_ssize_t)length - RECORD_BYTES_MIN - subject.size;
     if (mark != RECORD_MARK || left < 0)
-        return new_none();
+        return new_reference(Py_None);
     const char *body = subject.start + subject.size;
     if (kind == MESSAGE_WITH_HEADERS) {
         if (left < 4 || get_little(body, 4) > (uint64_t)(left - 4))
-            return new_none();
+            return new_reference(Py_None);
         headers = (Slice){body + 4, (Py_ssize_t)get_little(body, 4)};
         body += 4 + headers.size;
         left -= 4 + headers.size;
     } else if (kind != MESSAGE)
-        return new_none();
+        return new_reference(Py_None);
     return NEW_TUPLE(PyLong_FromUnsignedLongLong(get_little(record + 14, 8)),
                      PyLong_FromLongLong((int64_t)get_little(record + 22, 8)), new_bytes(subject),
                      new_bytes(headers), new_bytes((Slice){body, left}));

@@ -511,17 +511,29 @@ static bool append_pieces(PyObject *pieces, PyObject *publishes) {
     return append_new(pieces, new_piece(behind, last, NULL));
 }
 
-static PyObject *publish_totals(PyObject *module, PyObject *argument) {
+/* Tell whether bytes start with one of those in a tuple; -1 after an error. */
+static int starts_with_any(Slice bytes, PyObject *prefixes) {
+    Slice prefix;
+    for (Py_ssize_t i = 0; bytes.size > 0 && i < PyTuple_Size(prefixes); i++) {
+        if (!get_bytes(prefixes, i, &prefix))
+            return -1;
+        if (prefix.size <= bytes.size && memcmp(bytes.start, prefix.start, (size_t)prefix.size) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static PyObject *publish_totals(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Py_ssize_t messages = 0, payload_bytes = 0;
-    bool has_reply = false;
+    int has_reserved = 0;
     Slice reply, data;
-    if (!PyList_Check(argument)) {
-        PyErr_SetString(PyExc_TypeError, "publishes are a list");
+    if (count != 2 || !PyList_Check(arguments[0]) || !PyTuple_Check(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "expected a list of publishes and a tuple of prefixes");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < PyList_Size(argument); i++) {
-        PyObject *publish = PyList_GetItem(argument, i);
+    for (Py_ssize_t i = 0; i < PyList_Size(arguments[0]); i++) {
+        PyObject *publish = PyList_GetItem(arguments[0], i);
         Py_ssize_t size;
         if (!get_bytes(publish, 2, &reply) || !get_number(publish, 4, &size) ||
             !get_bytes(publish, 5, &data))
@@ -530,13 +542,14 @@ static PyObject *publish_totals(PyObject *module, PyObject *argument) {
             PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
             return NULL;
         }
-        Py_ssize_t count = data.size / (size + 2);
-        messages += count;
-        payload_bytes += data.size - 2 * count;
-        has_reply = has_reply || reply.size > 0;
+        Py_ssize_t run = data.size / (size + 2);
+        messages += run;
+        payload_bytes += data.size - 2 * run;
+        if (!has_reserved && (has_reserved = starts_with_any(reply, arguments[1])) < 0)
+            return NULL;
     }
     return NEW_TUPLE(PyLong_FromSsize_t(messages), PyLong_FromSsize_t(payload_bytes),
-                     PyBool_FromLong(has_reply));
+                     PyBool_FromLong(has_reserved));
 }
 
 static PyObject *message_pieces(PyObject *module, PyObject *argument) {
@@ -555,6 +568,7 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 #include "_deliveries.h"
 #include "_consuming.h"
 #include "_answers.h"
+#include "_checksum.h"
 #include "_records.h"
 #include "_s2.h"
 #include "_fanout.h"
@@ -563,15 +577,17 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
     {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
-    {"publish_totals", publish_totals, METH_O, "Return what publishes hold in all."},
+    {"publish_totals", FAST(publish_totals), "Return what publishes hold in all."},
     {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
     {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
     {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
     {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
+    {"are_siblings", FAST(are_siblings), "Tell whether subjects have one parent."},
     {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
     {"stored_answer", FAST(stored_answer), "Return a stored message as an answer."},
     {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
     {"encode_deliveries", FAST(encode_deliveries), "Encode messages for one subscriber."},
+    {"plain_entries", FAST(plain_entries), "Return publishes as messages to append."},
     {"encode_records", FAST(encode_records), "Return the records of messages."},
     {"decode_messages", FAST(decode_messages), "Return the messages of records."},
     {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},

@@ -14,6 +14,19 @@ from penstock.times import timestamp
 from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
 
 
+def are_siblings(subjects: list[bytes], parent: bytes, /) -> bool:
+    """Tell whether all subjects are `parent`, a dot and one more token; a token, if it is empty."""
+    prefix = parent + b"." if parent else b""
+    return all(
+        [
+            subject.startswith(prefix)
+            and len(subject) > len(prefix)
+            and subject.find(b".", len(prefix)) < 0
+            for subject in subjects
+        ]
+    )
+
+
 def numbered_answers(
     replies: list[bytes], sid: bytes, before: bytes, after: bytes, first_number: int, /
 ) -> tuple[bytes, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from zlib import crc32
 
 Entry: TypeAlias = tuple[bytes, bytes, bytes, int]
@@ -30,6 +30,24 @@ RECORD_MARK = 0x4E50
 MESSAGE, MESSAGE_WITH_HEADERS, REMOVAL, BATCH = 1, 2, 3, 4
 
 U32 = struct.Struct("<I")
+
+
+def plain_entries(
+    publishes: Sequence[tuple[Any, ...]], time_ns: int, /
+) -> tuple[list[Entry], list[bytes]] | None:
+    """
+    Return publishes as messages to append, and their reply subjects.
+
+    None if one of them has headers or is a run of several, which take more to be looked at.
+    """
+    entries = [
+        (subject, b"", data[:size], time_ns)
+        for _, subject, _, header_bytes, size, data in publishes
+        if not header_bytes and len(data) == size + 2
+    ]
+    if len(entries) < len(publishes):
+        return None
+    return entries, [publish[2] for publish in publishes]
 
 
 def encode_records(

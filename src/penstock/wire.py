@@ -247,11 +247,12 @@ def _is_complete(buffer: bytes, end: int) -> bool:
     return True
 
 
-def publish_totals(publishes: list[Op], /) -> tuple[int, int, bool]:
-    """Return how many messages and bytes publishes hold, and whether any asks for a reply."""
+def publish_totals(publishes: list[Op], reserved: tuple[bytes, ...], /) -> tuple[int, int, bool]:
+    """Return how many messages and bytes publishes hold, and whether any has a reserved reply."""
     messages = sum([len(publish[5]) // (publish[4] + 2) for publish in publishes])
     payload_bytes = sum([len(publish[5]) for publish in publishes]) - 2 * messages
-    return messages, payload_bytes, any([publish[2] for publish in publishes])
+    has_reserved = any([publish[2].startswith(reserved) for publish in publishes])
+    return messages, payload_bytes, has_reserved
 
 
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:

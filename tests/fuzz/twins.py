@@ -33,7 +33,7 @@ def outcomes(twin: ModuleType, data: bytes) -> list[object]:
         commands = twin.parse_commands(buffer, *limits)
         publishes = [operation for operation in commands[0] if operation[0] == wire.PUB]
         results += [commands, twin.parse_messages(buffer, *limits), pieces(twin, publishes)]
-        results.append(twin.publish_totals(publishes))
+        results.append(twin.publish_totals(publishes, (b"_INBOX.", b"r")))
     return results
 
 

@@ -79,3 +79,31 @@ def test_the_twins_agree_on_stored_messages(
     arguments = (b"in", b"S", (sequence, time_ns, subject, header, payload))
 
     assert answers.stored_answer(*arguments) == compiled_twin().stored_answer(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "parent", "expected"),
+    [
+        ([], b"in", True),
+        ([b"in.1", b"in.20"], b"in", True),
+        ([b"in.1", b"in.2.3"], b"in", False),
+        ([b"in.1", b"in."], b"in", False),
+        ([b"in.1", b"in"], b"in", False),
+        ([b"in.1", b"inn.1"], b"in", False),
+        ([b"a..b"], b"a.", True),
+        ([b"a", b"b"], b"", True),
+        ([b".a"], b"", False),
+        ([b""], b"", False),
+    ],
+)
+def test_siblings_differ_in_their_last_token(
+    twin: ModuleType, subjects: list[bytes], parent: bytes, expected: bool
+) -> None:
+    assert expected == twin.are_siblings(subjects, parent)
+
+
+@given(st.lists(st.text("ab.", max_size=5).map(str.encode), max_size=4))
+def test_the_twins_know_the_same_siblings(subjects: list[bytes]) -> None:
+    for parent in (b"", b"a", b"a.b"):
+        expected = answers.are_siblings(subjects, parent)
+        assert expected == compiled_twin().are_siblings(subjects, parent)

@@ -160,3 +160,43 @@ def test_sequences_end_where_64_bits_do(twin: ModuleType) -> None:
 
     with pytest.raises(ValueError, match="a message does not fit a record"):
         twin.encode_records(2**64 - 1, ENTRIES, SALT)
+
+
+@pytest.mark.parametrize("length", [*range(200), 1000, 4096, 65_537])
+def test_the_checksum_is_zlibs_for_every_length(length: int) -> None:
+    entries = [(b"s", b"", bytes(index * 7 % 256 for index in range(length)), 5)]
+
+    assert records.encode_records(1, entries, SALT) == compiled_twin().encode_records(
+        1, entries, SALT
+    )
+
+
+PLAIN = (0, b"a.b", b"in.1", 0, 2, b"hi\r\n")
+
+
+def test_plain_publishes_are_entries_with_replies(twin: ModuleType) -> None:
+    without_reply = (0, b"c", b"", 0, 0, b"\r\n")
+
+    assert ([(b"a.b", b"", b"hi", 7), (b"c", b"", b"", 7)], [b"in.1", b""]) == twin.plain_entries(
+        [PLAIN, without_reply], 7
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (0, b"a.b", b"in.2", 3, 5, b"hhhhi\r\n"),
+        (0, b"a.b", b"in.2", 0, 2, b"hi\r\nho\r\n"),
+    ],
+    ids=["headers", "a run"],
+)
+def test_one_publish_that_is_not_plain_makes_them_all_be_looked_at(
+    twin: ModuleType, other: tuple[object, ...]
+) -> None:
+    assert twin.plain_entries([PLAIN, other], 7) is None
+
+
+@pytest.mark.parametrize("publishes", [None, [7], [(0, b"a")], [(0, b"a", b"", 0, 0, None)]])
+def test_the_compiled_twin_takes_only_publishes(publishes: object) -> None:
+    with pytest.raises(TypeError):
+        compiled_twin().plain_entries(publishes, 7)

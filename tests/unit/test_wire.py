@@ -357,9 +357,10 @@ PUBLISHES: list[Op] = [
 
 
 def test_publishes_are_counted_together(twin: ModuleType) -> None:
-    assert (0, 0, False) == twin.publish_totals([])
-    assert (1, 2, False) == twin.publish_totals(PUBLISHES[:1])
-    assert (10, 1253, True) == twin.publish_totals(PUBLISHES)
+    assert (0, 0, False) == twin.publish_totals([], ())
+    assert (1, 2, False) == twin.publish_totals(PUBLISHES[:1], (b"_R_.",))
+    assert (10, 1253, False) == twin.publish_totals(PUBLISHES, (b"_R_.", b"replying"))
+    assert (10, 1253, True) == twin.publish_totals(PUBLISHES, (b"_R_.", b"_INBOX."))
 
 
 @pytest.mark.parametrize("count", range(len(PUBLISHES) + 1))
@@ -440,7 +441,7 @@ def test_the_compiled_twin_refuses_what_is_no_publish(
 )
 def test_the_compiled_twin_counts_only_publishes(compiled: ModuleType, publishes: object) -> None:
     with pytest.raises((TypeError, ValueError, IndexError, SystemError)):
-        compiled.publish_totals(publishes)
+        compiled.publish_totals(publishes, (b"_R_.",))
 
 
 @pytest.mark.parametrize(

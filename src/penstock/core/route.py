@@ -266,7 +266,7 @@ class RouteTable:
         each new, would otherwise cost more to route than to send.
         """
         parent = replies[0].rpartition(b".")[0]
-        if not _are_siblings(replies, parent):
+        if not _hot.are_siblings(replies, parent):
             return None
         if parent not in self._by_prefix:
             self.find(replies[0])
@@ -319,16 +319,3 @@ class RouteTable:
 def family_of(subject: bytes) -> bytes:
     """Return what all subjects of the family start with; empty if it has none."""
     return next((family for family in FAMILIES if subject.startswith(family)), b"")
-
-
-def _are_siblings(subjects: list[bytes], parent: bytes) -> bool:
-    """Tell whether all subjects are `parent`, a dot and one more token."""
-    if len(subjects) == 1:
-        return not (subjects[0].endswith(b".") or subjects[0].startswith(b"."))
-    prefix = parent + b"." if parent else b""
-    text = b" ".join(subjects) + b" "
-    return (
-        text.count(b" " + prefix) + text.startswith(prefix) >= len(subjects)
-        and text.count(b".") == len(subjects) * prefix.count(b".")
-        and b". " not in text
-    )

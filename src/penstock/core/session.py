@@ -262,10 +262,10 @@ class Session(_hot.Outlet):
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
-        messages, payload_bytes, has_reply = _hot.publish_totals(publishes)
+        messages, payload_bytes, has_reserved = _hot.publish_totals(publishes, RESERVED_REPLIES)
         self.in_messages += messages
         self.in_bytes += payload_bytes
-        if self.publishes_plainly and not (has_reply and _has_reserved_reply(publishes)):
+        if self.publishes_plainly and not has_reserved:
             self.account.publish(publishes, self)
         elif self.identity is None:
             self._refuse()
@@ -542,14 +542,6 @@ HANDLERS = {
 def quoted(name: bytes) -> str:
     """Return a subject or queue as nats-server quotes it."""
     return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'
-
-
-def _has_reserved_reply(publishes: list[Op]) -> bool:
-    """Tell whether somebody uses a reply that only the server makes; looks at all at once."""
-    if len(publishes) == 1:
-        return publishes[0][2].startswith(RESERVED_REPLIES)  # type: ignore[no-any-return]
-    replies = b" " + b" ".join([publish[2] for publish in publishes])
-    return any([b" " + prefix in replies for prefix in RESERVED_REPLIES])
 
 
 def _connect_options(text: bytes) -> dict[str, Any] | None:

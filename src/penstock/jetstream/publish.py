@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock import headers
+from penstock import _hot, headers
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import counters, fastbatch, quota
@@ -73,15 +73,11 @@ class Intake:
             batch = [(each[0], self.transformed(each[1]), *each[2:]) for each in batch]
         # Whoever sends one message of a fast batch sends others with it, so one look is enough.
         if not self.is_careful and not batch[0][2].endswith(fastbatch.SUFFIX):
-            entries = [
-                (subject, b"", data[:-2], now_ns)
-                for _, subject, _, header_bytes, size, data in batch
-                if not header_bytes and len(data) == size + 2
-            ]
-            if len(entries) == len(batch):
-                self._append(entries, [publish[2] for publish in batch])
-                return
-            self._take_together(batch, now_ns)
+            plain = _hot.plain_entries(batch, now_ns)
+            if plain is None:
+                self._take_together(batch, now_ns)
+            else:
+                self._append(*plain)
             return
         for publish in batch:
             self._take(publish, now_ns)

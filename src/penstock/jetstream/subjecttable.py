@@ -73,8 +73,9 @@ class CountedSubjects:
     ) -> Evicted:
         """Take in new messages."""
         packed = self._packed
-        if len(subjects) == 1:
-            packed[subjects[0]] = sequences[0] << 32 | ((packed.get(subjects[0], 0) & LOW) + 1)
+        count = subjects.count(subjects[0])
+        if count == len(subjects):
+            packed[subjects[0]] = sequences[-1] << 32 | ((packed.get(subjects[0], 0) & LOW) + count)
             return []
         last = dict(zip(subjects, sequences, strict=True))
         if len(last) == len(subjects):

@@ -32,7 +32,11 @@ CUTS = 3
 OPERATIONS_MAX = 50
 """Of the disk, between two cuts."""
 SETTINGS = FileSettings(
-    segment_bytes_max=2000, segment_messages_max=20, index_bytes_max=2000, tail_bytes_max=500
+    segment_bytes_max=2000,
+    segment_messages_max=20,
+    index_bytes_max=2000,
+    tail_bytes_max=500,
+    write_ahead_bytes=100,
 )
 ACK_WAIT_S = 5
 

@@ -21,7 +21,11 @@ from penstock.jetstream.store import Entry, Message, Store, StoreLimits, complet
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(
-    segment_bytes_max=700, segment_messages_max=12, index_bytes_max=600, tail_bytes_max=200
+    segment_bytes_max=700,
+    segment_messages_max=12,
+    index_bytes_max=600,
+    tail_bytes_max=200,
+    write_ahead_bytes=100,
 )
 SUBJECTS = [b"a.1", b"a.2", b"b.1", b"b.2.c"]
 

@@ -71,6 +71,8 @@ class FileSettings:
     """Memory for finding messages in complete segments, per stream."""
     tail_bytes_max: int = 256 * 1024
     """Memory for messages just stored, per stream, beside those not yet durable."""
+    write_ahead_bytes: int = 64 * 1024
+    """What collects during a sync is written as soon as it is this much."""
     files_max: int = 16
     """Open files of complete segments, per stream."""
 
@@ -206,6 +208,17 @@ class FileLog:
             block.first_time_ns = entries[0][3]
         block.last_time_ns = entries[-1][3]
         self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
+        if self._sync is not None and self.failure is None:
+            self._write_ahead()
+
+    def _write_ahead(self) -> None:
+        """Hand over what came while the disk is busy, lest the next sync has to wait for it."""
+        tail = self.tails[0]
+        if tail.end - tail.written_end >= self.settings.write_ahead_bytes:
+            try:
+                self._write()
+            except OSError as error:
+                self._fail(error)
 
     def _begin_batch(self, tail: Tail, last_sequence: int) -> None:
         data = encode_batch(last_sequence, self.salt)

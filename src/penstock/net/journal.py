@@ -174,13 +174,24 @@ class Journal:
 
     def _run(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
         """Do something in the thread, then go on here."""
-        job = self._loop.run_in_executor(self._executor, run)
-        job.add_done_callback(lambda done: self._done(done, finish))
-        self._job = job
+        self._job = self._loop.create_future()
+        # Not `run_in_executor`: its futures take the loop two turns more.
+        self._executor.submit(self._run_in_thread, run, finish)
 
-    def _done(self, job: asyncio.Future[None], finish: Callable[[], None]) -> None:
-        self._job = None
-        job.result()
+    def _run_in_thread(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+        error: BaseException | None = None
+        try:
+            run()
+        except BaseException as caught:
+            error = caught
+        self._loop.call_soon_threadsafe(self._done, finish, error)
+
+    def _done(self, finish: Callable[[], None], error: BaseException | None) -> None:
+        job, self._job = self._job, None
+        assert job is not None
+        job.set_result(None)
+        if error is not None:
+            raise error
         finish()
         if self._loop.time() - self._kept_house_s > HOUSEKEEPING_LATEST_S:
             self._keep_house_now()

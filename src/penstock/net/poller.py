@@ -71,6 +71,8 @@ class ServerSelector(selectors.BaseSelector):
         self._spin_s = spin_s
         self._credit = CREDIT_MAX if spin_s else 0
         self._misses = self._served = 0
+        self._is_put_off = False
+        """Whether the sockets of servers had to wait for something of asyncio's."""
         self.servers: dict[int, Serve] = {}
         self._keys: dict[int, selectors.SelectorKey] = {}
 
@@ -102,6 +104,10 @@ class ServerSelector(selectors.BaseSelector):
         keys = self._keys
         theirs = [(keys[fd], _events(mask)) for fd, mask in ready if fd in keys]
         if len(theirs) < len(ready):
+            self._is_put_off = bool(theirs) and not self._is_put_off
+            if self._is_put_off:
+                # What a thread has done goes first, once: somebody waits for it.
+                return theirs
             self._serve([event for event in ready if event[0] not in keys] if theirs else ready)
             if self._spin_s and self._credit < CREDIT_MAX:
                 self._earn_credit()

@@ -3,6 +3,7 @@
 import asyncio
 import selectors
 import socket
+import threading
 
 import pytest
 
@@ -114,5 +115,34 @@ def test_two_servers_on_one_loop_each_get_their_own_sockets():
             got = {await asyncio.wait_for(seen.get(), 10) for _ in range(2)}
             assert got == {("a", ours.fileno()), ("b", theirs.fileno())}
             loop.server_selector.servers.clear()
+
+        runner.run(main())
+
+
+def test_what_a_thread_has_done_goes_before_more_to_read():
+    near, far = socket.socketpair()
+    with asyncio.Runner(loop_factory=poller.ServerLoop) as runner, near, far:
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            seen = []
+            served = asyncio.Event()
+
+            def serve(events):
+                seen.append("socket")
+                served.set()
+
+            made = poller.poller_for(loop, serve)
+            made.register(near.fileno(), READ)
+            far.send(b"x")
+            select_once(near)
+            thread = threading.Thread(
+                target=loop.call_soon_threadsafe, args=(seen.append, "thread")
+            )
+            thread.start()
+            thread.join()
+            await asyncio.wait_for(served.wait(), 10)
+            made.close()
+            assert ["thread", "socket"] == seen[:2]
 
         runner.run(main())

@@ -31,8 +31,12 @@ GROUND = {
     "xkeys",
 }
 WIRE = {"_hot", "wire"} | GROUND
-CONFIG = {"config", "accounts", "accounttokens", "sharing", "transport", "setting"}
-SETTINGS = CONFIG | {"conf", "flags", "directives", "accountreaders", "readers", "options"}
+CONFIG = {"config", "accounts", "accounttokens", "remotes", "sharing", "transport", "setting"}
+SETTINGS = (
+    CONFIG
+    | {"conf", "flags", "directives", "readers", "options"}
+    | {"accountreaders", "remotereaders"}
+)
 
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
@@ -44,18 +48,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
     "spark": {"client", "deliveries", "config", "setting", "flags"} | WIRE,
     "bus": {"client", "net", "config", "setting"} | WIRE,
-    "client": {"config", "setting"} | WIRE,
-    "net": {"jetstream", "core", "outbox"} | CONFIG | WIRE,
+    "net": {"jetstream", "core", "client", "outbox"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
     "core": {"config", "accounts", "accounttokens", "sharing"} | WIRE,
+    "client": {"config", "setting"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},
     "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}
     | {"subjects", "errors"},
+    "remotereaders": {"readers", "conf", "remotes", "errors"},
     "readers": {"conf", "accounts", "transport", "subjects", "times", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"accounts", "accounttokens", "transport", "setting", "nkeys", "xkeys", "errors"},
+    "config": {"accounts", "accounttokens", "remotes", "transport", "setting", "nkeys", "xkeys"}
+    | {"errors"},
+    "remotes": {"accounts", "setting", "errors"},
     "accounttokens": {"tokens", "sharing", "accounts", "transforms", "errors"},
     "sharing": {"accounts", "subjects", "errors"},
     "accounts": {"nkeys", "subjects", "errors"},

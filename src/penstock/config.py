@@ -28,6 +28,7 @@ from penstock.accounts import (
     User,
 )
 from penstock.errors import ConfigError
+from penstock.remotes import RemoteConfig, check_remotes
 from penstock.setting import check_bounds, setting
 from penstock.transport import TlsConfig, WebSocketConfig
 
@@ -289,6 +290,13 @@ class Authorization:
         """The users of every account."""
         return self.users + tuple(user for account in self.accounts for user in account.users)
 
+    def has_jetstream(self, name: str) -> bool:
+        """Tell whether an account may have streams: without others, those who are in none do."""
+        others = [each for each in self.all_accounts if each.name != self.system_account_name]
+        if not others:
+            return name == GLOBAL
+        return any(each.name == name and each.jetstream is not None for each in others)
+
     def account_of(self, name: str) -> Account:
         """Return an account; those that every server has need not be configured."""
         for account in self.all_accounts:
@@ -328,6 +336,14 @@ class JetStreamConfig:
         aliases=("jetstream.sync",),
     )
     domain: str | None = setting(None, "JetStream domain.", directive="jetstream.domain")
+    remotes: tuple[RemoteConfig, ...] = setting(
+        (),
+        "Other servers that streams may mirror and source from, as `external` with the API prefix "
+        "`$JS.<name>.API`: each has `name` and `urls`, and perhaps `account`, `domain`, one of "
+        "`user` and `password`, `token`, `nkey` or `credentials`, and `tls`. nats-server has leaf "
+        "nodes in its place.",
+        directive="jetstream.remotes",
+    )
     index_bytes_max: int = setting(
         64 * 1024 * 1024,
         "Memory for finding messages in complete segments, per stream; what does not fit is read "
@@ -339,6 +355,7 @@ class JetStreamConfig:
             raise ConfigError("`jetstream.store_dir` is empty: name a directory")
         if self.sync != "always" and self.sync <= 0:
             raise ConfigError("`jetstream.sync_interval` must be `always` or more than 0")
+        check_remotes(self.remotes, self.domain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,6 +433,12 @@ class ServerConfig:
             raise ConfigError("`http_port` and `https_port` are both set: choose one")
         if self.server_name is not None and " " in self.server_name:
             raise ConfigError(f'`server_name` must not contain spaces: "{self.server_name}"')
+        for remote in self.jetstream.remotes if self.jetstream is not None else ():
+            if not self.authorization.has_jetstream(remote.account):
+                raise ConfigError(
+                    f'`jetstream.remotes`: "{remote.name}" is for the account '
+                    f'"{remote.account}", which has no JetStream; name another with `account`'
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

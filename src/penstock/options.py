@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import accountreaders, conf, times
+from penstock import accountreaders, conf, remotereaders, times
 from penstock.accounts import User
 from penstock.conf import Block, Node
 from penstock.config import (
@@ -69,7 +69,7 @@ MEANINGS: dict[tuple[str, Any], Any] = {
 LAME_DUCK_DURATION_S_MIN = 30
 """Clients sent away faster than this all come back at once, somewhere else."""
 
-ALL_READERS = READERS | accountreaders.READERS
+ALL_READERS = READERS | accountreaders.READERS | remotereaders.READERS
 
 Made = TypeVar("Made")
 

@@ -51,9 +51,9 @@ class Request:
         """Whether nothing was asked for in particular."""
         return self.body.strip() in (b"", b"{}")
 
-    def answer(self, answer: Mapping[str, Any] | Deferred) -> None:
+    def answer(self, answer: Mapping[str, Any] | Deferred, *, header: bytes = b"") -> None:
         """Answer, at once or when it is true."""
-        self.engine.api.answer(self, answer)
+        self.engine.api.answer(self, answer, header=header)
 
     def stream(self) -> Stream:
         """Return the stream that the subject names."""
@@ -212,11 +212,14 @@ class Api:
         if answer is not None:
             self.answer(request, answer)
 
-    def answer(self, request: Request, answer: Mapping[str, Any] | Deferred) -> None:
+    def answer(
+        self, request: Request, answer: Mapping[str, Any] | Deferred, *, header: bytes = b""
+    ) -> None:
         """Send an answer, at once or when it is true, and tell whoever audits the calls."""
         fields = answer.document if isinstance(answer, Deferred) else answer
         document = encode_answer(request.call.kind, fields)
-        messages = [new_message(request.reply, document)] if request.reply else []
+        reply = request.reply
+        messages = [new_message(reply, document, header=header)] if reply else []
         if request.call.is_audited:
             messages += self._engine.advisories.api_audit(request, document)
         if not messages:

@@ -549,7 +549,7 @@ class Consumer:
     def wants(self, subject: bytes) -> bool:
         """Tell whether its filters let messages of this subject through."""
         filters = self.filters
-        if self.config.is_private:
+        if self.config.direct:
             return False
         return not filters or any(subjects.matches(each, subject) for each in filters)
 

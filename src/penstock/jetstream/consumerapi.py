@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
+from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import consumers, errorcodes, strictjson
+from penstock.jetstream import consumers, errorcodes, sourcing, strictjson
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
@@ -103,12 +105,18 @@ def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) ->
     """Make or change a consumer; it answers when that is safe."""
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
+    stream = request.stream()
+    answer: consumers.Answer = request.answer
+    if config.is_private:
+        sourcing.check_identity(stream, request.header)
+        config = sourcing.served(config, stream)
+        answer = partial(request.answer, header=sourcing.identity_header(stream))
     consumers.create(
-        request.stream(),
+        stream,
         config,
         action=values["action"],
         pedantic=values.get("pedantic", False),
-        answer=request.answer,
+        answer=answer,
     )
 
 
@@ -157,7 +165,10 @@ def reset(request: Request) -> Answer:
     if not isinstance(consumer, Consumer):
         return None
     options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
-    consumers.reset(consumer, options.get("seq", 0), request.answer)
+    answer: consumers.Answer = request.answer
+    if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
+        answer = partial(request.answer, header=sourcing.identity_header(consumer.stream))
+    consumers.reset(consumer, options.get("seq", 0), answer)
     return None
 
 

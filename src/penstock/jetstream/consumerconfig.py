@@ -97,7 +97,7 @@ class ConsumerConfig:
 
     @property
     def is_private(self) -> bool:
-        """Whether it serves another stream: no limit counts it, and no message is kept for it."""
+        """Whether it serves another stream: no limit counts it."""
         return self.direct or self.sourcing
 
     @property

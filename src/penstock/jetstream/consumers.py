@@ -58,13 +58,19 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
     if action == "create" and config != old:
         raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
     config = consumerrules.with_name(config, consumer.name)
-    if stream.config.retention == "workqueue":
+    if config.sourcing:
+        # Where it goes on is known from its acks.
+        places = ("deliver_policy", "opt_start_seq", "opt_start_time")
+        config = config.but(**{name: getattr(old, name) for name in places})
+    if stream.config.retention == "workqueue" and not config.is_private:
         consumerrules.check_unique(config, _filters(stream, besides=consumer))
     if config == old:
         answer(consumer.info())
     else:
         consumerrules.check_update(old, config, is_bound=consumer.outlet.is_bound)
         consumer.update(config)
+        if config.sourcing:
+            consumer.restart(_unacked_sequence(consumer))
         _keep(consumer, consumer.info(), answer)
     if consumer.paused_until_ns:
         consumer.advise_pause()
@@ -88,10 +94,14 @@ def reset(consumer: Consumer, sequence: int, answer: Answer) -> None:
     if sequence:
         _check_reset(consumer, sequence)
     else:
-        sequence = consumer.ledger.floor(consumer.backlog.next_sequence)[1] + 1
+        sequence = _unacked_sequence(consumer)
     consumer.restart(sequence)
     _keep(consumer, consumer.info() | {"reset_seq": sequence}, answer)
     consumer.deliver()
+
+
+def _unacked_sequence(consumer: Consumer) -> int:
+    return consumer.ledger.floor(consumer.backlog.next_sequence)[1] + 1
 
 
 def _check_reset(consumer: Consumer, sequence: int) -> None:

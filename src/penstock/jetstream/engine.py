@@ -18,10 +18,10 @@ requests come to it through `Consumer.on_acks`, `on_flow_control` and `on_next`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from penstock import _hot
+from penstock import _hot, subjects
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.errors import ApiError, JetStreamError, StoreError
@@ -30,6 +30,7 @@ from penstock.jetstream import (
     consumerapi,
     consumers,
     errorcodes,
+    originrules,
     quota,
     rules,
     snapshotapi,
@@ -40,6 +41,7 @@ from penstock.jetstream.api import Api
 from penstock.jetstream.commit import Commit, Durable
 from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.remote import AccountRemote, Remote
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamfiles import Deletion, Grave, StreamFiles, close_store
@@ -72,6 +74,7 @@ class Engine:
         random: Callable[[], float],
         files: StreamFiles,
         limits: JetStreamLimits = UNLIMITED,
+        remotes: Mapping[str, Remote] | None = None,
         beside: Engine | None = None,
     ) -> None:
         """Begin; engines of one server share their deadlines and their commits."""
@@ -84,6 +87,8 @@ class Engine:
         self.clock_ns = clock_ns
         self.files = files
         self.limits = limits
+        self.remotes = remotes or {}
+        """Other servers that streams may copy from, by the API prefix that stands for each."""
         self.peers: list[Engine] = [] if beside is None else beside.peers
         """The engines of all accounts, this one among them."""
         self.peers.append(self)
@@ -204,6 +209,7 @@ class Engine:
     def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Make a stream, or return the one that is there and is the same."""
         config = rules.checked_create(config, self.find_config, pedantic=pedantic)
+        originrules.check_reach(config, self._reaches)
         existing = self.streams.get(config.name)
         if existing is not None:
             if existing.config != config:
@@ -251,6 +257,7 @@ class Engine:
     ) -> None:
         """Change a stream's configuration."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
+        originrules.check_reach(config, self._reaches)
         self._check_overlap(config)
         quota.check_stream(self, config, stream)
         consumers.check_limits(stream, config)
@@ -265,6 +272,7 @@ class Engine:
         del self.streams[stream.name]
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
+        stream.origins.close(for_good=True)
         stream.close()
         self.dirty.pop(stream, None)
         self.advisories.stream_action(stream.name, "delete")
@@ -315,6 +323,22 @@ class Engine:
         log.info(
             "  Restored %s messages for stream '%s > %s'", store.messages, self.account.name, name
         )
+
+    # Origins elsewhere.
+
+    def remote_of(self, origin: Mapping[str, Any]) -> Remote | None:
+        """Return how an origin is reached; None if it is a stream here that can be read."""
+        external = origin.get("external")
+        if external is not None:
+            api = external.get("api", "")
+            return self.remotes.get(api) or AccountRemote(self, api)
+        return AccountRemote(self, originrules.API_PREFIX) if origin.get("consumer") else None
+
+    def _reaches(self, api: str) -> bool:
+        imports = [each for each in self.account.config.imports if each.kind == "service"]
+        pattern = f"{api}.>".encode()
+        imported = any(subjects.overlap(each.local.encode(), pattern) for each in imports)
+        return api in self.remotes or (bool(api) and imported)
 
     # Limits.
 

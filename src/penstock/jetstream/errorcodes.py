@@ -180,9 +180,15 @@ MIRROR_WITH_ATOMIC_PUBLISH = ApiError(
 )
 MIRROR_WITH_BATCH_PUBLISH = ApiError(400, 10209, "stream mirrors can not also use batch publishing")
 MIRROR_DURABLE_CONSUMER_INVALID = ApiError(400, 10213, "stream mirror consumer config is invalid")
+MIRROR_CONSUMER_REQUIRES_ACK_FLOW_CONTROL = ApiError(
+    400, 10214, "stream mirror consumer requires flow control ack policy"
+)
 SOURCE_DURABLE_CONSUMER_INVALID = ApiError(400, 10215, "stream source consumer config is invalid")
 SOURCE_DURABLE_CONSUMER_DUPLICATE_DETECTED = ApiError(
     400, 10216, "duplicate stream source consumer detected"
+)
+SOURCE_CONSUMER_REQUIRES_ACK_FLOW_CONTROL = ApiError(
+    400, 10217, "stream source consumer requires flow control ack policy"
 )
 
 # Consumers.
@@ -352,3 +358,6 @@ CONSUMER_ACK_POLICY_INVALID = ApiError(400, 10181, "consumer ack policy invalid"
 CONSUMER_REPLAY_POLICY_INVALID = ApiError(400, 10182, "consumer replay policy invalid")
 CONSUMER_ACK_WAIT_NEGATIVE = ApiError(400, 10183, "consumer ack wait needs to be positive")
 CONSUMER_BACK_OFF_NEGATIVE = ApiError(400, 10184, "consumer backoff needs to be positive")
+CONSUMER_STREAM_IDENTITY_MISMATCH = ApiError(
+    400, 10225, "consumer's stream identity does not match: {msg}"
+)

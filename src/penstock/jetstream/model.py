@@ -17,11 +17,11 @@ from penstock.jetstream import strictjson
 from penstock.jetstream.store import StoreLimits
 from penstock.version import NATS_VERSION
 
-API_LEVEL = 4
+API_LEVEL = 5
 """
 The JetStream API level, as high as what is there: 1 promises times to live, pauses and
 priority groups, 2 counters, atomic batches and schedules, 4 fast batches, resets and acks
-by flow control. 5 would promise to tell sources that a stream was made anew.
+by flow control, 5 to tell sources that a stream was made anew.
 """
 
 API_LEVEL_HEADER = b"Nats-Required-Api-Level"

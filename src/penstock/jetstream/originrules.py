@@ -42,20 +42,8 @@ def checked(config: StreamConfig, find: Find, *, pedantic: bool) -> StreamConfig
     if config.sources:
         _check_sources(config, find)
     _check_prefixes(config, find)
-    _check_supported(config)
     _check_cycles(config, find)
     return config
-
-
-def _check_supported(config: StreamConfig) -> None:
-    for origin in [*config.sources, *([config.mirror] if config.mirror else [])]:
-        if origin.get("external") is not None:
-            text = "`external` origins are not supported yet: mirror streams of the same account"
-        elif origin.get("consumer") is not None:
-            text = "origins with a `consumer` of their own are not supported yet"
-        else:
-            continue
-        raise JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
 
 
 def _checked_mirror(
@@ -208,6 +196,18 @@ def _check_prefixes(config: StreamConfig, find: Find) -> None:
             raise JetStreamError(
                 errorcodes.STREAM_EXTERNAL_API_OVERLAP, prefix=prefix, subject=API_PREFIX
             )
+
+
+def check_reach(config: StreamConfig, reaches: Callable[[str], bool]) -> None:
+    """See that origins elsewhere are somewhere: an API prefix that leads nowhere is a mistake."""
+    for origin in [*config.sources, *([config.mirror] if config.mirror else [])]:
+        prefix = (origin.get("external") or {}).get("api", "")
+        if origin.get("external") is not None and not reaches(prefix):
+            text = (
+                f"the `external` API prefix {prefix!r} leads nowhere: name the other server under "
+                "`jetstream.remotes` and say `$JS.<name>.API`, or import the API of its account"
+            )
+            raise JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
 
 
 def _check_cycles(config: StreamConfig, find: Find) -> None:

@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import headers
-from penstock.jetstream.follower import Follower
+from penstock.jetstream.follower import StreamFollower
 from penstock.jetstream.messagestore import VOID
+from penstock.jetstream.origin import Follower, Origin, Take
 from penstock.jetstream.originrules import source_key
+from penstock.jetstream.remotefollower import RemoteFollower
 from penstock.jetstream.store import Entry, Message
 from penstock.times import SECOND_NS
 
@@ -49,22 +51,30 @@ class Origins:
         """Follow what the configuration says, and nothing else."""
         stream, config = self._stream, self._stream.config
         if self._mirror is not None and config.mirror is None:
-            self._mirror.detach()
+            self._mirror.close(for_good=True)
             self._mirror = None
         if self._mirror is None and config.mirror is not None:
-            self._mirror = Follower(stream, config.mirror, self._take_mirrored)
-            self._mirror.read_sequence = stream.store.last_sequence
+            self._mirror = self._follow(config.mirror, self._take_mirrored)
+            self._mirror.origin.read_sequence = stream.store.last_sequence
             # A power cut may have come between a skip and the record of what it removed.
             stream.store.purge(VOID)
         wanted = {source_key(source): source for source in config.sources}
         for key in self._sources.keys() - wanted.keys():
-            self._sources.pop(key).detach()
+            self._sources.pop(key).close(for_good=True)
         fresh = {key: source for key, source in wanted.items() if key not in self._sources}
         for key, source in fresh.items():
-            self._sources[key] = Follower(stream, source, self._take_sourced)
+            self._sources[key] = self._follow(source, self._take_sourced)
         self._sources = {key: self._sources[key] for key in wanted}
         if fresh:
-            self._recover({key: self._sources[key] for key in fresh})
+            self._recover({key: self._sources[key].origin for key in fresh})
+
+    def _follow(self, config: Mapping[str, Any], take: Take) -> Follower:
+        stream = self._stream
+        origin = Origin(config, stream.engine.random)
+        remote = stream.engine.remote_of(config)
+        if remote is None:
+            return StreamFollower(stream, origin, take)
+        return RemoteFollower(stream, origin, take, remote, skip_to=self._skip_to)
 
     @property
     def _followers(self) -> list[Follower]:
@@ -75,17 +85,17 @@ class Origins:
         """Begin to read; soon, so that whoever created the stream hears of that first."""
         if self._mirror is not None or self._sources:
             engine = self._stream.engine
-            engine.timers.at(engine.clock_ns(), lambda now_ns: self._attach())
+            engine.timers.at(engine.clock_ns(), lambda now_ns: self._open_followers())
 
-    def _attach(self) -> None:
-        for follower in self._followers:
-            follower.seek(self._stream.engine.streams.get(follower.name))
+    def _open_followers(self) -> None:
+        if not self._stream.is_closed:
+            for follower in self._followers:
+                follower.open()
 
-    def on_stream(self, origin: Stream) -> None:
+    def on_stream(self, created: Stream) -> None:
         """A stream was created: it may be the one that is waited for."""
         for follower in self._followers:
-            if follower.name == origin.name:
-                follower.seek(origin)
+            follower.on_stream(created)
 
     def on_safe(self, visible_sequence: int) -> None:
         """What the stream has up to a sequence would not be lost any more."""
@@ -100,10 +110,11 @@ class Origins:
         """Messages are gone that say how far sources were read: keep that at the next commit."""
         self._saved_ns = 0
 
-    def close(self) -> None:
-        """Stop to read; keep how far that came."""
+    def close(self, *, for_good: bool = False) -> None:
+        """Stop to read; keep how far that came, unless it is for good. Twice is once."""
         for follower in self._followers:
-            follower.detach()
+            follower.close(for_good=for_good)
+        self._is_changed = self._is_changed and not for_good
         if self._is_changed:
             self._save(self._stream.visible_sequence)
 
@@ -117,7 +128,7 @@ class Origins:
 
     # Mirrors.
 
-    def _take_mirrored(self, follower: Follower, messages: list[Message]) -> None:
+    def _take_mirrored(self, origin: Origin, messages: list[Message]) -> None:
         """Store messages under the sequences they have."""
         intake, store = self._stream.intake, self._stream.store
         entries: list[Entry] = []
@@ -132,15 +143,23 @@ class Origins:
             if gap:
                 self._skip(sequence, gap)
             header = headers.without_prefixes(header, UNWANTED_PREFIXES)
-            subject = follower.target(subject)
+            subject = origin.target(subject)
             if is_special:
                 intake.take_internal(subject, header, payload, time_ns=time_ns)
             else:
                 entries.append((subject, header, payload, time_ns))
-            follower.read_sequence = store.last_sequence
+            origin.read_sequence = store.last_sequence
         if entries:
             intake.append_internal(entries)
         assert store.last_sequence >= messages[-1][0], "a mirror has the sequences of its origin"
+
+    def _skip_to(self, sequence: int) -> None:
+        """Have the sequences of an origin up to here, which has no messages under them any more."""
+        store = self._stream.store
+        gap = sequence - store.last_sequence
+        if self._mirror is not None and gap > 0:
+            self._skip(sequence + 1, gap)
+            self._stream.engine.touch(self._stream)
 
     def _skip(self, sequence: int, gap: int) -> None:
         store = self._stream.store
@@ -151,7 +170,7 @@ class Origins:
 
     # Sources.
 
-    def _take_sourced(self, follower: Follower, messages: list[Message]) -> None:
+    def _take_sourced(self, origin: Origin, messages: list[Message]) -> None:
         """Store messages under sequences of their own; each says where it is from."""
         intake = self._stream.intake
         self._is_changed = True
@@ -161,39 +180,39 @@ class Origins:
             is_special = intake.is_careful or b"\r\nNats-" in header
             header = headers.remove(header, SOURCE_HEADER)
             header = headers.without_prefixes(header, UNWANTED_PREFIXES)
-            header = headers.add(header, SOURCE_HEADER, _source(follower, sequence, subject))
-            entry = (follower.target(subject), header, payload, now_ns)
+            header = headers.add(header, SOURCE_HEADER, _source(origin, sequence, subject))
+            entry = (origin.target(subject), header, payload, now_ns)
             if not is_special:
                 entries.append(entry)
                 continue
             if entries:
                 intake.append_internal(entries)
                 entries = []
-            follower.read_sequence = sequence - 1
+            origin.read_sequence = sequence - 1
             intake.take_internal(*entry[:3])
+            origin.read_sequence = sequence
         if entries:
             intake.append_internal(entries)
 
-    def _recover(self, followers: dict[tuple[str, ...], Follower]) -> None:
+    def _recover(self, origins: dict[tuple[str, ...], Origin]) -> None:
         """Find out up to where sources were read before."""
         store = self._stream.store
         is_kept = self._stream.config.storage != "memory"
         files = self._stream.engine.files
         saved = (files.read_sources(self._stream.name) if is_kept else None) or {}
-        by_header: dict[bytes, Follower] = {}
-        for key, follower in followers.items():
-            by_header[_source_name(follower)] = follower
+        for key, origin in origins.items():
             sequence, identity = saved.get("positions", {}).get("\n".join(key), (0, ""))
-            follower.read_sequence, follower.identity = sequence, identity
+            origin.read_sequence, origin.identity = sequence, identity
+        by_label = {origin.label: origin for origin in origins.values()}
         sequence = saved.get("last_sequence", 0) + 1
         while sequence <= store.last_sequence:
             messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
             for message in messages:
                 value = headers.get(message[3], SOURCE_HEADER) if message[3] else None
                 if value is not None:
-                    _restore(by_header, value)
-        for follower in followers.values():
-            follower.safe_sequence = follower.read_sequence
+                    _restore(by_label, value)
+        for origin in origins.values():
+            origin.safe_sequence = origin.read_sequence
 
     def _save(self, visible_sequence: int) -> None:
         """Keep up to where sources were read."""
@@ -203,7 +222,7 @@ class Origins:
         if stream.config.storage == "memory":
             return
         positions = {
-            "\n".join(key): (follower.safe_sequence, follower.identity)
+            "\n".join(key): (follower.origin.safe_sequence, follower.origin.identity)
             for key, follower in self._sources.items()
         }
         document = {"last_sequence": visible_sequence, "positions": positions}
@@ -214,28 +233,18 @@ class Origins:
             log.error("Stream '%s' can not keep its sources: %s", stream.name, error)
 
 
-def _source_name(follower: Follower) -> bytes:
-    """Return what a source is called in headers, around the sequence: name, filters, targets."""
-    config: Mapping[str, Any] = follower.config
-    changes = config.get("subject_transforms") or ()
-    filters = "\f".join(each.get("src") or ">" for each in changes)
-    targets = "\f".join(each.get("dest") or ">" for each in changes)
-    filters = filters or config.get("filter_subject") or ">"
-    return f"{follower.name} {filters} {targets or '>'}".encode()
+def _source(origin: Origin, sequence: int, subject: bytes) -> bytes:
+    name, filters, targets = origin.label
+    value = b"%b %d %b %b %b" % (name, sequence, filters, targets, subject)
+    return b"%b %b" % (value, origin.identity.encode()) if origin.identity else value
 
 
-def _source(follower: Follower, sequence: int, subject: bytes) -> bytes:
-    name, filters, targets = _source_name(follower).split(b" ", 2)
-    identity = follower.identity.encode()
-    return b"%b %d %b %b %b %b" % (name, sequence, filters, targets, subject, identity)
-
-
-def _restore(followers: Mapping[bytes, Follower], value: bytes) -> None:
+def _restore(origins: Mapping[tuple[bytes, bytes, bytes], Origin], value: bytes) -> None:
     """Take from a stored message up to where its source was read."""
     fields = value.split(b" ")
     if len(fields) < 5 or not fields[1].isdigit():
         return
-    follower = followers.get(b" ".join((fields[0], fields[2], fields[3])))
-    if follower is not None:
-        follower.read_sequence = int(fields[1])
-        follower.identity = fields[5].decode() if len(fields) > 5 else ""
+    origin = origins.get((fields[0], fields[2], fields[3]))
+    if origin is not None:
+        origin.read_sequence = int(fields[1])
+        origin.identity = fields[5].decode() if len(fields) > 5 else ""

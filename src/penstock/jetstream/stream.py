@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumerconfig import ConsumerConfig
     from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.engine import Engine
-    from penstock.jetstream.follower import Follower
+    from penstock.jetstream.follower import StreamFollower
 
 log = logging.getLogger("penstock")
 
@@ -115,7 +115,7 @@ class Stream:
         """By name. Whoever adds or removes one calls `consumers_changed`."""
         self.consumer_files: ConsumerFiles | None = None
         """Where consumers are kept; opened for the first that is."""
-        self.followers: list[Follower] = []
+        self.followers: list[StreamFollower] = []
         """Mirrors and sources that read this stream."""
         self.visible_sequence = store.last_sequence
         """The last message that consumers may see."""

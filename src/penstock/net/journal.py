@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from penstock.accounts import GLOBAL, JetStreamLimits
 from penstock.config import JetStreamConfig
@@ -31,6 +32,9 @@ from penstock.jetstream.refusal import Refusal
 from penstock.jetstream.store import Work
 from penstock.jetstream.streamfiles import StreamFiles
 from penstock.net.reactor import Reactor
+
+if TYPE_CHECKING:
+    from penstock.net.remotes import Remotes
 
 log = logging.getLogger("penstock")
 
@@ -59,6 +63,7 @@ class Journal:
         self.config = config
         self._broker = broker
         self._disk = RealDisk()
+        self._remotes = self._open_remotes()
         self.engines: dict[str, Engine] = {}
         """One for each account that has JetStream."""
         for name, limits in jetstream_accounts(broker).items():
@@ -90,7 +95,17 @@ class Journal:
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
 
+    def _open_remotes(self) -> Remotes | None:
+        if not self.config.remotes:
+            return None
+        # A server that copies from no other has no use for a client.
+        from penstock.net.remotes import Remotes
+
+        name = f"penstock {self._broker.server_name}"
+        return Remotes(self.config.remotes, name=name, flush=lambda: self._reactor.flush())
+
     def _add(self, account: Account, limits: JetStreamLimits) -> None:
+        remotes = self._remotes.of_account(account.name) if self._remotes is not None else None
         self.engines[account.name] = Engine(
             account,
             self.config,
@@ -104,6 +119,7 @@ class Journal:
                 FileSettings(index_bytes_max=self.config.index_bytes_max),
             ),
             limits=limits,
+            remotes=remotes,
             beside=next(iter(self.engines.values()), None),
         )
 
@@ -267,6 +283,15 @@ class Journal:
             then()
 
         self._run((lambda: self._measure(run)) if is_commit else run, finish)
+
+    async def leave_remotes(self) -> None:
+        """Copy no more from other servers, and leave nothing behind there."""
+        if self._remotes is None:
+            return
+        for engine in self.engines.values():
+            for stream in engine.streams.values():
+                stream.origins.close()
+        await self._remotes.close()
 
     async def settle(self) -> None:
         """Return when nothing that was published so far still waits for the disk."""

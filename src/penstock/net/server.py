@@ -149,6 +149,7 @@ class Server:
         self.broker.system.said("SHUTDOWN")
         self.reactor.flush()
         if self.journal is not None:
+            await self.journal.leave_remotes()
             await self.journal.settle()
         self.reactor.close()
         if self.journal is not None:

@@ -55,6 +55,10 @@ class Server:
         self.kill()
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def url(self) -> str:
         return f"nats://{HOST}:{self.port}"
 
@@ -170,6 +174,14 @@ class Pair:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def clear(self) -> None:
+        """Have both run, without streams."""
+        for server in (self.copy, self.origin):
+            if not server.is_running:
+                server.start()
+            for name in server.call("STREAM.NAMES").get("streams") or ():
+                assert server.call(f"STREAM.DELETE.{name}")["success"]
 
     def wait_until_caught_up(self, copy: str, origin: str) -> None:
         """Return once a mirror has everything that its origin has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,20 @@ ORIGINS = pytest.mark.parametrize("pair", PROGRAMS, indirect=True, ids=lambda ea
 REAL = pytest.mark.parametrize("pair", [NATS_SERVER], indirect=True, ids=lambda each: each.name)
 
 
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
+    """Two servers for each kind of origin, which the tests share."""
+    with ExitStack() as stack:
+        yield {
+            program.name: stack.enter_context(Pair(program, tmp_path_factory.mktemp("pair")))
+            for program in PROGRAMS
+        }
+
+
 @pytest.fixture
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    with Pair(request.param, tmp_path) as made:
-        yield made
+def pair(request: pytest.FixtureRequest, pairs: dict[str, Pair]) -> Iterator[Pair]:
+    yield pairs[request.param.name]
+    pairs[request.param.name].clear()
 
 
 def mirror(name: str = "O", **options: Any) -> dict[str, Any]:

@@ -88,7 +88,10 @@ SIGNALS = {
     "SIGUSR2": "lame duck",
 }
 LEFT_OUT = {
-    "routes, gateways, leaf nodes": "one server has none; run a nats-server cluster",
+    "routes, gateways, leaf nodes": (
+        "one server has none; run a nats-server cluster. Streams of another server are mirrored "
+        "and sourced over `jetstream.remotes`"
+    ),
     "MQTT": "a nats-server of its own, with a bridge between",
     "streams with more than one replica": "answered with error 10074, as by one nats-server",
     "OCSP, certificate stores, encryption at rest": "files of certificates; an encrypted disk",
@@ -133,7 +136,7 @@ def sections() -> Iterator[Section]:
 def _jetstream() -> Iterator[Section]:
     from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
     from penstock.jetstream.consumerconfig import ConsumerConfig
-    from penstock.jetstream.model import StreamConfig
+    from penstock.jetstream.model import STREAM_SOURCE, StreamConfig
 
     also = ("tests/conformance/*/*.txt", "tests/conformance/*.py", "tests/unit/jetstream/*.py")
     calls = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
@@ -143,6 +146,13 @@ def _jetstream() -> Iterator[Section]:
     for title, config in (("a stream", StreamConfig), ("a consumer", ConsumerConfig)):
         options = dict.fromkeys((item.name for item in fields(config)), YES)
         yield Section(f"Options of {title}", options, also)
+    origin = dict.fromkeys(STREAM_SOURCE, YES)
+    origin |= {
+        "external.api": "a remote, `$JS.<name>.API`, or what an import is called; else refused",
+        "external.deliver": YES,
+    }
+    del origin["external"]
+    yield Section("Options of a mirror or a source", origin, also)
 
 
 def _monitoring() -> Iterator[Section]:

@@ -86,6 +86,7 @@ KINDS = {
     "TlsVersion": "version",
     "tuple[str, ...]": "list of strings",
     "Mapping[str, str]": "block of strings",
+    "tuple[RemoteConfig, ...]": "list of remotes",
     "tuple[User, ...]": "list of users",
     "Permissions | None": "permissions",
     "tuple[Account, ...]": "block of accounts",

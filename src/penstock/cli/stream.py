@@ -9,7 +9,7 @@ from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.context import CONNECTION, Context
 from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
 from penstock.cli.runner import run_command
-from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told
+from penstock.cli.settings import CONFIG_FILE, by_name, difference, given, options, without_told
 from penstock.cli.streamsettings import STREAM_SETTINGS
 from penstock.cli.streamview import StreamFigures, info_text, list_text
 from penstock.cli.table import details
@@ -64,6 +64,8 @@ async def edit(context: Context) -> None:
     found = await context.js.streams.info(name)
     old = without_told(found["config"])
     new = {**old, **given(STREAM_SETTINGS, context.arguments), "name": name}
+    if new.get("mirror") == by_name(""):
+        del new["mirror"]
     changes = difference(STREAM_SETTINGS, old, new)
     if changes:
         context.say(details(changes))

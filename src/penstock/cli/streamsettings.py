@@ -113,7 +113,7 @@ STREAM_SETTINGS = (
     _setting("Rules", "allow_batched", SWITCH, "Take batches that are acked as one."),
     _setting("Rules", "persist_mode", one_of("default", "async"), "When writes are on disk."),
     _setting("Rules", "first_seq", NUMBER, "Sequence of its first message."),
-    _setting("Other streams", "mirror", NAMED, "Be a copy of that stream."),
+    _setting("Other streams", "mirror", NAMED, "Be a copy of that stream; empty ends it."),
     _setting(
         "Other streams", "sources", SOURCES, "Take in that stream; repeatable.", flag="--source"
     ),

@@ -36,7 +36,7 @@ def info_text(info: Mapping[str, Any]) -> str:
     if cluster.get("replicas"):
         parts.append(f"\nCluster\n{details(_replicas(cluster))}")
     for origin in [*filter(None, [info.get("mirror")]), *(info.get("sources") or [])]:
-        parts.append(f"\nTakes in {origin['name']}, {show_count(origin.get('lag', 0))} behind")
+        parts.append(f"\n{_origin(origin)}")
     if state.get("subjects"):
         rows = [(name, show_count(count)) for name, count in sorted(state["subjects"].items())]
         parts.append("\n" + render(("SUBJECT", "MESSAGES"), rows))
@@ -133,6 +133,12 @@ def _state(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not state["messages"]:
         rows = [row for row in rows if row[0] not in ("first", "last")]
     return [row for row in rows if row[0] != "deleted" or row[1] != "0"]
+
+
+def _origin(origin: Mapping[str, Any]) -> str:
+    text = f"Takes in {origin['name']}, {show_count(origin.get('lag', 0))} behind"
+    error = origin.get("error")
+    return f"{text}: {error['description']}" if error else text
 
 
 def _replicas(cluster: Mapping[str, Any]) -> list[tuple[str, str]]:

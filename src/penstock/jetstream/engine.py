@@ -87,7 +87,7 @@ class Engine:
         self.clock_ns = clock_ns
         self.files = files
         self.limits = limits
-        self.remotes = remotes or {}
+        self.remotes = {} if remotes is None else remotes
         """Other servers that streams may copy from, by the API prefix that stands for each."""
         self.peers: list[Engine] = [] if beside is None else beside.peers
         """The engines of all accounts, this one among them."""

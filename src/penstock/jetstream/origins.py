@@ -142,7 +142,8 @@ class Origins:
                 entries = []
             if gap:
                 self._skip(sequence, gap)
-            header = headers.without_prefixes(header, UNWANTED_PREFIXES)
+            if header:
+                header = headers.without_prefixes(header, UNWANTED_PREFIXES)
             subject = origin.target(subject)
             if is_special:
                 intake.take_internal(subject, header, payload, time_ns=time_ns)
@@ -178,8 +179,9 @@ class Origins:
         now_ns = intake.time_ns()
         for sequence, _, subject, header, payload in messages:
             is_special = intake.is_careful or b"\r\nNats-" in header
-            header = headers.remove(header, SOURCE_HEADER)
-            header = headers.without_prefixes(header, UNWANTED_PREFIXES)
+            if header:
+                header = headers.remove(header, SOURCE_HEADER)
+                header = headers.without_prefixes(header, UNWANTED_PREFIXES)
             header = headers.add(header, SOURCE_HEADER, _source(origin, sequence, subject))
             entry = (origin.target(subject), header, payload, now_ns)
             if not is_special:

@@ -68,6 +68,8 @@ class RemoteFollower:
         """The answer, the next heartbeat or the next attempt is due."""
         self._ends: list[Callable[[], None]] = []
         """End what is subscribed to."""
+        self._early: list[Arrival] = []
+        """What came before the origin had answered."""
         self._consumer = ""
         """The consumer that sends to us, once there is one."""
         self._is_durable = False
@@ -141,14 +143,15 @@ class RemoteFollower:
         request = sourcing.ask(self._stream, origin, deliver=deliver, level=API_LEVELS[self._level])
         answer = f"{inbox}.answer"
         self._ends.append(remote.subscribe(answer, lambda found: self._on_answer(found[0])))
+        if origin.config.get("consumer") is None:
+            # At once: it sends as soon as anybody listens, be it somebody who listens to all.
+            self._ends.append(remote.subscribe(deliver, self._on_arrivals))
         self._wait(SILENCE_NS, lambda: self._fail(f"no answer on `{remote.api}`"))
         subject = f"{remote.api}.{request.call}".encode()
         remote.publish(subject, request.body, reply=answer.encode(), header=request.header)
 
     def _on_answer(self, arrival: Arrival) -> None:
         _, _, header, payload = arrival
-        if not self._ends:
-            return
         code, _ = headers.status(header)
         if code:
             self._fail(f"no answer on `{self._remote.api}`: is JetStream on there?")
@@ -209,26 +212,26 @@ class RemoteFollower:
         self._is_durable = durable is not None or bool(config.get("durable_name"))
         self._lag, self._error = info.get("num_pending", 0), None
         self._heard_ns = self._engine.clock_ns()
-        deliver = durable["deliver_subject"] if durable is not None else config["deliver_subject"]
-        self._end_subscriptions()
-        self._ends.append(self._remote.subscribe(deliver, self._on_arrivals))
+        if durable is not None:
+            deliver = durable["deliver_subject"]
+            self._ends.append(self._remote.subscribe(deliver, self._on_arrivals))
         self._watch_heartbeats()
+        early, self._early = self._early, []
+        self._on_arrivals(early)
 
     def _let_go(self, *, deletes: bool) -> None:
         """Listen to the consumer no more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._end_subscriptions()
+        for end in self._ends:
+            end()
+        self._ends.clear()
+        self._early.clear()
         consumer, self._consumer = self._consumer, ""
         self._unsafe = deque((*each[:3], b"") for each in self._unsafe)
         if consumer and deletes and self.origin.config.get("consumer") is None:
             call = f"{self._remote.api}.CONSUMER.DELETE.{self.origin.name}.{consumer}"
             self._remote.publish(call.encode(), reply=self._remote.new_inbox().encode())
-
-    def _end_subscriptions(self) -> None:
-        for end in self._ends:
-            end()
-        self._ends.clear()
 
     # Failures.
 
@@ -269,9 +272,10 @@ class RemoteFollower:
 
     def _on_arrivals(self, arrivals: list[Arrival]) -> None:
         if not self._consumer:
+            self._early += arrivals
             return
         self._heard_ns = self._engine.clock_ns()
-        self._failures = 0
+        self._failures = 0 if arrivals else self._failures
         messages: list[Message] = []
         try:
             for subject, reply, header, payload in arrivals:
@@ -295,10 +299,11 @@ class RemoteFollower:
         deliveries, sequence, consumer_sequence, time_ns, self._lag = sourcing.delivered(reply)
         if deliveries > 1:
             return
+        last_sequence = messages[-1][0] if messages else self.origin.read_sequence
         if consumer_sequence != self._consumer_sequence + 1:
-            raise ValueError(f"messages are missing behind sequence {self.origin.read_sequence}")
+            raise ValueError(f"messages are missing behind sequence {last_sequence}")
         self._consumer_sequence = consumer_sequence
-        if sequence > (messages[-1][0] if messages else self.origin.read_sequence):
+        if sequence > last_sequence:
             messages.append((sequence, time_ns, *content))
 
     def _store(self, messages: list[Message]) -> None:

@@ -17,6 +17,7 @@ from penstock.config import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.jetstream.disk import RealDisk
 from penstock.jetstream.engine import Engine
+from penstock.jetstream.remote import Remote
 from penstock.jetstream.streamfiles import StreamFiles
 
 SECOND_NS = 1_000_000_000
@@ -65,6 +66,8 @@ class World:
         self.now_ns = START_NS
         self.disk = FailingDisk()
         self.config = JetStreamConfig(store_dir=str(directory), **settings)
+        self.remotes: dict[str, Remote] = {}
+        """Other servers, by the API prefix that stands for each."""
         self._start()
 
     def _start(self) -> None:
@@ -84,6 +87,7 @@ class World:
             clock_ns=lambda: self.now_ns,
             random=chance.random,
             files=self.files(),
+            remotes=self.remotes,
         )
         self.engine.open()
         self.session = self.broker.open("127.0.0.1", 1)

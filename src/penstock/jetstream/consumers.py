@@ -67,11 +67,14 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
     if config == old:
         answer(consumer.info())
     else:
-        consumerrules.check_update(old, config, is_bound=consumer.outlet.is_bound)
+        # Another stream has a new subject each time; who listens to its last one is nobody.
+        is_bound = consumer.outlet.is_bound and not config.sourcing
+        consumerrules.check_update(old, config, is_bound=is_bound)
         consumer.update(config)
         if config.sourcing:
             consumer.restart(_unacked_sequence(consumer))
         _keep(consumer, consumer.info(), answer)
+        consumer.deliver()
     if consumer.paused_until_ns:
         consumer.advise_pause()
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import subjects as patterns
 from penstock.errors import JetStreamError
-from penstock.jetstream.publish import error_document
 from penstock.jetstream.store import Filters, Message
 from penstock.transforms import Transform
 
@@ -102,7 +101,7 @@ class Origin:
             told["seq"] = self.read_sequence
         told["active"] = active_ns
         if error is not None:
-            told["error"] = error_document(error)
+            told["error"] = error.document
         if self.config.get("filter_subject"):
             told["filter_subject"] = self.config["filter_subject"]
         if self.config.get("subject_transforms"):

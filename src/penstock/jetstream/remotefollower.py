@@ -204,10 +204,11 @@ class RemoteFollower:
             # A consumer of the operator's is not refused for that, only told of.
             self._begin_again()
         origin.identity = identity.decode()
-        start = info["delivered"]["stream_seq"]
-        if start > origin.read_sequence:
-            self._skip_to(start)
-            origin.read_sequence = start
+        begun = info["delivered"]
+        # If it has sent something by now, that will tell where it began.
+        if not begun["consumer_seq"] and begun["stream_seq"] > origin.read_sequence:
+            self._skip_to(begun["stream_seq"])
+            origin.read_sequence = begun["stream_seq"]
         self._consumer, self._consumer_sequence = info["name"], 0
         self._is_durable = durable is not None or bool(config.get("durable_name"))
         self._lag, self._error = info.get("num_pending", 0), None
@@ -297,7 +298,9 @@ class RemoteFollower:
     ) -> None:
         """Add a message to those to store, unless we have it already."""
         deliveries, sequence, consumer_sequence, time_ns, self._lag = sourcing.delivered(reply)
-        if deliveries > 1:
+        # A durable one may have sent a few before it was told to begin again, with 1.
+        is_old = self._is_durable and not self._consumer_sequence and consumer_sequence > 1
+        if deliveries > 1 or is_old:
             return
         last_sequence = messages[-1][0] if messages else self.origin.read_sequence
         if consumer_sequence != self._consumer_sequence + 1:

@@ -327,3 +327,20 @@ def test_every_form_of_an_ack_subject_is_read(subject: bytes) -> None:
 def test_other_subjects_are_none(subject: bytes) -> None:
     with pytest.raises(ValueError, match="no ack subject"):
         delivered(subject)
+
+
+def test_what_is_sent_before_the_answer_counts(two: Two) -> None:
+    """Somebody listens to every inbox there, so the consumer sends before we know of it."""
+    two.there.create("Q", subjects=["q"], retention="interest")
+    two.here.create("M", sources=[ORIGIN | {"name": "Q"}], storage="file")
+    two.work()
+    for numbers in (range(1, 4), range(4, 7), range(7, 10)):
+        two.here.restart()
+        for number in numbers:
+            two.there.publish("q", str(number))
+        two.there.settle()
+        for _ in range(3):
+            two.work(1)
+
+    assert [b"%d" % n for n in range(1, 10)] == [each[2] for each in two.here.messages("M")]
+    assert [] == two.there.messages("Q")

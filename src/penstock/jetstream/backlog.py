@@ -28,13 +28,21 @@ class Backlog:
     """The messages from `next_sequence` on that a consumer's filters let through."""
 
     def __init__(
-        self, stream: Stream, filters: Filters, next_sequence: int, selected: Selection | None
+        self,
+        stream: Stream,
+        filters: Filters,
+        next_sequence: int,
+        selected: Selection | None,
+        *,
+        is_paced: bool = False,
     ) -> None:
+        """Begin; a paced one shows messages as far apart as they were stored."""
         self.next_sequence = next_sequence
         self._stream = stream
         self._store = stream.store
         self._filters = filters
         self._selected = selected
+        self._replay = Replay(stream.store.last_sequence) if is_paced else None
         self._end = next_sequence
         """Where to go on when everything that was read is taken."""
         self._read: list[Message] = []
@@ -46,13 +54,27 @@ class Backlog:
         """Whether everything that is visible was taken."""
         return self._selected is None and self.next_sequence > self._stream.visible_sequence
 
+    @property
+    def due_ns(self) -> int:
+        """When the next message is to be shown, if it is there and its time has not come; or 0."""
+        return self._replay.due_ns if self._replay is not None else 0
+
     def set_filters(self, filters: Filters) -> None:
         """Let other messages through from now on."""
         self._filters = filters
         self._recount()
 
-    def read(self, count_max: int) -> list[Message]:
+    def read(self, count_max: int, now_ns: int) -> list[Message]:
         """Return the next messages, without taking them; none is not always the end."""
+        messages = self._look_ahead(count_max)
+        if self._replay is None:
+            return messages
+        if self._replay.is_over(self.next_sequence):
+            self._replay = None
+            return messages
+        return self._replay.due(messages, now_ns)
+
+    def _look_ahead(self, count_max: int) -> list[Message]:
         visible_sequence = self._stream.visible_sequence
         if self._selected is not None:
             messages = self._selected.read(self._store, count_max, visible_sequence)
@@ -195,7 +217,7 @@ class Replay:
         return next_sequence > self._last_sequence
 
     def due(self, messages: list[Message], now_ns: int) -> list[Message]:
-        """Return those that are due by now."""
+        """Return those that are due by now: they are as good as delivered."""
         self.due_ns = 0
         if not self._stored_ns and messages:
             self._delivered_ns, self._stored_ns = now_ns, messages[0][1]
@@ -203,12 +225,12 @@ class Replay:
         for index, (_, stored_ns, *_) in enumerate(messages):
             if stored_ns > reached_ns + REPLAY_GAP_NS_MIN:
                 self.due_ns = now_ns + stored_ns - reached_ns
-                return messages[:index]
+                messages = messages[:index]
+                break
+        if messages:
+            # The next gap is measured from here.
+            self._delivered_ns, self._stored_ns = now_ns, messages[-1][1]
         return messages
-
-    def delivered(self, message: Message, now_ns: int) -> None:
-        """Measure the next gap from here."""
-        self._delivered_ns, self._stored_ns = now_ns, message[1]
 
 
 def start(

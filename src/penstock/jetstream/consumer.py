@@ -20,9 +20,10 @@ from penstock import subjects
 from penstock.core.account import new_message, payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
-from penstock.jetstream.backlog import Backlog, Replay
+from penstock.jetstream.backlog import Backlog
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerevents import ConsumerEvents
+from penstock.jetstream.consumerfiles import ConsumerFiles, ConsumerRecord
 from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.ledger import Ledger
@@ -37,7 +38,6 @@ from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
-    from penstock.jetstream.consumerfiles import ConsumerFiles
     from penstock.jetstream.stream import Stream
 
 GONE_CHECK_NS = 100_000_000
@@ -66,6 +66,7 @@ class Consumer:
         self.backlog = backlog
         self.ledger = ledger
         self.files = files
+        self._record = ConsumerRecord(files, self.name)
         self.resume_sequence = resume_sequence
         """Where it goes on after the last message of each subject, if it begins with those."""
         self.is_closed = False
@@ -75,9 +76,6 @@ class Consumer:
         self._wants_delivery = False
         self._may_have_lost = False
         """Whether messages that wait for an ack may have been removed from the stream."""
-        self._replay: Replay | None = None
-        if config.replay_policy == "original":
-            self._replay = Replay(stream.store.last_sequence)
         self.events = ConsumerEvents(self.engine, stream.name, self.name)
         names = f"{stream.name}.{self.name}"
         self._ack_prefix = f"$JS.ACK.{names}.".encode()
@@ -163,7 +161,7 @@ class Consumer:
         self.ledger.backoff_ns = self.config.ack_waits_ns
         self.backlog.restart(sequence, self.resume_sequence)
         self.delivered_ns = self.acked_ns = 0
-        self._put_state()
+        self._record.put(self.state())
         self.stream.consumers_changed()
 
     def unpin(self, group: str) -> None:
@@ -211,7 +209,7 @@ class Consumer:
         """Tell whether there is more to deliver at once, after others had their turn."""
         if not self.outlet.room():
             return False
-        is_waiting = self._replay is not None and self._replay.due_ns > 0
+        is_waiting = self.backlog.due_ns > 0
         is_full = 0 < self._pending_max <= len(self.ledger.pending)
         return bool(self.ledger.due) or not (self.backlog.is_at_end or is_waiting or is_full)
 
@@ -220,22 +218,10 @@ class Consumer:
         return self.backlog.is_at_end and not self.ledger.due and not is_full
 
     def _deliver_new(self, room: int, now_ns: int) -> None:
-        messages = self.backlog.read(room)
-        if self._replay is not None:
-            messages = self._replayed(self._replay, messages, now_ns)
+        messages = self.backlog.read(room, now_ns)
         taken = self._send_new(messages, now_ns) if messages else 0
         if taken:
             self._note_delivered(messages, taken, now_ns)
-
-    def _replayed(self, replay: Replay, messages: list[Message], now_ns: int) -> list[Message]:
-        """Return what is due by now, where messages come as far apart as they were stored."""
-        if replay.is_over(self.backlog.next_sequence):
-            self._replay = None
-            return messages
-        messages = replay.due(messages, now_ns)
-        if messages:
-            replay.delivered(messages[-1], now_ns)
-        return messages
 
     def _send_new(self, messages: list[Message], now_ns: int) -> int:
         """Deliver messages for the first time; return how many were asked for."""
@@ -246,21 +232,15 @@ class Consumer:
 
     def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
         sequences = [each[0] for each in messages[:taken]]
-        ledger, files = self.ledger, self.files
+        ledger = self.ledger
         self.backlog.advance(taken)
         self.delivered_ns = now_ns
         if self.expects_acks:
-            first = ledger.deliver(sequences, now_ns)
-            if files is not None:
-                files.log.delivered(self.name, first, sequences, now_ns)
-                files.noted()
+            self._record.delivered(ledger.deliver(sequences, now_ns), sequences, now_ns)
         else:
             ledger.pass_over(sequences)
             ledger.settle_delivered()
-            if files is not None:
-                last = ledger.next_consumer_sequence - 1
-                files.log.advanced(self.name, last, sequences[-1])
-                files.noted()
+            self._record.advanced(ledger.next_consumer_sequence - 1, sequences[-1])
             self._release(sequences)
 
     def _redeliver(self, room: int, now_ns: int) -> None:
@@ -274,11 +254,8 @@ class Consumer:
         taken = self.outlet.send(self._encode_again(messages), now_ns)
         sequences = [each[0] for each in messages[:taken]]
         if sequences:
-            first = ledger.redeliver(sequences, now_ns)
+            self._record.delivered(ledger.redeliver(sequences, now_ns), sequences, now_ns)
             self.delivered_ns = now_ns
-            if self.files is not None:
-                self.files.log.delivered(self.name, first, sequences, now_ns)
-                self.files.noted()
 
     def _encode_again(self, messages: list[Message]) -> list[Op]:
         """Return redeliveries as they go out."""
@@ -408,12 +385,10 @@ class Consumer:
         ledger = self.ledger
         ledger.note_empty(self.backlog.next_sequence)
         self.acked_ns = self.engine.clock_ns()
-        if self.files is not None:
-            if self.acks_each:
-                self.files.log.acked(self.name, sequences)
-            else:
-                self.files.log.advanced(self.name, *ledger.floor(self.backlog.next_sequence))
-            self.files.noted()
+        if self.acks_each:
+            self._record.acked(sequences)
+        else:
+            self._record.advanced(*ledger.floor(self.backlog.next_sequence))
         self._release(sequences)
         if 0 < self._pending_max <= len(ledger.pending) + len(sequences):
             self._wants_delivery = True
@@ -442,9 +417,7 @@ class Consumer:
         self.ledger.give_up(sequence)
         self.ledger.note_empty(self.backlog.next_sequence)
         self._wants_delivery = True
-        if self.files is not None:
-            self.files.log.given_up(self.name, (sequence,))
-            self.files.noted()
+        self._record.given_up(sequence)
         self.events.given_up(sequence, deliveries)
 
     def on_purged(self) -> None:
@@ -453,7 +426,7 @@ class Consumer:
         if self.backlog.next_sequence < first_sequence:
             self.backlog.skip_to(first_sequence)
             self.ledger.delivered_sequence = first_sequence - 1
-            self._put_state()
+            self._record.put(self.state())
         if self.ledger.pending or self.ledger.redelivered:
             self._may_have_lost = True
             self._watch_clock(self.engine.clock_ns() + GONE_CHECK_NS)
@@ -481,13 +454,12 @@ class Consumer:
 
     def _watch_clock(self, deadline_ns: int = 0) -> None:
         """See that `_on_time` is called when something is due."""
-        replay_ns = self._replay.due_ns if self._replay is not None else 0
         deadlines = (
             deadline_ns,
             self.ledger.deadline_ns,
             self.outlet.deadline_ns,
             self._inactive_ns(),
-            replay_ns,
+            self.backlog.due_ns,
             self.paused_until_ns,
         )
         next_ns = min([each for each in deadlines if each], default=0)
@@ -565,11 +537,6 @@ class Consumer:
     def state(self) -> ConsumerState:
         """Return how far the consumer is."""
         return self.ledger.state(self.backlog.next_sequence)
-
-    def _put_state(self) -> None:
-        if self.files is not None:
-            self.files.log.put(self.name, self.state())
-            self.files.noted()
 
     def info(self) -> dict[str, Any]:
         """Return ConsumerInfo."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import StoreError
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
+from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store import Work, complete
 from penstock.jetstream.timers import Timer
@@ -219,3 +220,41 @@ class ConsumerFiles:
             self.log.close()
         except (OSError, StoreError) as error:
             log.error("%s", error)
+
+
+class ConsumerRecord:
+    """What is written down of one consumer as it goes; nothing of one that is not kept."""
+
+    def __init__(self, files: ConsumerFiles | None, name: str) -> None:
+        self._files = files
+        self._name = name
+
+    def delivered(self, consumer_sequence: int, sequences: Sequence[int], time_ns: int) -> None:
+        """Note messages delivered, the first of them as `consumer_sequence`."""
+        if self._files is not None:
+            self._files.log.delivered(self._name, consumer_sequence, sequences, time_ns)
+            self._files.noted()
+
+    def acked(self, sequences: Sequence[int]) -> None:
+        """Note messages acknowledged."""
+        if self._files is not None:
+            self._files.log.acked(self._name, sequences)
+            self._files.noted()
+
+    def given_up(self, sequence: int) -> None:
+        """Note a message that was delivered as often as it may be, without an ack."""
+        if self._files is not None:
+            self._files.log.given_up(self._name, (sequence,))
+            self._files.noted()
+
+    def advanced(self, consumer_sequence: int, sequence: int) -> None:
+        """Note that everything up to here was delivered and is settled."""
+        if self._files is not None:
+            self._files.log.advanced(self._name, consumer_sequence, sequence)
+            self._files.noted()
+
+    def put(self, state: ConsumerState) -> None:
+        """Note the whole state: the consumer was reset."""
+        if self._files is not None:
+            self._files.log.put(self._name, state)
+            self._files.noted()

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import backlog, consumerrules, errorcodes, lookup, quota
-from penstock.jetstream.backlog import Backlog
+from penstock.jetstream.backlog import Backlog, Selection
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerfiles import ConsumerFiles, Meta
@@ -134,7 +134,7 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
         stream,
         config,
         created_ns=engine.clock_ns(),
-        backlog=Backlog(stream, config.filters, sequence, selected),
+        backlog=_backlog(stream, config, sequence, selected),
         ledger=Ledger(sequence),
         files=_files(stream, config),
         resume_sequence=selected.resume_sequence if selected is not None else 0,
@@ -283,11 +283,18 @@ def _at_state(
         stream,
         config,
         created_ns=meta.created_ns,
-        backlog=Backlog(stream, config.filters, sequence, selected),
+        backlog=_backlog(stream, config, sequence, selected),
         ledger=ledger,
         files=files,
         resume_sequence=meta.resume_sequence,
     )
+
+
+def _backlog(
+    stream: Stream, config: ConsumerConfig, sequence: int, selected: Selection | None
+) -> Backlog:
+    is_paced = config.replay_policy == "original"
+    return Backlog(stream, config.filters, sequence, selected, is_paced=is_paced)
 
 
 def _drop_settled(stream: Stream) -> None:

@@ -7,7 +7,6 @@ peer is owed waits in `outbox` until somebody with a socket takes it from there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from penstock import _hot, subjects, times, wire
 from penstock.core import trace
 from penstock.core.account import Account, single_messages
 from penstock.core.auth import Caller, Check, Identity, Pending
+from penstock.core.connect import read_options
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
 from penstock.core.tls import TlsState
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker, Timer
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"
-OPTION_TYPES: dict[str, type] = {
-    **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders"), bool),
-    **dict.fromkeys(("tls_required", "new_account"), bool),
-    **dict.fromkeys(("user", "pass", "auth_token", "nkey", "sig", "jwt", "account"), str),
-    **dict.fromkeys(("name", "lang", "version"), str),
-    "protocol": int,
-}
-"""The fields of a CONNECT that mean something, and what they have to be."""
 PROTOCOLS = (0, 1)
 WEBSOCKET = "websocket"
 CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
@@ -320,7 +312,7 @@ class Session(_hot.Outlet):
         self.report(f"Permissions Violation for {what}")
 
     def _on_connect(self, operation: Op) -> None:
-        options = _connect_options(operation[1])
+        options = read_options(operation[1])
         if options is None:
             self.fail("", "Protocol Violation")
             return
@@ -516,7 +508,7 @@ class Session(_hot.Outlet):
 
     def _on_info(self, operation: Op) -> None:
         """Take an INFO as nats-server does: without a word, if it is one."""
-        if _connect_options(operation[1]) is None:
+        if read_options(operation[1]) is None:
             self.fail("", "Parse Error")
 
     def _on_ok(self, operation: Op) -> None:
@@ -542,23 +534,3 @@ HANDLERS = {
 def quoted(name: bytes) -> str:
     """Return a subject or queue as nats-server quotes it."""
     return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'
-
-
-def _connect_options(text: bytes) -> dict[str, Any] | None:
-    """Return the options of a CONNECT, or None if they are not what they must be."""
-    try:
-        given = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(given, dict):
-        return {} if given is None else None
-    # Go reads names in any case, and takes null for a field that is not there.
-    options = {name.lower(): value for name, value in given.items() if value is not None}
-    for name, value in options.items():
-        if name in OPTION_TYPES and type(value) is not OPTION_TYPES[name]:
-            return None
-    return options
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

@@ -19,6 +19,15 @@ from penstock.bus.testing import PenstockServer
 SAMPLE = re.compile(r"[a-z_]+(\{[^}]*\})? -?[0-9.]+")
 
 
+async def answered(exporter: Exporter, request: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of an answer as they come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", exporter.port)
+    writer.write(request)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return head, body
+
+
 def get(exporter: Exporter, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}{path}", timeout=10) as reply:
@@ -60,6 +69,7 @@ async def test_ready_is_whether_the_broker_can_be_reached(tmp_path: Path) -> Non
             status, text = await asyncio.to_thread(get, exporter, "/ready")
             assert (503, True) == (status, text.startswith("not connected"))
             assert (200, "alive\n") == await asyncio.to_thread(get, exporter, "/live")
+            assert b"" == (await answered(exporter, b"HEAD /live HTTP/1.1\r\n\r\n"))[1]
             assert "penstock_bus_connected 0" in (await exporter.answer("/metrics"))[1]
 
 

@@ -15,7 +15,7 @@ from penstock.errors import ConnectFailed, PermissionDenied, ProtocolError
 from penstock.version import VERSION
 from penstock.wire import ERR, FAIL, INFO, PONG, Op
 
-REFUSALS = ("authorization violation", "authentication", "account authentication expired")
+REFUSALS = ("authorization", "authentication", "account authentication")
 
 
 async def dial(server: Server, options: ClientOptions) -> tuple[Link, dict[str, Any]]:
@@ -102,11 +102,16 @@ async def _secure(link: Link, info: dict[str, Any], server: Server, options: Cli
 def _check(operation: Op) -> None:
     if operation[0] == ERR:
         text = operation[1].decode(errors="replace")
-        if text.lower().startswith(REFUSALS):
+        if is_refusal(text):
             raise PermissionDenied(text)
         raise ConnectFailed(text)
     if operation[0] == FAIL:
         raise ProtocolError("the server does not speak NATS")
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a server that says this will not have us, whoever answers next."""
+    return text.lower().startswith(REFUSALS)
 
 
 def _context(options: ClientOptions) -> ssl.SSLContext:

@@ -24,6 +24,7 @@ DIRECT_HEADERS = frozenset(
         "Nats-Last-Sequence",
     )
 )
+"""What a direct get adds to the headers of a message: where it lies, not what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

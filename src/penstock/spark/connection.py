@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock import _hot
 from penstock.client.api import decode, encode
-from penstock.client.handshake import connect_fields
+from penstock.client.handshake import connect_fields, is_refusal
 from penstock.client.inbox import unique_token
 from penstock.client.messages import status_of
 from penstock.client.servers import Server, parse_url, split_urls
@@ -177,7 +177,7 @@ class Connection:
             while self.inbound.size < size:
                 self.receive()
         except RequestTimeout:
-            """What is there may be all that comes for now."""
+            pass  # what is there may be all that comes for now
         finally:
             self._sock.settimeout(self.options.timeout_seconds)
 
@@ -266,6 +266,4 @@ class Connection:
 
 
 def _complaint(text: str) -> PenstockError:
-    if text.lower().startswith(("authorization", "authentication", "account authentication")):
-        return PermissionDenied(text)
-    return ServerError(text)
+    return PermissionDenied(text) if is_refusal(text) else ServerError(text)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock import headers as header_block
 from penstock.client.api import encode
 from penstock.client.messages import status_of
+from penstock.client.streams import DIRECT_HEADERS
 from penstock.errors import ClientError
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES = 500
 NOT_FOUND, END_OF_BATCH = 404, 204
-ADDED = frozenset(
-    (
-        "Nats-Stream",
-        "Nats-Subject",
-        "Nats-Sequence",
-        "Nats-Time-Stamp",
-        "Nats-Num-Pending",
-        "Nats-Last-Sequence",
-    )
-)
-"""Headers that say what a message is, and were not its own."""
 
 
 class Page(NamedTuple):
@@ -100,11 +90,13 @@ def _row(stream: str, operation: Op) -> dict[str, Any]:
     header_bytes, data = operation[4], operation[5]
     pairs = header_block.decode(data[:header_bytes])
     # Those the server adds come last, so that a message cannot say it is another.
-    added = dict(pair for pair in pairs if pair[0] in ADDED)
+    added = dict(pair for pair in pairs if pair[0] in DIRECT_HEADERS)
     return {
         "subject": added["Nats-Subject"],
         "data": data[header_bytes:],
-        "headers": [{"key": key, "value": value} for key, value in pairs if key not in ADDED],
+        "headers": [
+            {"key": key, "value": value} for key, value in pairs if key not in DIRECT_HEADERS
+        ],
         "stream": stream,
         "sequence": int(added["Nats-Sequence"]),
         "time": datetime.fromisoformat(added["Nats-Time-Stamp"]),

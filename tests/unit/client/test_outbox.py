@@ -103,6 +103,17 @@ async def test_only_publishes_outlive_a_link() -> None:
 
 
 @asynchronous
+async def test_publishes_are_taken_back_by_where_their_replies_go() -> None:
+    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    for piece in (PIECE, b"PUB a _INBOX.me.1 1\r\nx\r\n", b"PUB a _INBOX.you.1 1\r\nx\r\n"):
+        outbox.add(piece)
+    outbox.withdraw(b"_INBOX.me.")
+    _, transport = attached(outbox)
+
+    assert [PIECE + b"PUB a _INBOX.you.1 1\r\nx\r\n"] == transport.writes
+
+
+@asynchronous
 async def test_those_who_wait_are_told_of_the_end() -> None:
     outbox = Outbox(flush_bytes=5, pending_bytes_max=10)
     outbox.add(PIECE)

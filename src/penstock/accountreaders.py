@@ -87,6 +87,16 @@ DESTINATION_KEYS = {
     "weight": "weight",
 }
 DESTINATION_KEYS_UNSUPPORTED = {"cluster": "there is one server; remove it"}
+RESOLVER_KEYS = {
+    **{key: key for key in ("type", "allow_delete", "hard_delete", "limit", "interval", "timeout")},
+    "dir": "directory",
+}
+RESOLVER_KEYS_OF_CLUSTERS = ("interval", "timeout")
+RESOLVER_KEYS_UNSUPPORTED = {"ttl": "it is for a `cache` of other servers' tokens; remove it"}
+RESOLVER_READERS: dict[str, Callable[[Node, str], Any]] = {
+    "directory": read_text,
+    "limit": read_number,
+}
 CALLOUT_KEYS = {
     **{key: key for key in ("issuer", "account", "auth_users", "xkey", "allowed_accounts")},
     "acc": "account",
@@ -333,21 +343,39 @@ def _token(node: Node, text: str, name: str) -> str:
 
 
 def read_resolver(node: Node, name: str) -> Resolver:
-    """Return where tokens of accounts are; there is one place."""
-    if isinstance(node.value, str) and node.value.strip().upper() in ("MEM", "MEMORY"):
-        return "MEMORY"
-    fail(
-        node,
-        f"`{name}` can only be MEMORY: list the tokens of accounts under `resolver_preload`, "
-        "and send SIGHUP when they change",
-    )
+    """Return where tokens of accounts are: `MEMORY`, or a block with a directory."""
+    if isinstance(node.value, str) and _is_memory(node.value):
+        return Resolver()
+    if not isinstance(node.value, dict):
+        fail(node, f"`{name}` can be MEMORY, or {{ type: full, dir: 'accounts' }}")
+    entries = entries_of(node, name, RESOLVER_KEYS, RESOLVER_KEYS_UNSUPPORTED)
+    kind = read_text(entries.pop("type", node), "type").upper()
+    if _is_memory(kind):
+        return Resolver()
+    if kind != "FULL":
+        fail(node, f"the `type` of a `{name}` can be `full` or `memory`")
+    # There is no other server to compare with, now and then or in time.
+    entries = {key: item for key, item in entries.items() if key not in RESOLVER_KEYS_OF_CLUSTERS}
+    if "directory" not in entries:
+        fail(node, f"a `{name}` of type `full` needs a `dir`")
+    values: dict[str, Any] = {
+        key: RESOLVER_READERS.get(key, read_boolean)(item, key) for key, item in entries.items()
+    }
+    try:
+        return Resolver(**values)
+    except ConfigError as error:
+        fail(node, str(error))
+
+
+def _is_memory(text: str) -> bool:
+    return text.strip().upper() in ("MEM", "MEMORY")
 
 
 READERS: dict[str, Callable[[Node, str], Any]] = {
     "tuple[Account, ...]": read_accounts,
     "tuple[SubjectMapping, ...]": read_mappings,
     "tuple[OperatorToken, ...]": read_operators,
-    "Resolver": read_resolver,
+    "Resolver | None": read_resolver,
     "AuthCallout | None": read_auth_callout,
 }
 """The readers of what accounts are made of, by the annotation of the field."""

@@ -17,7 +17,6 @@ from penstock.errors import ConfigError
 GLOBAL = "$G"
 """The account of those who are in no other."""
 OperatorToken = str
-Resolver = Literal["MEMORY"] | None
 
 SYSTEM = "$SYS"
 """The account of the server itself, unless another is named `system_account`."""
@@ -182,6 +181,23 @@ class SubjectMapping:
 
     source: str
     destinations: tuple[Destination, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolver:
+    """Where the tokens of accounts are: in the file alone, or in a directory as well."""
+
+    directory: str = ""
+    allow_delete: bool = False
+    """Whether an operator may have accounts deleted."""
+    hard_delete: bool = False
+    """Whether the file of such an account goes too; else it gets another name."""
+    limit: int = 0
+    """The most accounts; 0 is no limit."""
+
+    def __post_init__(self) -> None:
+        if self.hard_delete and not self.allow_delete:
+            raise ConfigError("`resolver` has `hard_delete`, which needs `allow_delete`")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,14 +114,19 @@ def _rules(rules: Mapping[str, Any] | None) -> SubjectRules | None:
     return SubjectRules(allow=tuple(allow) or None, deny=tuple(deny))
 
 
+def decode(key: str, token: str, operators: frozenset[str]) -> Claims:
+    """Return what a token says of the account with a key, signed by one of the operators."""
+    claims = tokens.decode(token, "account")
+    if claims.subject != key:
+        raise InvalidToken(f"it is about {claims.subject}")
+    if claims.issuer not in operators:
+        raise InvalidToken("no trusted operator has signed it")
+    return claims
+
+
 def _account(key: str, token: str, operators: frozenset[str]) -> Account:
     try:
-        claims = tokens.decode(token, "account")
-        if claims.subject != key:
-            raise InvalidToken(f"it is about {claims.subject}")
-        if claims.issuer not in operators:
-            raise InvalidToken("no trusted operator has signed it")
-        return account_of(claims)
+        return account_of(decode(key, token, operators))
     except InvalidToken as error:
         raise ConfigError(
             f"`resolver_preload` has a bad token for account {key}: {error}"

@@ -171,9 +171,10 @@ class Authorization:
         directive="trusted_keys",
         aliases=("trusted",),
     )
-    resolver: Resolver = setting(  # noqa: RUF009
+    resolver: Resolver | None = setting(  # noqa: RUF009
         None,
-        "Where tokens of accounts are looked for: `MEMORY`, that is in `resolver_preload`.",
+        "Where tokens of accounts are: `MEMORY`, that is in `resolver_preload`; or `type: full` "
+        "and a `dir` to keep them in, and perhaps `allow_delete`, `hard_delete` and `limit`.",
         directive="resolver",
         aliases=("account_resolver", "accounts_resolver"),
     )
@@ -205,7 +206,8 @@ class Authorization:
                 raise ConfigError(f'`authorization` has more than one user "{user.id}"')
             names.add(user.id)
         known = {account.name for account in self.all_accounts}
-        if self.system_account_name not in known | {SYSTEM}:
+        is_complete = self.resolver is None or not self.resolver.directory
+        if is_complete and self.system_account_name not in known | {SYSTEM}:
             raise ConfigError(
                 f'`system_account` "{self.system_account_name}" is not one of the accounts'
             )
@@ -227,8 +229,12 @@ class Authorization:
         """The accounts of the configuration, or those that the operators have signed."""
         if not self.trusts_operators:
             return self.accounts
-        keys = self._trust.keys | frozenset(self.trusted_keys)
-        return accounttokens.read_accounts(self.resolver_preload, keys)
+        return accounttokens.read_accounts(self.resolver_preload, self.operator_keys)
+
+    @property
+    def operator_keys(self) -> frozenset[str]:
+        """Keys that sign accounts."""
+        return self._trust.keys | frozenset(self.trusted_keys)
 
     @property
     def strict_keys(self) -> frozenset[str]:

@@ -31,6 +31,7 @@ KINDS = {
     "user": ("A", "U"),
     "activation": ("AO", "A"),
     "authorization_response": ("A", "U"),
+    "generic": ("OAU", "OAU"),
 }
 
 
@@ -127,9 +128,9 @@ def _claims(claims: Json, version: int) -> Claims:
 def _checked(claims: Claims, kind: str) -> Claims:
     if claims.kind != kind:
         raise InvalidToken(f"it is a token of kind `{claims.kind}`, not `{kind}`")
-    issuers, subject = KINDS[kind]
+    issuers, subjects = KINDS[kind]
     if not any(nkeys.is_public(claims.issuer, PREFIXES[letter]) for letter in issuers):
         raise InvalidToken("its issuer may not issue it")
-    if not nkeys.is_public(claims.subject, PREFIXES[subject]):
+    if not any(nkeys.is_public(claims.subject, PREFIXES[letter]) for letter in subjects):
         raise InvalidToken("its subject is a key of another kind")
     return claims

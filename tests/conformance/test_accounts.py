@@ -215,7 +215,7 @@ def test_a_reload_changes_accounts_and_lets_stay_who_may(program: Program) -> No
             '`authorization` has more than one user "a"',
         ),
         ("system_account: NOPE", '1:1: `system_account` "NOPE" is not one of the accounts'),
-        ("resolver: URL(http://x)", "1:1: `resolver` can only be MEMORY"),
+        ("resolver: URL(http://x)", "1:1: `resolver` can be MEMORY, or"),
         ("operator: eyJ.x.y", "1:1: `operator` needs a `resolver`: write `resolver: MEMORY`"),
         ("operator: eyJ.x.y, resolver: MEMORY", "1:1: `operator` has a bad token: it is no token"),
         ("operator: nowhere.jwt", "1:1: `operator` names a file that can not be read"),

@@ -79,6 +79,11 @@ SYSTEM_REQUESTS = (
         for kind in ("CONNZ", "SUBSZ", "INFO", "LEAFZ", "JSZ", "STATZ", "CONNS")
     ),
 )
+OF_OPERATORS = "with an operator"
+CLAIMS_REQUESTS = (
+    *(f"$SYS.REQ.CLAIMS.{order}" for order in ("UPDATE", "LIST", "DELETE", "PACK")),
+    *(f"$SYS.REQ.ACCOUNT.<account>.CLAIMS.{order}" for order in ("UPDATE", "LOOKUP")),
+)
 PROFILES = {"$SYS.REQ.SERVER.<id>.PROFILEZ": "answered that there is no such profile"}
 SIGNALS = {
     "SIGINT": "stop",
@@ -164,7 +169,9 @@ def _monitoring() -> Iterator[Section]:
     yield Section("Monitoring over HTTP", rows, proofs)
     yield Section(
         "Requests to the system",
-        dict.fromkeys(SYSTEM_REQUESTS, YES) | PROFILES,
+        dict.fromkeys(SYSTEM_REQUESTS, YES)
+        | dict.fromkeys(CLAIMS_REQUESTS, OF_OPERATORS)
+        | PROFILES,
         (*proofs, "tests/unit/core/*.py"),
     )
 

@@ -93,7 +93,7 @@ KINDS = {
     "tuple[SubjectMapping, ...]": "block of mappings",
     "tuple[OperatorToken, ...]": "token, file, or list of them",
     "AuthCallout | None": "block",
-    "Resolver": "`MEMORY`",
+    "Resolver | None": "`MEMORY` or block",
     "address": "`host:port` or port",
 }
 

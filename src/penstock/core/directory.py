@@ -39,6 +39,8 @@ class Directory:
     ) -> None:
         """Make the accounts, and call `install` with each."""
         self.accounts: dict[str, Account] = {}
+        self._made: dict[str, Account] = {}
+        """Every account that ever was: one that comes back is the same."""
         self._route_cache_size = route_cache_size
         self._random = random
         self._random_bytes = random_bytes
@@ -56,7 +58,7 @@ class Directory:
         names = [account.name for account in authorization.all_accounts]
         system = authorization.system_account_name
         for name in dict.fromkeys((GLOBAL, system, *names)):
-            account = self.accounts.get(name) or self._new_account(name)
+            account = self._made.get(name) or self._new_account(name)
             account.config = authorization.account_of(name)
             mappings = account.config.mappings
             account.mappings = Mappings(mappings, self._random) if mappings else None
@@ -68,6 +70,7 @@ class Directory:
 
     def _new_account(self, name: str) -> Account:
         account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
+        self._made[name] = account
         account.replies = Replies(account, self.new_id, self._clock_ns)
         for install in self._installers:
             install(account)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.accounts import JetStreamLimits
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.auth import Pending
@@ -26,7 +25,7 @@ NEEDS_RESTART = (
 def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
     """Return the names of changed settings that only a restart applies."""
     changed = [name for name in NEEDS_RESTART if _setting(old, name) != _setting(new, name)]
-    if new.jetstream is not None and _streaming(old) != _streaming(new):
+    if new.jetstream is not None and _streaming(old) - _streaming(new):
         changed.append("accounts.jetstream")
     if old.authorization.system_account_name != new.authorization.system_account_name:
         changed.append("system_account")
@@ -35,9 +34,10 @@ def restart_settings(old: ServerConfig, new: ServerConfig) -> list[str]:
     return changed
 
 
-def _streaming(config: ServerConfig) -> dict[str, JetStreamLimits | None]:
-    """Return the JetStream of each account."""
-    return {account.name: account.jetstream for account in config.authorization.all_accounts}
+def _streaming(config: ServerConfig) -> set[str]:
+    """Return the accounts that have JetStream."""
+    accounts = config.authorization.all_accounts
+    return {account.name for account in accounts if account.jetstream is not None}
 
 
 def _setting(config: ServerConfig, name: str) -> object:

@@ -31,7 +31,11 @@ class Refusal:
 
     def open(self) -> None:
         """Start to listen."""
-        self._account.listen(PREFIX + b">", self._on_batch)
+        self._listening = self._account.listen(PREFIX + b">", self._on_batch)
+
+    def close(self) -> None:
+        """Leave the answers to others."""
+        self._account.unlisten(self._listening)
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:

@@ -68,12 +68,11 @@ class Journal:
         """One for each account that has JetStream."""
         for name, limits in jetstream_accounts(broker).items():
             self._add(broker.accounts[name], limits)
-        others = broker.accounts.keys() - self.engines.keys()
         system = broker.directory.system
-        self._refusals = [
-            Refusal(account, is_system=account is system)
-            for account in (broker.accounts[name] for name in others)
-        ]
+        others = broker.accounts.keys() - self.engines.keys()
+        self._refusals = {
+            name: Refusal(broker.accounts[name], is_system=name == system.name) for name in others
+        }
         self._purge = AccountPurge(system, self.engines)
         self._housekeeping = deque(self.engines.values())
         """Who is next to be asked whether it wants housekeeping."""
@@ -123,6 +122,22 @@ class Journal:
             beside=next(iter(self.engines.values()), None),
         )
 
+    def follow_accounts(self) -> None:
+        """Give JetStream to the accounts that have it now, within the limits they have now."""
+        for name, limits in jetstream_accounts(self._broker).items():
+            if name in self.engines:
+                self.engines[name].limits = limits
+                continue
+            if name in self._refusals:
+                self._refusals.pop(name).close()
+            self._add(self._broker.accounts[name], limits)
+            self._housekeeping.append(self.engines[name])
+            self._first = self._first or self.engines[name]
+            self.engines[name].open()
+        for name in self._broker.accounts.keys() - self.engines.keys() - self._refusals.keys():
+            self._refusals[name] = Refusal(self._broker.accounts[name], is_system=False)
+            self._refusals[name].open()
+
     def open(self) -> None:
         """Lock the store directory and bring back what is in it. Blocks."""
         directory = f"{self.config.store_dir}/jetstream"
@@ -137,7 +152,7 @@ class Journal:
         log.info("  Sync:            %s", self._describe_sync())
         for engine in self.engines.values():
             engine.open()
-        for refusal in self._refusals:
+        for refusal in self._refusals.values():
             refusal.open()
         self._purge.open()
         streams = sum(len(engine.streams) for engine in self.engines.values())

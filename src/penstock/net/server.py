@@ -16,7 +16,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import _hot, nkeys
@@ -25,6 +25,8 @@ from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
 from penstock.net import views
+from penstock.net.accountfiles import AccountFiles
+from penstock.net.claims import ClaimsRequests
 from penstock.net.connection import Connection
 from penstock.net.door import Door, WebSocketDoor, tls_info, websocket_info
 from penstock.net.handshake import Tls
@@ -70,6 +72,9 @@ class Server:
         self.websocket_door: WebSocketDoor | None = None
         self.journal: Journal | None = None
         """JetStream, if it is switched on."""
+        self.account_files: AccountFiles | None = None
+        """Where the tokens of accounts are kept, if they are."""
+        self.claims: ClaimsRequests
         self.usage = Usage()
         self.http_requests: Counter[str] = Counter()
         """How often each path of the monitoring was asked for."""
@@ -92,6 +97,7 @@ class Server:
     async def start(self) -> None:
         """Listen; return when clients can connect."""
         loop = asyncio.get_running_loop()
+        self.config = self._with_kept_accounts(self.config)
         key = None
         server_id = nkeys.encode(nkeys.SERVER_PREFIX, os.urandom(32))
         if self.config.authorization.may_ask:
@@ -107,6 +113,7 @@ class Server:
             call_later=self._call_later,
         )
         self.config_load_ns = self.broker.start_ns
+        self.claims = ClaimsRequests(self)
         self._log_start()
         self.door = Door(self.broker, Tls.of(self.config.tls) if self.config.tls else None)
         listener = _listening_socket(self.config.host, self.config.port)
@@ -132,6 +139,7 @@ class Server:
         if websocket is not None:
             self._listen_for_websocket(websocket)
         SystemRequests(self).open()
+        self.claims.open()
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
         self._stopped = asyncio.Event()
         self.is_ready = True
@@ -161,6 +169,7 @@ class Server:
 
     def reload(self, config: ServerConfig) -> list[str]:
         """Take over users, permissions, limits and TLS; return what needs a restart."""
+        config = self._with_kept_accounts(config)
         waiting = reload.restart_settings(self.config, config)
         for name in waiting:
             log.warning("`%s` has changed: restart the server to apply it", name)
@@ -169,14 +178,38 @@ class Server:
             self.websocket_door.change(config.websocket)
         if self._https_context is not None and config.tls is not None:
             load_files(self._https_context, config.tls)
-        for session in reload.apply(self.broker, config):
-            self.reactor.run_check(session.transport)
-        self.config = config
+        self._apply(config)
         self.door.tls = tls
         self.config_load_ns = self.broker.clock_ns()
         self._advertise()
         self.reactor.flush()
         return waiting
+
+    def change_accounts(self, tokens: Mapping[str, str]) -> None:
+        """Have the accounts that these tokens describe, from now on."""
+        authorization = dataclasses.replace(self.config.authorization, resolver_preload=tokens)
+        self._apply(dataclasses.replace(self.config, authorization=authorization))
+
+    def _apply(self, config: ServerConfig) -> None:
+        self.config = config
+        waiting = reload.apply(self.broker, config)
+        if self.journal is not None:
+            self.journal.follow_accounts()
+        for session in waiting:
+            self.reactor.run_check(session.transport)
+
+    def _with_kept_accounts(self, config: ServerConfig) -> ServerConfig:
+        """Return the configuration with the accounts that a directory has, if it names one."""
+        authorization = config.authorization
+        if authorization.resolver is None or not authorization.resolver.directory:
+            self.account_files = None
+            return config
+        self.account_files = AccountFiles(authorization.resolver)
+        kept = self.account_files.merged(
+            authorization.resolver_preload, authorization.operator_keys
+        )
+        changed = dataclasses.replace(authorization, resolver_preload=kept)
+        return dataclasses.replace(config, authorization=changed)
 
     def _tell_figures(self) -> None:
         self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})

@@ -116,6 +116,8 @@ class SystemRequests:
     def _on_account(self, batch: list[Op], publisher: Session | None) -> None:
         for subject, reply, body, publish in _requests(batch):
             name, _, kind = subject.removeprefix(ACCOUNT).rpartition(".")
+            if name.endswith(".CLAIMS") and self._server.claims.hears(kind):
+                continue
             if (name, kind) == (PING, "STATZ"):
                 self._view(reply, body, lambda asked: accountz.accstatz(self._broker, asked))
             elif kind in ("CONNS", "STATZ") and name not in self._broker.accounts:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.contract.credentials import ACCOUNT, NO_LIMITS, OPERATOR, USER, Key
 
-from penstock.accounts import Account, AccountClaims, Permissions, SubjectRules
+from penstock.accounts import Account, AccountClaims, Permissions, Resolver, SubjectRules
 from penstock.config import Authorization
 from penstock.core.auth import Caller, Identity
 from penstock.core.authenticators import authenticator_for
@@ -26,7 +26,7 @@ def authorization(exp: int = 0, **nats: Any) -> Authorization:
     account = ROOT.jwt(ACME.public, "acme", {"type": "account", **nats}, exp=exp)
     return Authorization(
         operators=(ROOT.jwt(ROOT.public, "root", operator),),
-        resolver="MEMORY",
+        resolver=Resolver(),
         resolver_preload={ACME.public: account},
     )
 
@@ -101,16 +101,16 @@ def test_operators_and_users_of_the_file_do_not_mix() -> None:
     with pytest.raises(ConfigError, match="remove `accounts`"):
         Authorization(
             operators=good.operators,
-            resolver="MEMORY",
+            resolver=Resolver(),
             resolver_preload=good.resolver_preload,
             no_auth_user="ann",
         )
     with pytest.raises(ConfigError, match="`trusted_keys` has"):
-        Authorization(trusted_keys=(ACME.public,), resolver="MEMORY")
+        Authorization(trusted_keys=(ACME.public,), resolver=Resolver())
     with pytest.raises(ConfigError, match="no trusted operator has signed it"):
         Authorization(
             trusted_keys=(Key(OPERATOR).public,),
-            resolver="MEMORY",
+            resolver=Resolver(),
             resolver_preload=good.resolver_preload,
         )
 

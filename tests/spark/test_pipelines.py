@@ -91,7 +91,7 @@ def test_archive_brings_every_message_into_the_lake_once(
     newest.unlink()
     run("archive")
     assert ledger == rows(lake.read_lake(spark, table))
-    assert f"{len(ledger)}" in lake_command.query(Path(table), "SELECT count(*) FROM lake")
+    assert [(len(ledger),)] == lake_command.query(Path(table), "SELECT count(*) FROM lake").rows
 
 
 def test_a_topic_may_be_the_start_of_many_subjects(
@@ -257,12 +257,18 @@ def test_status_tells_how_far_a_pipeline_is(
     assert 0 == pipeline_command.run(["status", "--config", str(file)])
     assert "batch 0 finished, up to sequence 10" in (out := capsys.readouterr().out)
     assert "behind by 5 messages" in out
+    assert 0 == pipeline_command.run(["status", "--config", str(file), "--json"])
+    assert {"sequence": 10, "behind_messages": 5}.items() <= json.loads(
+        capsys.readouterr().out
+    ).items()
     assert 0 == lake_command.run(["ls", str(tmp_path / "archive")])
-    assert 2 == len(capsys.readouterr().out.splitlines())
+    assert 3 == len(capsys.readouterr().out.splitlines())
     assert 0 == lake_command.run(["show", str(tmp_path / "archive"), "--rows", "2"])
     assert [f"{n}" for n in (9, 10)] == [
         line.split("\t")[0] for line in capsys.readouterr().out.splitlines()[1:]
     ]
+    assert 0 == lake_command.run(["show", str(tmp_path / "archive"), "--rows", "2", "--json"])
+    assert [9, 10] == [row["sequence"] for row in json.loads(capsys.readouterr().out)]
 
 
 def test_status_on_a_work_queue_counts_what_its_workers_left(

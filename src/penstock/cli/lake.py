@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import ConfigError, PenstockError
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.buscommand import JSON
+from penstock.cli.runner import run_command, run_plain
+from penstock.cli.table import render
+from penstock.cli.units import read_positive, show_count, show_size
+from penstock.errors import ConfigError
 from penstock.spark.pipelines.snapshot import parts_of
 
-
-def run(arguments: list[str]) -> int:
-    """Run one of the subcommands."""
-    options = _parser().parse_args(arguments)
-    try:
-        print(options.command(options), end="")
-    except PenstockError as error:
-        print(f"penstock lake: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock lake", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="ls | show | sql")
-    listing = commands.add_parser("ls", help="topics, days, files and bytes")
-    listing.add_argument("lake", type=Path)
-    listing.set_defaults(command=lambda options: listed(options.lake))
-    show = commands.add_parser("show", help="the newest rows")
-    show.add_argument("lake", type=Path)
-    show.add_argument("--rows", type=int, default=20)
-    show.set_defaults(command=lambda options: shown(options.lake, options.rows))
-    sql = commands.add_parser("sql", help="a query; the table is called `lake`")
-    sql.add_argument("lake", type=Path)
-    sql.add_argument("query")
-    sql.set_defaults(command=lambda options: query(options.lake, options.query))
-    return parser
-
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 SHOW = """\
 SELECT sequence, time, topic, event_type, aggregate_id, payload
@@ -56,38 +35,68 @@ SELECT * FROM read_parquet({files})
 QUALIFY row_number() OVER (PARTITION BY aggregate_id ORDER BY events DESC) = 1"""
 
 
-def listed(lake: Path) -> str:
-    """Return one line for each topic and day, or for each part of a snapshot."""
+class Rows(NamedTuple):
+    """An answer: the names of its columns, and its rows."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+def run(arguments: list[str]) -> int:
+    """Run `penstock lake` and return the exit code."""
+    return run_command("lake", VERBS, arguments, run_plain)
+
+
+def list_parts(arguments: Namespace) -> int:
+    """Print what a lake is made of."""
+    found = listed(arguments.lake)
+    if arguments.json:
+        return _print(found, as_json=True)
+    lines = [(*names, show_count(files), show_size(size)) for *names, files, size in found.rows]
+    print(render([name.upper() for name in found.names], lines, left=2))
+    return 0
+
+
+def show(arguments: Namespace) -> int:
+    """Print the newest rows."""
+    return _print(shown(arguments.lake, arguments.rows), as_json=arguments.json)
+
+
+def sql(arguments: Namespace) -> int:
+    """Print what a query finds."""
+    return _print(query(arguments.lake, arguments.query), as_json=arguments.json)
+
+
+def listed(lake: Path) -> Rows:
+    """Return each topic and day, or each part of a snapshot, with its files and bytes."""
     if parts := parts_of(_check(lake)):
-        return "".join(_line(part.name, f"{part.rows:,} rows", lake / part.name) for part in parts)
-    lines = []
-    for day in sorted(lake.glob("topic=*/date=*")):
-        topic, date = (part.split("=", 1)[1] for part in day.parts[-2:])
-        lines.append(_line(topic, date, day))
-    return "".join(lines)
+        found = [(part.name, show_count(part.rows), *_size(lake / part.name)) for part in parts]
+        return Rows(("part", "rows", "files", "bytes"), found)
+    days = sorted(lake.glob("topic=*/date=*"))
+    names = [[part.split("=", 1)[1] for part in day.parts[-2:]] for day in days]
+    found = [(topic, date, *_size(day)) for (topic, date), day in zip(names, days, strict=True)]
+    return Rows(("topic", "date", "files", "bytes"), found)
 
 
-def shown(lake: Path, rows: int) -> str:
+def shown(lake: Path, rows: int) -> Rows:
     """Return the newest rows."""
     return query(lake, (SHOW_SNAPSHOT if parts_of(lake) else SHOW).format(rows=rows))
 
 
-def query(lake: Path, text: str) -> str:
-    """Return the answer of an SQL query as lines of tab-separated values, names first."""
+def query(lake: Path, text: str) -> Rows:
+    """Return the answer of an SQL query."""
     try:
         import duckdb
     except ImportError:
         raise ConfigError("SQL needs DuckDB; hint: pip install duckdb") from None
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute(f"CREATE VIEW lake AS {_rows(_check(lake))}")
         try:
+            connection.execute(f"CREATE VIEW lake AS {_rows(_check(lake))}")
             answer = connection.execute(text)
         except duckdb.Error as error:
             raise ConfigError(str(error)) from None
-        names = [column[0] for column in answer.description or ()]
-        rows = answer.fetchall()
-    return "".join("\t".join(map(_cell, row)) + "\n" for row in [names, *rows])
+        return Rows([column[0] for column in answer.description or ()], answer.fetchall())
 
 
 def _rows(lake: Path) -> str:
@@ -99,19 +108,60 @@ def _rows(lake: Path) -> str:
     return (SNAPSHOT_ROWS if parts else ROWS).format(files=f"[{quoted}]")
 
 
-def _line(first: str, second: str, folder: Path) -> str:
-    files = list(folder.glob("**/*.parquet"))
-    size = sum(file.stat().st_size for file in files)
-    return f"{first}\t{second}\t{len(files)} files\t{size:,} bytes\n"
+def _print(found: Rows, *, as_json: bool) -> int:
+    """Print rows: as JSON, or as lines of tab-separated values, names first."""
+    if as_json:
+        documents = [dict(zip(found.names, map(_plain, row), strict=True)) for row in found.rows]
+        print(json.dumps(documents, indent=2, ensure_ascii=False, default=str))
+        return 0
+    for row in (found.names, *found.rows):
+        print("\t".join(str(_plain(value)).replace("\t", " ").replace("\n", " ") for value in row))
+    return 0
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    return str(value).replace("\t", " ").replace("\n", " ")
+def _plain(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _size(folder: Path) -> tuple[int, int]:
+    sizes = [file.stat().st_size for file in folder.glob("**/*.parquet")]
+    return len(sizes), sum(sizes)
 
 
 def _check(lake: Path) -> Path:
     if not lake.is_dir():
         raise ConfigError(f"there is no lake at `{lake}`")
     return lake
+
+
+LAKE = argument("lake", metavar="LAKE", type=Path, doc="Its directory.")
+
+VERBS = (
+    Verb(
+        name="ls",
+        aliases=("list",),
+        summary="List topics and days, with their files and bytes; or the parts of a snapshot.",
+        run=list_parts,
+        arguments=(LAKE, JSON),
+    ),
+    Verb(
+        name="show",
+        summary="Print the newest rows.",
+        run=show,
+        arguments=(
+            LAKE,
+            argument("--rows", metavar="NUMBER", type=read_positive, default=20, doc="20."),
+            JSON,
+        ),
+    ),
+    Verb(
+        name="sql",
+        summary="Print what a query finds, as tab-separated values.",
+        run=sql,
+        arguments=(
+            LAKE,
+            argument("query", metavar="QUERY", doc="SQL; the table is called `lake`."),
+            JSON,
+        ),
+    ),
+)

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.buscommand import JSON
+from penstock.cli.runner import run_command, run_plain
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 
 def run(arguments: list[str]) -> int:
-    """Run one of the subcommands."""
-    options = _parser().parse_args(arguments)
-    try:
-        code: int = options.command(options)
-    except PenstockError as error:
-        print(f"penstock pipeline: {error}", file=sys.stderr)
-        return 1
-    return code
+    """Run `penstock pipeline` and return the exit code."""
+    return run_command("pipeline", VERBS, arguments, run_plain)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock pipeline", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="run | list | describe | status")
-    start = commands.add_parser("run", help="run a pipeline until it is done or stopped")
-    start.add_argument("name", nargs="?", help="the pipeline, if the file does not say")
-    start.add_argument("--config", type=Path, required=True, help="its YAML file")
-    start.add_argument("--master", help="where Spark runs: spark://…, k8s://…, yarn; local[*]")
-    start.add_argument("--once", action="store_true", help="bring what is there, then end")
-    start.set_defaults(command=_run)
-    commands.add_parser("list", help="list the pipelines").set_defaults(command=_list)
-    describe = commands.add_parser("describe", help="show the settings of a pipeline")
-    describe.add_argument("name")
-    describe.set_defaults(command=_describe)
-    status = commands.add_parser("status", help="show how far a pipeline is")
-    status.add_argument("--config", type=Path, required=True, help="its YAML file")
-    status.set_defaults(command=_status)
-    return parser
-
-
-def _run(options: argparse.Namespace) -> int:
+def start(options: Namespace) -> int:
+    """Run a pipeline until it is done or stopped."""
     from dataclasses import replace
 
     from penstock.spark import session
@@ -65,46 +45,52 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list(options: argparse.Namespace) -> int:
+def list_pipelines(options: Namespace) -> int:
+    """Print the pipelines there are."""
     from penstock.spark.pipelines.table import PIPELINES
 
-    width = max(map(len, PIPELINES))
-    for name, pipeline in PIPELINES.items():
-        print(f"{name:{width}}  {pipeline.summary}")
-    return 0
+    summaries = {name: pipeline.summary for name, pipeline in PIPELINES.items()}
+    width = max(map(len, summaries))
+    lines = [f"{name:{width}}  {summary}" for name, summary in summaries.items()]
+    return _show(options, "\n".join(lines), summaries)
 
 
-def _describe(options: argparse.Namespace) -> int:
+def describe(options: Namespace) -> int:
+    """Print the settings of a pipeline."""
     from penstock.spark.pipelines.table import PIPELINES, settings_of
 
     settings = settings_of(options.name)
-    print(f"{options.name}: {PIPELINES[options.name].summary}\n\nsettings:")
-    for name, meaning in settings.items():
-        print(f"  {name:18} {meaning}")
-    return 0
+    lines = [f"{options.name}: {PIPELINES[options.name].summary}", "", "settings:"]
+    lines += [f"  {name:18} {meaning}" for name, meaning in settings.items()]
+    return _show(options, "\n".join(lines), dict(settings))
 
 
-def _status(options: argparse.Namespace) -> int:
+def status(options: Namespace) -> int:
+    """Print how far a pipeline is."""
     from penstock.spark.kafka import is_kafka
     from penstock.spark.pipelines import config as files
-    from penstock.spark.pipelines.runner import status
+    from penstock.spark.pipelines import runner
 
     config = files.load(options.config)
     config.need("checkpoint")
-    found = status(Path(config.checkpoint))
+    found = runner.status(Path(config.checkpoint))
+    document = {"pipeline": config.pipeline, "batch": found["batch"]}
     if found["batch"] is None:
-        print(f"{config.pipeline}: never ran")
-        return 0
-    state = "finished" if found["finished"] == found["batch"] else "begun"
-    where = _kafka_lag if is_kafka(config.source) else _stream_lag
-    print(
-        f"{config.pipeline}: batch {found['batch']} {state}, "
-        f"{where(config.source, found['offset'])}"
+        return _show(options, f"{config.pipeline}: never ran", document)
+    is_finished = found["finished"] == found["batch"]
+    state = "finished" if is_finished else "begun"
+    text, place = (_kafka_lag if is_kafka(config.source) else _stream_lag)(
+        config.source, found["offset"]
     )
-    return 0
+    return _show(
+        options,
+        f"{config.pipeline}: batch {found['batch']} {state}, {text}",
+        document | {"finished": is_finished} | place,
+    )
 
 
-def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> str:
+def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return up to where a stream was read, and how far behind its end that is."""
     from penstock.spark.connection import Connection
     from penstock.spark.loss import check_same_stream
     from penstock.spark.options import parse_source
@@ -116,17 +102,74 @@ def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> str:
         state = read_state(opened, reading.stream)
         check_same_stream(state, str(offset["created"]))
         lag = read_lag(opened, state, reading.subjects, sequence)
-    return (
+    text = (
         f"up to sequence {sequence:,} of `{reading.stream}`, "
         f"behind by {lag.messages:,} messages, {lag.seconds:,.1f} s"
     )
+    return text, {
+        "stream": reading.stream,
+        "sequence": sequence,
+        "behind_messages": lag.messages,
+        "behind_s": lag.seconds,
+    }
 
 
-def _kafka_lag(source: Mapping[str, str], offset: Mapping[str, Mapping[str, int]]) -> str:
+def _kafka_lag(
+    source: Mapping[str, str], offset: Mapping[str, Mapping[str, int]]
+) -> tuple[str, dict[str, Any]]:
+    """Return up to where topics were read, and how far behind their ends that is."""
     from penstock.spark.kafka import count_behind
 
     topics = ", ".join(f"`{topic}`" for topic in sorted(offset))
     read = sum(sum(partitions.values()) for partitions in offset.values())
-    return (
-        f"up to {read:,} records of {topics}, behind by {count_behind(source, offset):,} messages"
-    )
+    behind = count_behind(source, offset)
+    text = f"up to {read:,} records of {topics}, behind by {behind:,} messages"
+    return text, {"topics": sorted(offset), "records": read, "behind_messages": behind}
+
+
+def _show(options: Namespace, text: str, document: Any) -> int:
+    print(json.dumps(document, indent=2, ensure_ascii=False) if options.json else text)
+    return 0
+
+
+CONFIG = argument("--config", metavar="FILE", type=Path, required=True, doc="Its YAML file.")
+
+VERBS = (
+    Verb(
+        name="run",
+        summary="Run a pipeline until it is done or stopped.",
+        run=start,
+        arguments=(
+            argument(
+                "name", metavar="NAME", nargs="?", doc="The pipeline, if the file does not say."
+            ),
+            CONFIG,
+            argument(
+                "--master",
+                metavar="URL",
+                doc="Where Spark runs: `spark://…`, `k8s://…`, `yarn`; this machine.",
+            ),
+            argument("--once", action="store_true", doc="Bring what is there, then end."),
+        ),
+        endless=True,
+    ),
+    Verb(
+        name="list",
+        aliases=("ls",),
+        summary="List the pipelines.",
+        run=list_pipelines,
+        arguments=(JSON,),
+    ),
+    Verb(
+        name="describe",
+        summary="Show the settings of a pipeline.",
+        run=describe,
+        arguments=(argument("name", metavar="NAME", doc=""), JSON),
+    ),
+    Verb(
+        name="status",
+        summary="Show how far a pipeline is.",
+        run=status,
+        arguments=(CONFIG, JSON),
+    ),
+)

@@ -19,8 +19,10 @@ from penstock.cli import (
     demo,
     dlq,
     kv,
+    lake,
     manual,
     messages,
+    pipeline,
     store,
     stream,
     topics,
@@ -52,6 +54,8 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "kv": kv.VERBS,
     "topics": topics.VERBS,
     "dlq": dlq.VERBS,
+    "pipeline": pipeline.VERBS,
+    "lake": lake.VERBS,
 }
 SINGLE_VERBS = {
     "pub": messages.PUBLISH,

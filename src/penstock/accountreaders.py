@@ -21,6 +21,7 @@ from penstock.accounts import (
     Export,
     Import,
     JetStreamLimits,
+    Latency,
     Resolver,
     SubjectMapping,
 )
@@ -78,8 +79,9 @@ EXPORT_KEYS = {
         ("threshold", "response_threshold", "response_max_time", "response_time"), "threshold"
     ),
     "allow_trace": "allow_trace",
+    "latency": "latency",
 }
-EXPORT_KEYS_UNSUPPORTED = {"latency": "latencies of services are not measured; remove it"}
+LATENCY_KEYS = {"subject": "subject", "sampling": "sampling"}
 IMPORT_KEYS = {key: key for key in ("stream", "service", "to", "prefix", "share", "allow_trace")}
 SOURCE_KEYS = {"account": "account", "subject": "subject"}
 DESTINATION_KEYS = {
@@ -224,16 +226,20 @@ def _kind(node: Node, entries: Mapping[str, Node]) -> str:
 
 
 def _export(node: Node) -> Export:
-    entries = entries_of(node, "exports", EXPORT_KEYS, EXPORT_KEYS_UNSUPPORTED)
+    entries = entries_of(node, "exports", EXPORT_KEYS, {})
     kind = _kind(node, entries)
     values: dict[str, Any] = {"kind": kind, "subject": _subject(entries[kind], kind)}
-    for key in ("response", "threshold"):
+    for key in ("response", "threshold", "latency"):
         if key in entries and kind == "stream":
             fail(entries[key], f"`{key}` belongs to a `service`: a stream is not answered")
     if "response" in entries:
         values["response"] = _response(entries["response"])
     if "threshold" in entries:
         values["response_s_max"] = read_duration(entries["threshold"], "threshold")
+    if "latency" in entries:
+        if values.get("response", "singleton") != "singleton":
+            fail(entries["latency"], "`latency` belongs to a service that gives one answer")
+        values["latency"] = _latency(entries["latency"])
     if "accounts" in entries:
         values["accounts"] = read_texts(entries["accounts"], "accounts")
     if "account_token_position" in entries:
@@ -244,6 +250,32 @@ def _export(node: Node) -> Export:
         if not 0 < position <= len(tokens) or tokens[position - 1] != "*":
             fail(place, "`account_token_position` must be the place of a `*` in the subject")
     return Export(**values)
+
+
+def _latency(node: Node) -> Latency:
+    """Return how a service is measured: a subject, or a block with a share."""
+    if not isinstance(node.value, dict):
+        return Latency(subject=_subject(node, "latency"))
+    entries = entries_of(node, "latency", LATENCY_KEYS, {})
+    if "subject" not in entries:
+        fail(node, "`latency` needs a `subject`")
+    values: dict[str, Any] = {"subject": _subject(entries["subject"], "subject")}
+    if "sampling" in entries:
+        values["sampling"] = _sampling(entries["sampling"])
+    try:
+        return Latency(**values)
+    except ConfigError as error:
+        fail(node, str(error))
+
+
+def _sampling(node: Node) -> int:
+    text = read_text(node, "sampling").strip().lower()
+    if text == "headers":
+        return 0
+    number = text.removesuffix("%")
+    if not number.isdecimal() or number == "0":
+        fail(node, f'`sampling` is a percentage from 1 to 100, or `headers`, not "{node.text}"')
+    return int(number)
 
 
 def _response(node: Node) -> str:

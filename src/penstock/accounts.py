@@ -113,6 +113,22 @@ class JetStreamLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Latency:
+    """How the answers of a service are measured."""
+
+    subject: str
+    """Where it is told."""
+    sampling: int = 100
+    """How many requests in a hundred; those of a trace that wants it are measured anyway."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sampling <= 100:
+            raise ConfigError(
+                f"`latency` has a `sampling` of {self.sampling}, not 1 to 100 or `headers`"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export:
     """A stream of messages, or a service, that other accounts may import."""
 
@@ -125,6 +141,8 @@ class Export:
     """How long the answers to a request may take."""
     account_token: int = 0
     """Which token of the subject, from 1, has to be the name of the importing account."""
+    latency: Latency | None = None
+    """How its answers are measured, if they are."""
     needs_token: bool = False
     """Whether who imports it needs a token of the exporter's."""
     revocations: Mapping[str, int] = field(default_factory=dict, hash=False)

@@ -22,6 +22,7 @@ from penstock.accounts import (
     Export,
     Import,
     JetStreamLimits,
+    Latency,
     Permissions,
     ResponseRules,
     SubjectMapping,
@@ -200,8 +201,17 @@ def _export(export: Mapping[str, Any]) -> Export:
         response=RESPONSES.get(str(export.get("response_type", "")).lower(), "singleton"),  # type: ignore[arg-type]
         response_s_max=threshold_ns / NANOSECONDS or Export.response_s_max,
         account_token=int(export.get("account_token_position", 0)),
+        latency=_latency(export.get("service_latency")),
         revocations={key: int(at) for key, at in (export.get("revocations") or {}).items()},
     )
+
+
+def _latency(given: Mapping[str, Any] | None) -> Latency | None:
+    if not given:
+        return None
+    sampling = given.get("sampling", 0)
+    is_by_headers = str(sampling).lower() == "headers"
+    return Latency(subject=given["results"], sampling=0 if is_by_headers else int(sampling))
 
 
 def _import(taken: Mapping[str, Any]) -> Import:

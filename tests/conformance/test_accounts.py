@@ -203,8 +203,8 @@ def test_a_reload_changes_accounts_and_lets_stay_who_may(program: Program) -> No
             '1:32: account "A" exports no service "s" to "B"; add it to its `exports`',
         ),
         (
-            "accounts { A { exports: [{service: s, latency: x}] } }",
-            "1:39: `latency` is not supported: latencies of services are not measured",
+            "accounts { A { exports: [{service: s, latency: {subject: x, sampling: 0}}] } }",
+            "`sampling` is a percentage from 1 to 100, or `headers`",
         ),
         (
             'accounts { A { mappings { "a.*": "b.$2" } } }',

@@ -47,7 +47,7 @@ class Account:
         self.closed_figures = (0, 0, 0, 0)
         """Messages and bytes in, messages and bytes out, of connections that are gone."""
         self.routes = RouteTable(route_cache_size)
-        self._random = random
+        self.random = random
 
     @property
     def is_full(self) -> bool:
@@ -151,7 +151,7 @@ class Account:
 
     def _publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
         cache, find = self.routes.cache, self.routes.find
-        delivered = _hot.fan_out_each(publishes, cache, self._random)
+        delivered = _hot.fan_out_each(publishes, cache, self.random)
         if delivered:
             publishes = publishes[delivered:]
         if len(publishes) == 1:
@@ -182,7 +182,7 @@ class Account:
         if len(batch) == 1 or route.queues:
             for publish in batch:
                 if len(publish[5]) == publish[4] + 2:
-                    _hot.fan_out(route.shared, route.single, route.queues, publish, self._random)
+                    _hot.fan_out(route.shared, route.single, route.queues, publish, self.random)
                 else:
                     self._deliver_many(route, [publish], publisher)
         else:
@@ -284,7 +284,7 @@ class Account:
     ) -> int:
         """Give each message of a run to one member of a queue group; return how many were taken."""
         count = message_count(publish)
-        start = int(self._random() * len(members))
+        start = int(self.random() * len(members))
         if count == 1:
             for index in range(start, start + len(members)):
                 if self.offer(members[index % len(members)], publish, publisher):

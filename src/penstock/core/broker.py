@@ -76,6 +76,7 @@ class Broker:
             random_bytes=random_bytes,
             clock_ns=clock_ns,
             install=self.system.install,
+            call_later=call_later,
         )
         self.default_account = self.accounts[GLOBAL]
         self.callouts = Callouts(self, key, random_bytes) if key is not None else None

@@ -36,6 +36,7 @@ class Directory:
         random_bytes: Callable[[int], bytes],
         clock_ns: Callable[[], int],
         install: Callable[[Account], None],
+        call_later: Callable[[float, Callable[[], None]], object] = lambda delay_s, action: None,
     ) -> None:
         """Make the accounts, and call `install` with each."""
         self.accounts: dict[str, Account] = {}
@@ -45,6 +46,7 @@ class Directory:
         self._random = random
         self._random_bytes = random_bytes
         self._clock_ns = clock_ns
+        self._call_later = call_later
         self._installers = [install]
         """Called with each account that is new."""
         self._imports: list[StreamImport | ServiceImport] = []
@@ -71,7 +73,7 @@ class Directory:
     def _new_account(self, name: str) -> Account:
         account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
         self._made[name] = account
-        account.replies = Replies(account, self.new_id, self._clock_ns)
+        account.replies = Replies(account, self.new_id, self._clock_ns, self._call_later)
         for install in self._installers:
             install(account)
         return account

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import times
 from penstock.accounts import Export
+from penstock.core import latency
 from penstock.core.account import Account, single_messages
 from penstock.core.clientinfo import client_account, client_info
+from penstock.core.latency import Measured
 from penstock.core.route import ACK_PREFIX
 from penstock.sharing import Relation
 from penstock.wire import CRLF, PUB, Op
@@ -37,15 +39,23 @@ class Waiting(NamedTuple):
     reply: bytes
     export: Export
     until_ns: int
+    measured: Measured | None = None
 
 
 class Replies:
     """The reply subjects made for requests that came into one account from others."""
 
-    def __init__(self, account: Account, new_id: Callable[[], str], clock_ns: Callable[[], int]):
+    def __init__(
+        self,
+        account: Account,
+        new_id: Callable[[], str],
+        clock_ns: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
         self._account = account
         self._new_id = new_id
         self._clock_ns = clock_ns
+        self._call_later = call_later
         self._prefix = f"{REPLY_PREFIX}{new_id()}.".encode()
         self._waiting: dict[bytes, Waiting] = {}
         self._sweep_at = SWEEP_MIN
@@ -54,7 +64,9 @@ class Replies:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def open(self, account: Account, reply: bytes, export: Export) -> bytes:
+    def open(
+        self, account: Account, reply: bytes, export: Export, measured: Measured | None = None
+    ) -> bytes:
         """Return a subject here that leads to a reply subject of another account."""
         if self._listening is None:
             self._listening = self._account.listen(self._prefix + b">", self._on_answers)
@@ -62,8 +74,31 @@ class Replies:
             self._sweep()
         subject = self._prefix + self._new_id().encode()
         until_ns = self._clock_ns() + int(export.response_s_max * times.SECOND_NS)
-        self._waiting[subject] = Waiting(account, reply, export, until_ns)
+        self._waiting[subject] = Waiting(account, reply, export, until_ns, measured)
+        if measured is not None:
+            self._call_later(export.response_s_max, lambda: self._give_up(subject, measured))
         return subject
+
+    def _give_up(self, subject: bytes, measured: Measured) -> None:
+        if self._waiting.pop(subject, None) is not None:
+            self.tell(measured, failure=latency.TIMEOUT)
+
+    def tell(
+        self,
+        measured: Measured,
+        *,
+        failure: tuple[int, str] | None = None,
+        responder: Session | None = None,
+    ) -> None:
+        """Tell this account, whose service it is, what became of a request."""
+        latency.tell(
+            self._account,
+            measured,
+            self._new_id,
+            self._clock_ns,
+            failure=failure,
+            responder=responder,
+        )
 
     def _sweep(self) -> None:
         now_ns = self._clock_ns()
@@ -114,6 +149,8 @@ class Replies:
             # Whoever answers may ask back.
             reply = waiting.account.replies.open(self._account, reply, waiting.export)
         waiting.account.publish([(PUB, waiting.reply, reply, *rest)], publisher)
+        if waiting.measured is not None:
+            self.tell(waiting.measured, responder=publisher)
 
 
 class ServiceImport:
@@ -155,17 +192,34 @@ class ServiceImport:
         header = request_header(data[:header_bytes], publisher, share=self._share)
         request: Op = (PUB, foreign, b"", len(header), 0, header + data[header_bytes:])
         exporter = self._exporter
+        measured = self._measured(data[:header_bytes], publisher)
+        if measured is not None and not reply:
+            exporter.replies.tell(measured, failure=latency.BAD_REQUEST)
         mapped = [request] if exporter.mappings is None else exporter.mappings.apply([request])
         if not mapped or not exporter.has_interest(mapped[0][1]):
             self._importer.answer_no_responders([message], publisher)
+            if measured is not None and reply:
+                exporter.replies.tell(measured, failure=latency.UNAVAILABLE)
             return
         if reply and not reply.startswith(ACK_PREFIX):
-            reply = exporter.replies.open(self._importer, reply, self._export)
+            reply = exporter.replies.open(self._importer, reply, self._export, measured)
         content = mapped[0][5]
         asked: Op = (PUB, mapped[0][1], reply, len(header), len(content) - len(CRLF), content)
         outer, exporter.asked = exporter.asked, asked
         exporter.publish([asked], publisher)
         exporter.asked = outer
+
+    def _measured(self, header: bytes, publisher: Session | None) -> Measured | None:
+        """Return what to measure of a request, if it is one of those that are."""
+        if self._export.latency is None or publisher is None:
+            return None
+        return latency.measured(
+            self._export.latency,
+            header,
+            publisher,
+            share=self._share,
+            chance=self._exporter.random,
+        )
 
 
 def request_header(header: bytes, publisher: Session | None, *, share: bool) -> bytes:

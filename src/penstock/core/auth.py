@@ -39,8 +39,6 @@ class Identity:
     """What people call the user, where its name is a key."""
     is_renamed: bool = False
     """Whether another has said what its name is."""
-    issuer_key: str = ""
-    """The key that signed its token, if it has one."""
     subscriptions_max: int = -1
     payload_bytes_max: int = -1
     expires_s: float = 0

@@ -118,7 +118,6 @@ def identity_of(
         permissions,
         account.name,
         label=claims.name,
-        issuer_key=claims.issuer,
         subscriptions_max=_limit(rules, "subs", claims),
         payload_bytes_max=_limit(rules, "payload", claims),
         expires_s=account_expires_s if account_first else expires_s,

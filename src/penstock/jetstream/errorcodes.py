@@ -3,7 +3,7 @@ The JetStream API errors that clients meet: HTTP-like code, err_code, descriptio
 
 The numbers and texts are those of nats-server, because clients and their tests
 match on them. Raise one with `JetStreamError(STREAM_NOT_FOUND)`, and give the
-fields of its description by name: `JetStreamError(WRONG_LAST_SEQUENCE, seq=7)`.
+fields of its description by name: `JetStreamError(SEQUENCE_NOT_FOUND, seq=7)`.
 """
 
 from penstock.errors import ApiError
@@ -22,13 +22,11 @@ INVALID_JSON = ApiError(400, 10025, "invalid JSON: {err}")
 MAXIMUM_CONSUMERS_LIMIT = ApiError(400, 10026, "maximum consumers limit reached")
 MAXIMUM_STREAMS_LIMIT = ApiError(400, 10027, "maximum number of streams reached")
 MEMORY_RESOURCES_EXCEEDED = ApiError(500, 10028, "insufficient memory resources available")
-NO_ACCOUNT = ApiError(503, 10035, "account not found")
 NO_MESSAGE_FOUND = ApiError(404, 10037, "no message found")
 NOT_EMPTY_REQUEST = ApiError(400, 10038, "expected an empty request payload")
 NOT_ENABLED_FOR_ACCOUNT = ApiError(503, 10039, "JetStream not enabled for account")
 SEQUENCE_NOT_FOUND = ApiError(400, 10043, "sequence {seq} not found")
 STORAGE_RESOURCES_EXCEEDED = ApiError(500, 10047, "insufficient storage resources available")
-NOT_ENABLED = ApiError(503, 10076, "JetStream not enabled")
 NO_LIMITS = ApiError(400, 10120, "no JetStream default or applicable tiered limit present")
 REPLICAS_COUNT_CANNOT_BE_NEGATIVE = ApiError(400, 10133, "replicas count cannot be negative")
 PEDANTIC = ApiError(400, 10157, "pedantic mode: {err}")
@@ -37,9 +35,7 @@ REQUIRED_API_LEVEL = ApiError(412, 10185, "JetStream minimum api level required"
 # Streams and publishing.
 STREAM_CREATE = ApiError(500, 10049, "{err}")
 STREAM_DELETE = ApiError(500, 10050, "{err}")
-STREAM_GENERAL = ApiError(500, 10051, "{err}")
 STREAM_INVALID_CONFIG = ApiError(500, 10052, "{err}")
-STREAM_LIMITS = ApiError(500, 10053, "{err}")
 STREAM_MESSAGE_EXCEEDS_MAXIMUM = ApiError(400, 10054, "message size exceeds maximum allowed")
 STREAM_MISMATCH = ApiError(400, 10056, "stream name in subject does not match request")
 STREAM_MESSAGE_DELETE_FAILED = ApiError(500, 10057, "{err}")
@@ -48,8 +44,6 @@ STREAM_NAME_EXIST = ApiError(
 )
 STREAM_NOT_FOUND = ApiError(404, 10059, "stream not found")
 STREAM_NOT_MATCH = ApiError(400, 10060, "expected stream does not match")
-STREAM_REPLICAS_NOT_UPDATABLE = ApiError(400, 10061, "Replicas configuration can not be updated")
-STREAM_SEQUENCE_NOT_MATCH = ApiError(503, 10063, "expected stream sequence does not match")
 STREAM_SUBJECT_OVERLAP = ApiError(400, 10065, "subjects overlap with an existing stream")
 STREAM_UPDATE = ApiError(500, 10069, "{err}")
 STREAM_WRONG_LAST_MESSAGE_ID = ApiError(400, 10070, "wrong last msg ID: {id}")
@@ -58,7 +52,6 @@ STREAM_REPLICAS_NOT_SUPPORTED = ApiError(
     500, 10074, "replicas > 1 not supported in non-clustered mode"
 )
 STREAM_STORE_FAILED = ApiError(503, 10077, "{err}")
-STREAM_INVALID = ApiError(500, 10096, "stream not valid")
 STREAM_HEADER_EXCEEDS_MAXIMUM = ApiError(400, 10097, "header size exceeds maximum allowed of 64k")
 STREAM_SEALED = ApiError(400, 10109, "invalid operation on sealed stream")
 STREAM_PURGE_FAILED = ApiError(500, 10110, "{err}")
@@ -66,27 +59,20 @@ STREAM_ROLLUP_FAILED = ApiError(500, 10111, "{err}")
 STREAM_MAX_BYTES_REQUIRED = ApiError(
     400, 10113, "account requires a stream config to have max bytes set"
 )
-STREAM_INFO_MAX_SUBJECTS = ApiError(500, 10117, "subject details would exceed maximum allowed")
 STREAM_MAX_STREAM_BYTES_EXCEEDED = ApiError(
     400, 10122, "stream max bytes exceeds account limit max stream bytes"
 )
 STREAM_NAME_CONTAINS_PATH_SEPARATORS = ApiError(
     400, 10128, "Stream name can not contain path separators"
 )
-STREAM_DUPLICATE_MESSAGE_CONFLICT = ApiError(409, 10158, "duplicate message id is in process")
-STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_NOT_READY = ApiError(
-    503, 10163, "expected last sequence per subject temporarily unavailable"
-)
 STREAM_WRONG_LAST_SEQUENCE_CONSTANT = ApiError(400, 10164, "wrong last sequence")
 MESSAGE_TTL_INVALID = ApiError(400, 10165, "invalid per-message TTL")
 MESSAGE_TTL_DISABLED = ApiError(400, 10166, "per-message TTL is disabled")
-STREAM_TOO_MANY_REQUESTS = ApiError(429, 10167, "too many requests")
 MESSAGE_COUNTER_DISABLED = ApiError(400, 10168, "message counters is disabled")
 MESSAGE_INCREMENT_MISSING = ApiError(400, 10169, "message counter increment is missing")
 MESSAGE_INCREMENT_PAYLOAD = ApiError(400, 10170, "message counter has payload")
 MESSAGE_INCREMENT_INVALID = ApiError(400, 10171, "message counter increment is invalid")
 MESSAGE_COUNTER_BROKEN = ApiError(400, 10172, "message counter is broken")
-STREAM_MIN_LAST_SEQUENCE = ApiError(412, 10180, "min last sequence")
 MESSAGE_SCHEDULES_DISABLED = ApiError(400, 10188, "message schedules is disabled")
 MESSAGE_SCHEDULES_PATTERN_INVALID = ApiError(400, 10189, "message schedules pattern is invalid")
 MESSAGE_SCHEDULES_TARGET_INVALID = ApiError(400, 10190, "message schedules target is invalid")
@@ -137,9 +123,6 @@ MIRROR_MAX_MESSAGE_SIZE_TOO_BIG = ApiError(
     400, 10030, "stream mirror must have max message size >= source"
 )
 MIRROR_WITH_SOURCES = ApiError(400, 10031, "stream mirrors can not also contain other sources")
-MIRROR_WITH_START_SEQUENCE_AND_TIME = ApiError(
-    400, 10032, "stream mirrors can not have both start seq and start time configured"
-)
 MIRROR_WITH_SUBJECTS = ApiError(400, 10034, "stream mirrors can not contain subjects")
 SOURCE_CONSUMER_SETUP_FAILED = ApiError(500, 10045, "{err}")
 SOURCE_MAX_MESSAGE_SIZE_TOO_BIG = ApiError(
@@ -204,13 +187,9 @@ CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT = ApiError(
 CONSUMER_DURABLE_NAME_NOT_SET = ApiError(
     400, 10018, "consumer expected to be durable but a durable name was not set"
 )
-CONSUMER_EPHEMERAL_WITH_DURABLE_IN_SUBJECT = ApiError(
-    400, 10019, "consumer expected to be ephemeral but detected a durable name set in subject"
-)
 CONSUMER_EPHEMERAL_WITH_DURABLE_NAME = ApiError(
     400, 10020, "consumer expected to be ephemeral but a durable name was set in request"
 )
-CONSUMER_CONFIG_REQUIRED = ApiError(400, 10078, "consumer config required")
 CONSUMER_DELIVER_TO_WILDCARDS = ApiError(400, 10079, "consumer deliver subject has wildcards")
 CONSUMER_PUSH_MAX_WAITING = ApiError(400, 10080, "consumer in push mode can not set max waiting")
 CONSUMER_DELIVER_CYCLE = ApiError(400, 10081, "consumer deliver subject forms a cycle")
@@ -221,11 +200,9 @@ CONSUMER_SMALL_HEARTBEAT = ApiError(400, 10083, "consumer idle heartbeat needs t
 CONSUMER_PULL_REQUIRES_ACK = ApiError(
     400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"
 )
-CONSUMER_PULL_NOT_DURABLE = ApiError(400, 10085, "consumer in pull mode requires a durable name")
 CONSUMER_PULL_WITH_RATE_LIMIT = ApiError(
     400, 10086, "consumer in pull mode can not have rate limit set"
 )
-CONSUMER_MAX_WAITING_NEGATIVE = ApiError(400, 10087, "consumer max waiting needs to be positive")
 CONSUMER_HEARTBEAT_REQUIRES_PUSH = ApiError(
     400, 10088, "consumer idle heartbeat requires a push based consumer"
 )
@@ -237,9 +214,6 @@ CONSUMER_DIRECT_REQUIRES_PUSH = ApiError(
 )
 CONSUMER_DIRECT_REQUIRES_EPHEMERAL = ApiError(
     400, 10091, "consumer direct requires an ephemeral consumer"
-)
-CONSUMER_FILTER_NOT_SUBSET = ApiError(
-    400, 10093, "consumer filter subject is not a valid subset of the interest subjects"
 )
 CONSUMER_INVALID_POLICY = ApiError(400, 10094, "{err}")
 CONSUMER_INVALID_SAMPLING = ApiError(
@@ -258,12 +232,7 @@ CONSUMER_WORKQUEUE_NOT_DELIVER_ALL = ApiError(
     400, 10101, "consumer must be deliver all on workqueue stream"
 )
 CONSUMER_NAME_TOO_LONG = ApiError(400, 10102, "consumer name is too long, maximum allowed is {max}")
-CONSUMER_BAD_DURABLE_NAME = ApiError(400, 10103, "durable name can not contain '.', '*', '>'")
 CONSUMER_STORE_FAILED = ApiError(500, 10104, "error creating store for consumer: {err}")
-CONSUMER_EXISTING_ACTIVE = ApiError(400, 10105, "consumer already exists and is still active")
-CONSUMER_REPLACEMENT_WITH_DIFFERENT_NAME = ApiError(
-    400, 10106, "consumer replacement durable config not the same"
-)
 CONSUMER_DESCRIPTION_TOO_LONG = ApiError(
     400, 10107, "consumer description is too long, maximum allowed is {max}"
 )
@@ -271,9 +240,6 @@ CONSUMER_WITH_FLOW_CONTROL_NEEDS_HEARTBEATS = ApiError(
     400, 10108, "consumer with flow control also needs heartbeats"
 )
 CONSUMER_INVALID_DELIVER_SUBJECT = ApiError(400, 10112, "invalid push consumer deliver subject")
-CONSUMER_MAX_REQUEST_BATCH_NEGATIVE = ApiError(
-    400, 10114, "consumer max request batch needs to be > 0"
-)
 CONSUMER_MAX_REQUEST_EXPIRES_TOO_SMALL = ApiError(
     400, 10115, "consumer max request expires needs to be >= 1ms"
 )
@@ -282,9 +248,6 @@ CONSUMER_MAX_DELIVER_BACKOFF = ApiError(
 )
 CONSUMER_MAX_PENDING_ACK_EXCESS = ApiError(
     400, 10121, "consumer max ack pending exceeds system limit of {limit}"
-)
-CONSUMER_MAX_REQUEST_BATCH_EXCEEDED = ApiError(
-    400, 10125, "consumer max request batch exceeds server limit of {limit}"
 )
 CONSUMER_REPLICAS_EXCEEDS_STREAM = ApiError(
     400, 10126, "consumer config replica count exceeds parent stream"
@@ -297,9 +260,6 @@ CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH = ApiError(
 )
 CONSUMER_CREATE_DURABLE_AND_NAME_MISMATCH = ApiError(
     400, 10132, "Consumer Durable and Name have to be equal if both are provided"
-)
-CONSUMER_REPLICAS_SHOULD_MATCH_STREAM = ApiError(
-    400, 10134, "consumer config replicas must match interest retention stream's replicas"
 )
 CONSUMER_METADATA_LENGTH = ApiError(400, 10135, "consumer metadata exceeds maximum size of {limit}")
 CONSUMER_DUPLICATE_FILTER_SUBJECTS = ApiError(
@@ -354,8 +314,6 @@ CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_ACK_WAIT = ApiError(
 CONSUMER_ACK_FLOW_CONTROL_REQUIRES_NO_MAX_DELIVER = ApiError(
     400, 10222, "flow control ack policy requires unset max deliver"
 )
-CONSUMER_ACK_POLICY_INVALID = ApiError(400, 10181, "consumer ack policy invalid")
-CONSUMER_REPLAY_POLICY_INVALID = ApiError(400, 10182, "consumer replay policy invalid")
 CONSUMER_ACK_WAIT_NEGATIVE = ApiError(400, 10183, "consumer ack wait needs to be positive")
 CONSUMER_BACK_OFF_NEGATIVE = ApiError(400, 10184, "consumer backoff needs to be positive")
 CONSUMER_STREAM_IDENTITY_MISMATCH = ApiError(

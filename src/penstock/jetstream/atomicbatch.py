@@ -45,7 +45,9 @@ class AtomicBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: OpenBatches[Batch] = OpenBatches(intake.stream.engine)
+        self._batches: OpenBatches[Batch] = OpenBatches(
+            intake.stream.engine, lambda batch_id: self._abandon(batch_id, "timeout")
+        )
 
     def close(self) -> None:
         """Give up all batches."""
@@ -121,7 +123,7 @@ class AtomicBatches:
         if sequence - (commit == b"eob") > MESSAGES_MAX:
             self._abandon(batch_id, "large")
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
-        self._batches.keep(batch_id, lambda: self._abandon(batch_id, "timeout"))
+        self._batches.keep(batch_id)
 
     def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
         self._batches.drop(batch_id)

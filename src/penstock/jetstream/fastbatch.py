@@ -81,7 +81,9 @@ class FastBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: OpenBatches[Batch] = OpenBatches(intake.stream.engine)
+        self._batches: OpenBatches[Batch] = OpenBatches(
+            intake.stream.engine, lambda batch_id: self._batches.drop(batch_id)
+        )
 
     def close(self) -> None:
         """Give up all batches: what was stored stays."""
@@ -108,7 +110,7 @@ class FastBatches:
         if kept is None:
             self._batches.drop(at.batch_id)
             raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
-        self._batches.keep(at.batch_id, lambda: self._batches.drop(at.batch_id))
+        self._batches.keep(at.batch_id)
         if at.operation == PING:
             self._ping(at, batch, reply)
         elif self._is_next(at, batch, reply):

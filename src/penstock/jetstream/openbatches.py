@@ -24,9 +24,13 @@ Batch = TypeVar("Batch")
 class OpenBatches(Generic[Batch]):
     """The batches of one stream that are not committed yet, by their ids."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, give_up: Callable[[bytes], None]) -> None:
+        """Begin with none; `give_up` is called with the id of one that nothing is added to."""
         self._engine = engine
+        self._give_up = give_up
         self._batches: dict[bytes, Batch] = {}
+        self._heard_ns: dict[bytes, int] = {}
+        """When something was added to each."""
         self._timers: dict[bytes, Timer] = {}
 
     def __len__(self) -> int:
@@ -43,21 +47,31 @@ class OpenBatches(Generic[Batch]):
     def add(self, batch_id: bytes, batch: Batch) -> Batch:
         """Open a batch."""
         self._batches[batch_id] = batch
+        self.keep(batch_id)
+        self._watch(batch_id)
         return batch
 
-    def keep(self, batch_id: bytes, give_up: Callable[[], None]) -> None:
-        """Wait for more of a batch, and call `give_up` if nothing comes in time."""
-        if batch_id in self._timers:
-            self._timers[batch_id].cancel()
-        deadline_ns = self._engine.clock_ns() + IDLE_NS
-        self._timers[batch_id] = self._engine.timers.at(deadline_ns, lambda now_ns: give_up())
+    def keep(self, batch_id: bytes) -> None:
+        """Wait for more of a batch from now on."""
+        # The timer stays as it is: one for each message would be a hundred thousand a second.
+        self._heard_ns[batch_id] = self._engine.clock_ns()
+
+    def _watch(self, batch_id: bytes) -> None:
+        deadline_ns = self._heard_ns[batch_id] + IDLE_NS
+        self._timers[batch_id] = self._engine.timers.at(
+            deadline_ns, lambda now_ns: self._look(batch_id, now_ns)
+        )
+
+    def _look(self, batch_id: bytes, now_ns: int) -> None:
+        if now_ns < self._heard_ns[batch_id] + IDLE_NS:
+            self._watch(batch_id)
+        else:
+            self._give_up(batch_id)
 
     def drop(self, batch_id: bytes) -> None:
         """Let go of a batch."""
-        del self._batches[batch_id]
-        timer = self._timers.pop(batch_id, None)
-        if timer is not None:
-            timer.cancel()
+        del self._batches[batch_id], self._heard_ns[batch_id]
+        self._timers.pop(batch_id).cancel()
 
     def close(self) -> None:
         """Let go of all batches."""

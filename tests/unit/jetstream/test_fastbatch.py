@@ -44,6 +44,17 @@ def test_the_pace_grows_to_what_was_asked_for(world: World) -> None:
     assert [1, 2, 4, 8, 8] == paces
 
 
+def test_a_batch_has_one_deadline_however_many_messages_it_has(world: World) -> None:
+    send(world, "a.8.fail.1.0")
+    before = len(world.engine.timers._heap)
+    for sequence in range(2, 50):
+        send(world, f"a.8.fail.{sequence}.1")
+        world.advance(1)
+
+    assert len(world.engine.timers._heap) <= before
+    assert {"stream": "F", "seq": 50, "batch": "a", "count": 50} in send(world, "a.8.fail.50.2")
+
+
 def test_the_pace_falls_when_others_come(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastbatch, "FLOW_SHARED", 4)
     send(world, "a.4.fail.1.0")

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests here more time than others have: the first of them starts Spark."""
     for item in items:
         if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

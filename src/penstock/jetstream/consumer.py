@@ -105,10 +105,14 @@ class Consumer:
 
     def open(self) -> None:
         """Start to deliver."""
+        self.bind()
+        self.deliver()
+
+    def bind(self) -> None:
+        """See whether somebody listens, from now on."""
         if isinstance(self.outlet, PushDelivery):
             self.engine.account.routes.watch(self._deliver_subject(), self._on_interest)
             self.outlet.look_for_interest(self.engine.clock_ns())
-        self.deliver()
 
     def close(self) -> None:
         """Let go of timers and interest; nothing is deleted."""

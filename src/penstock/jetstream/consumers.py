@@ -143,11 +143,12 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
     stream.consumers_changed()
     if consumer.files is not None:
         consumer.files.log.put(name, consumer.state())
+    consumer.bind()
     _keep(consumer, consumer.info(), answer, is_new=True)
     engine.advisories.consumer_action(stream.name, name, "create")
     if consumer.paused_until_ns:
         consumer.advise_pause()
-    consumer.open()
+    consumer.deliver()
 
 
 def _keep(

@@ -12,6 +12,7 @@ to an outbox that is too full, so a slow one costs time and not memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock import _hot
@@ -121,12 +122,18 @@ class PushDelivery:
         return self.is_bound != was_bound
 
     def _has_interest(self) -> bool:
-        if not self._group:
-            return self._account.has_interest(self._subject)
+        """
+        Tell whether somebody listens on just this subject, in the group if there is one.
+
+        As in nats-server: who listens to everything gets what is delivered, but is
+        not whom it is delivered for.
+        """
         routes = self._account.routes
         route = routes.cache.get(self._subject) or routes.find(self._subject)
-        groups = (*route.queues, *route.careful_queues)
-        return any(members[0].queue == self._group for members in groups)
+        return any(
+            each.subject == self._subject and each.queue == self._group
+            for each in chain(route.receivers(), route.handlers)
+        )
 
     def room(self) -> int:
         """Return how many messages may be sent now."""

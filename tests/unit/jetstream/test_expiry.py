@@ -192,11 +192,12 @@ def test_a_time_to_live_is_at_least_that_of_the_marker(world: World) -> None:
 def test_a_marker_is_told_to_those_who_follow_a_bucket(world: World) -> None:
     world.create("S", subjects=["s.*"], subject_delete_marker_ttl=SECOND_NS)
     config = {
-        "deliver_subject": "_INBOX.w",
+        "deliver_subject": "w",
         "deliver_policy": "last_per_subject",
         "filter_subject": "s.*",
         "ack_policy": "none",
     }
+    world.send(b"SUB w 5\r\n")
     world.call("CONSUMER.CREATE.S", stream_name="S", config=config)
     world.publish("s.a", "x", Nats_TTL="1s")
     world.settle()

@@ -37,12 +37,20 @@ def test_messages_flow_while_somebody_listens(world: World) -> None:
     world.send(b"UNSUB 7\r\n")
     world.publish("S", b"d")
     third = received(world)
-    world.send(b"SUB push.> 8\r\nSUB * 9\r\n")
+    world.send(b"SUB push 8\r\n")
 
     assert [[], [b"a", b"b"], [b"c"], [], [b"d"]] == [
         payloads(each) for each in (idle, first, second, third, received(world))
     ]
     assert info(world, "S", "P")["push_bound"]
+
+
+def test_nothing_is_sent_for_those_who_listen_to_more(world: World) -> None:
+    consume(world, "S", "P", deliver_subject="push")
+    world.send(b"SUB * 8\r\nSUB push group 9\r\n")
+
+    assert [] == received(world)
+    assert "push_bound" not in world.engine.streams["S"].consumers["P"].info()
 
 
 @pytest.mark.parametrize("echo", [b"true", b"false"])

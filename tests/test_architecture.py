@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bus": {"client", "net", "config", "setting"} | WIRE,
     "net": {"jetstream", "core", "client", "outbox"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
-    "core": {"config", "accounts", "accounttokens", "sharing"} | WIRE,
+    "core": {"config", "transport", "accounts", "accounttokens", "sharing"} | WIRE,
     "client": {"config", "setting"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},

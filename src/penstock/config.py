@@ -185,6 +185,12 @@ class Authorization:
         default_factory=dict,
     )
 
+    default_sentinel: str | None = setting(
+        None,
+        "Token of the user that clients of an operator are who bring none: that of a bearer, whom "
+        "an account's `auth_callout` then asks about.",
+        directive="default_sentinel",
+    )
     auth_callout: AuthCallout | None = setting(  # noqa: RUF009
         None,
         "A service that says who users are: `issuer`, `account`, `auth_users` and perhaps `xkey` "

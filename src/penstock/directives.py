@@ -41,10 +41,21 @@ The dataclasses whose fields are directives, under the headings of help and refe
 With each stands the prefix of the block it is read from, if it is inside another.
 """
 
-BLOCKS = ("authorization", "jetstream", "tls", "websocket", "websocket.tls")
+BLOCKS = (
+    "authorization",
+    "jetstream",
+    "tls",
+    "websocket",
+    "websocket.tls",
+    "websocket.authorization",
+)
 """Directives that are blocks. Those inside are written `block.directive` here."""
 
-BLOCK_ALIASES = {"ws": "websocket", "leaf": "leafnodes"}
+BLOCK_ALIASES = {
+    "ws": "websocket",
+    "leaf": "leafnodes",
+    "websocket.authentication": "websocket.authorization",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +143,6 @@ TUNING = "it tunes an inner part of nats-server that Penstock does not have"
 LENIENT = "Penstock does not limit this"
 MQTT = "MQTT clients need a nats-server of their own, with a leaf node or a bridge between"
 PROXY = "let the proxy pass connections on as they are"
-LISTENERS = "users are the same on every listener; name them under `authorization` or `accounts`"
 PINGS = "`ping_interval` counts for WebSocket too"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
 ENCRYPTION = "keep `store_dir` on an encrypted disk"
@@ -151,12 +161,11 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         )
     ),
     ACCOUNTS: (
-        *("no_system_account", "no_system", "no_sys_acc", "default_sentinel"),
+        *("no_system_account", "no_system", "no_sys_acc"),
         *("resolver_tls", "resolver_pinned_accounts"),
     ),
     MQTT: ("mqtt",),
     PROXY: ("proxies", "proxy_protocol", "authorization.proxy_required"),
-    LISTENERS: ("websocket.authorization", "websocket.authentication"),
     ENCRYPTION: (
         *("jetstream.key", "jetstream.ek", "jetstream.encryption_key", "jetstream.cipher"),
         *("jetstream.prev_key", "jetstream.prev_ek", "jetstream.prev_encryption_key"),

@@ -204,6 +204,30 @@ class WebSocketConfig:
         "User that WebSocket clients without credentials become.",
         directive="websocket.no_auth_user",
     )
+    username: str | None = setting(
+        None,
+        "The only user of WebSocket, in place of those of `authorization`.",
+        directive="websocket.authorization.user",
+        aliases=("websocket.authorization.username",),
+    )
+    password: str = setting(
+        "",
+        "Password of that user, plain or bcrypt.",
+        directive="websocket.authorization.password",
+        aliases=("websocket.authorization.pass",),
+        secret=True,
+    )
+    token: str | None = setting(
+        None,
+        "Token that WebSocket clients must present, in place of users.",
+        directive="websocket.authorization.token",
+        secret=True,
+    )
+    auth_timeout_s: float = setting(
+        0.0,
+        "Time a WebSocket client has to authenticate; `authorization.timeout` if unset.",
+        directive="websocket.authorization.timeout",
+    )
     tls: TlsConfig | None = None
 
     def __post_init__(self) -> None:
@@ -211,6 +235,8 @@ class WebSocketConfig:
             raise ConfigError(f"`websocket.port` must be between -1 and 65535: {self.port}")
         if self.handshake_timeout_s <= 0:
             raise ConfigError("`websocket.handshake_timeout` must be more than 0")
+        if self.username is not None and self.token is not None:
+            raise ConfigError("`websocket.authorization.token` goes without a `user`: choose one")
         if self.tls is None and not self.no_tls:
             raise ConfigError(
                 "`websocket.port` needs a `tls` block, or `no_tls: true` to go without"
@@ -224,6 +250,11 @@ class WebSocketConfig:
         for name in self.headers:
             if name.lower() in RESERVED_HEADERS or name.lower().startswith("sec-websocket-"):
                 raise ConfigError(f'`websocket.headers` must not set "{name}"')
+
+    @property
+    def has_own_users(self) -> bool:
+        """Whether its clients are known by a user or a token of this listener's own."""
+        return self.username is not None or self.token is not None
 
 
 def origin_of(url: str) -> tuple[str, str, int] | None:

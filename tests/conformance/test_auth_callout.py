@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -306,6 +307,28 @@ def test_the_token_of_an_account_names_a_service_too(
                 await who(server, name="guess", **guests)
 
     with ServerProcess(program, realm.config) as server:
+        on(server, scenario)
+
+
+def test_who_brings_no_token_may_be_asked_about_as_well(program: Program, tmp_path: Path) -> None:
+    account, system, auth, anybody = Key(ACCOUNT), Key(ACCOUNT), Key(USER), Key(USER)
+    realm = Realm(system_account=system.public)
+    realm.sign(system, "system")
+    realm.sign(account, "auth", authorization={"auth_users": [auth.public]})
+    bearer = {"type": "user", **NO_LIMITS, "bearer_token": True}
+    sentinel = account.jwt(anybody.public, "anybody", bearer)
+    own = account.jwt(auth.public, "auth", {"type": "user", **NO_LIMITS})
+    creds = write_credentials(tmp_path / "auth.creds", own, auth.seed)
+
+    async def scenario(server: ServerProcess) -> None:
+        connect = {"user_credentials": str(creds)}
+        async with serving(server, connect=connect, signer=account) as service:
+            known = await who(server, user="joe", password="sesame")
+            assert known["account"] == account.public
+            assert service.asked[0]["nats"]["connect_opts"]["user"] == "joe"
+            assert await is_refused(server, user="joe", **{"pass": "guess"})
+
+    with ServerProcess(program, f"{realm.config}\ndefault_sentinel: {sentinel}\n") as server:
         on(server, scenario)
 
 

@@ -284,3 +284,30 @@ def test_a_foreign_client_sends_and_receives(
 
 def _context(ca: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca))
+
+
+@pytest.mark.parametrize(
+    ("block", "good", "bad"),
+    [
+        ("user: ann, password: secret", {"user": "ann", "pass": "secret"}, {"user": "ann"}),
+        ("token: t0ken", {"auth_token": "t0ken"}, {"auth_token": "guess"}),
+    ],
+    ids=["user", "token"],
+)
+@pytest.mark.parametrize("others", ["", "authorization { user: bob, password: other }"])
+def test_the_listener_may_have_a_user_of_its_own(
+    others: str, block: str, good: dict[str, str], bad: dict[str, str], program: Program
+) -> None:
+    configured = config(f"authorization {{ {block}, timeout: 5 }}") + "\n" + others
+    with ServerProcess(program, configured) as server:
+        for options in (bad, {}, {"user": "bob", "pass": "other"}):
+            with open_websocket(server) as client:
+                client.say(b"CONNECT %b\r\nPING\r\n" % json.dumps(options).encode())
+                client.read_until(b"-ERR 'Authorization Violation'\r\n")
+        with open_websocket(server) as client:
+            client.say(b"CONNECT %b\r\nPING\r\n" % json.dumps(good | {"verbose": False}).encode())
+            client.read_until(b"PONG\r\n")
+        own = {"user": "bob", "pass": "other"} if others else {}
+        with RawClient(server.port) as plain:
+            assert plain.connect(**own).settle() == []
+            assert plain.info.get("auth_required", False) == bool(others)

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from penstock import accounttokens, tokens
-from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions
+from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core import callout
 from penstock.core.auth import UNKNOWN, Authenticator, Caller, Identity, Pending, Question
 from penstock.core.tokenauth import Refused, TokenAuthenticator, demand, identity_of
+from penstock.errors import ConfigError
 from penstock.tokens import Claims, InvalidToken
+from penstock.transport import WebSocketConfig
 
 
 def authenticator_for(
@@ -29,6 +31,16 @@ def authenticator_for(
     if authorization.auth_callout is not None and may_ask:
         return AskingAuthenticator(authorization, authorization.auth_callout)
     return Authenticator(authorization)
+
+
+def websocket_authenticator(websocket: WebSocketConfig | None) -> Authenticator | None:
+    """Return who decides about WebSocket clients, where that is not who decides about others."""
+    if websocket is None or not websocket.has_own_users:
+        return None
+    if websocket.token is not None:
+        return Authenticator(Authorization(token=websocket.token))
+    user = User(name=websocket.username or "", password=websocket.password)
+    return Authenticator(Authorization(users=(user,)))
 
 
 class AskingAuthenticator(Authenticator):
@@ -74,6 +86,12 @@ class AskingAuthenticator(Authenticator):
 class AskingTokenAuthenticator(TokenAuthenticator):
     """Ask a service about the users of accounts whose tokens say so."""
 
+    def __init__(self, authorization: Authorization) -> None:
+        super().__init__(authorization)
+        self._sentinel = authorization.default_sentinel
+        if self._sentinel is not None:
+            _check_sentinel(self._sentinel)
+
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
@@ -81,7 +99,10 @@ class AskingTokenAuthenticator(TokenAuthenticator):
         try:
             claims = tokens.decode(options.get("jwt", ""), "user")
         except InvalidToken:
-            return None
+            if self._sentinel is None:
+                return None
+            options = {**options, "jwt": self._sentinel}
+            claims = tokens.decode(self._sentinel, "user")
         account = self.account_of(claims)
         rules = account.claims.auth_callout if account is not None and account.claims else None
         if rules is None or not claims.is_valid_at(caller.now_s):
@@ -105,6 +126,17 @@ class AskingTokenAuthenticator(TokenAuthenticator):
         rules = self.rules(user, account)
         permissions = self.permissions(rules, user, account)
         return _accepted(question, user, rules, permissions, account)
+
+
+def _check_sentinel(token: str) -> None:
+    try:
+        is_bearer = bool(tokens.decode(token, "user").nats.get("bearer_token"))
+    except InvalidToken as error:
+        raise ConfigError(f"`default_sentinel` is not the token of a user: {error}") from None
+    if not is_bearer:
+        raise ConfigError(
+            "`default_sentinel` must be a bearer token, for clients have no key to it"
+        )
 
 
 def _accepted(

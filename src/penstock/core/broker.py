@@ -21,12 +21,14 @@ from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.account import Account
-from penstock.core.authenticators import authenticator_for
+from penstock.core.auth import Authenticator
+from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.callout import Callouts
 from penstock.core.directory import Directory
 from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.system import System
+from penstock.core.tokenauth import TokenAuthenticator
 from penstock.version import NATS_VERSION
 
 log = logging.getLogger("penstock")
@@ -68,6 +70,7 @@ class Broker:
         self.call_later = call_later
         """Have something done after so many seconds."""
         self.authenticator = authenticator_for(config.authorization)
+        self.websocket_authenticator = websocket_authenticator(config.websocket)
         self.system = System(self)
         self.directory = Directory(
             config.authorization,
@@ -115,6 +118,12 @@ class Broker:
     def accounts(self) -> dict[str, Account]:
         """Every account by its name."""
         return self.directory.accounts
+
+    def authenticator_of(self, kind: str) -> Authenticator | TokenAuthenticator:
+        """Return who decides about the clients of a listener."""
+        if kind == WEBSOCKET and self.websocket_authenticator is not None:
+            return self.websocket_authenticator
+        return self.authenticator
 
     def open(self, ip: str, port: int, *, kind: str = "nats") -> Session:
         """Begin a session and greet it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.auth import Pending
-from penstock.core.authenticators import authenticator_for
+from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 
@@ -53,6 +53,7 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     broker.authenticator = authenticator_for(
         config.authorization, may_ask=broker.callouts is not None
     )
+    broker.websocket_authenticator = websocket_authenticator(config.websocket)
     broker.config = config
     broker.directory.apply(config.authorization)
     broker.traces = trace.is_on()
@@ -62,7 +63,7 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     sessions = list(broker.sessions.values())
     if config.limits != old.limits:
         _apply_limits(broker, sessions)
-    if config.authorization == old.authorization:
+    if config.authorization == old.authorization and config.websocket == old.websocket:
         return []
     return [session for session in sessions if _identify_again(broker, session)]
 
@@ -83,9 +84,13 @@ def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
             session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
 
 
+def _must_identify(broker: Broker, session: Session) -> bool:
+    return broker.authenticator_of(session.kind).required
+
+
 def _identify_again(broker: Broker, session: Session) -> bool:
     """Hold a session to the new rules; tell whether a slow check has to be run first."""
-    if session.identity is None and session.check is None and broker.authenticator.required:
+    if session.identity is None and session.check is None and _must_identify(broker, session):
         # It has not introduced itself yet, and will be asked by the new rules.
         return False
     verdict = session.identify()

@@ -121,8 +121,9 @@ class Session(_hot.Outlet):
 
         self._set_flags()
         self._set_ways()
-        if broker.authenticator.stranger is not None:
-            self.permit(broker.authenticator.stranger)
+        stranger = broker.authenticator_of(kind).stranger
+        if stranger is not None:
+            self.permit(stranger)
 
         self.in_messages = self.in_bytes = 0
         self.start_ns = self.last_activity_ns = broker.clock_ns()
@@ -204,7 +205,7 @@ class Session(_hot.Outlet):
         check = self.check
         assert isinstance(check, Check)
         if succeeded:
-            self.broker.authenticator.remember(check)
+            self.broker.authenticator_of(self.kind).remember(check)
         self.settle(check.identity if succeeded else None)
 
     def settle(self, identity: Identity | None) -> None:
@@ -347,7 +348,7 @@ class Session(_hot.Outlet):
             needs_password=config.maps_certificates,
             certificate=self.tls.certificate if self.tls is not None else None,
         )
-        return self.broker.authenticator.identify(self.connect_options, caller)
+        return self.broker.authenticator_of(self.kind).identify(self.connect_options, caller)
 
     def _identified(self, identity: Identity | None) -> None:
         options = self.connect_options

@@ -53,9 +53,15 @@ class Door:
         connection = self.reactor.add(sock, session)
         limits = self._broker.config.limits
         connection.start_pings(limits.ping_interval_s)
-        if self._broker.authenticator.required:
-            self.reactor.loop.call_later(limits.auth_timeout_s, self._check_identified, connection)
+        if self._broker.authenticator_of(session.kind).required:
+            timeout_s = self._auth_timeout_s(session.kind)
+            self.reactor.loop.call_later(timeout_s, self._check_identified, connection)
         return connection
+
+    def _auth_timeout_s(self, kind: str) -> float:
+        config = self._broker.config
+        own_s = config.websocket.auth_timeout_s if kind == WEBSOCKET and config.websocket else 0
+        return own_s or config.limits.auth_timeout_s
 
     def _secure(self, sock: socket.socket, address: Address, tls: Tls) -> None:
         first = tls.config.handshake_first
@@ -162,6 +168,8 @@ def websocket_info(config: WebSocketConfig, port: int) -> dict[str, Any]:
         info |= {"tls_required": True, "tls_available": True}
     if config.tls is not None and config.tls.verifies:
         info["tls_verify"] = True
+    if config.has_own_users:
+        info["auth_required"] = True
     if config.advertise:
         info["connect_urls"] = [config.advertise]
     return info

@@ -115,6 +115,17 @@ def test_a_block_that_ends_early_still_has_its_value() -> None:
         (headers.remove(b"NATS/1.0\r\nA: b\r\nC: d\r\n\r\n", b"A"), b"NATS/1.0\r\nC: d\r\n\r\n"),
         (headers.remove(b"NATS/1.0\r\nA: b\r\n\r\n", b"A"), b""),
         (headers.remove(b"NATS/1.0\r\nA: b\r\n\r\n", b"C"), b"NATS/1.0\r\nA: b\r\n\r\n"),
+        (
+            headers.without_prefixes(
+                b"NATS/1.0\r\nX-A: 1\r\nB: X-A\r\nX-C: 2\r\nY-D: 3\r\n\r\n", (b"X-", b"Y-")
+            ),
+            b"NATS/1.0\r\nB: X-A\r\n\r\n",
+        ),
+        (headers.without_prefixes(b"NATS/1.0\r\nX-A: 1\r\n\r\n", (b"X-",)), b""),
+        (
+            headers.without_prefixes(b"NATS/1.0\r\nA: X-\r\n\r\n", (b"X-",)),
+            b"NATS/1.0\r\nA: X-\r\n\r\n",
+        ),
     ],
 )
 def test_a_block_is_changed_line_by_line(change: bytes, expected: bytes) -> None:
@@ -129,3 +140,4 @@ def test_no_bytes_make_reading_fail(block: bytes) -> None:
     headers.add(block, b"A", b"b")
     headers.put(block, b"A", b"b")
     headers.remove(block, b"A")
+    headers.without_prefixes(block, (b"A",))

@@ -360,6 +360,8 @@ class JetStreamConfig:
         64 * 1024 * 1024,
         "Memory for finding messages in complete segments, per stream; what does not fit is read "
         "from disk again.",
+        directive="jetstream.max_index",
+        positive=True,
     )
 
     def __post_init__(self) -> None:
@@ -368,6 +370,7 @@ class JetStreamConfig:
         if self.sync != "always" and self.sync <= 0:
             raise ConfigError("`jetstream.sync_interval` must be `always` or more than 0")
         check_remotes(self.remotes, self.domain)
+        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,6 +122,10 @@ def test_directives_set_the_limits(text, limits, options):
             ),
         ),
         ("jetstream { store: /x, max_mem: -1 }", JetStreamConfig(store_dir="/x")),
+        (
+            'jetstream { store: /x, max_index: "8MB" }',
+            JetStreamConfig(store_dir="/x", index_bytes_max=8 << 20),
+        ),
         ("jetstream { store: /x, sync: always }", JetStreamConfig(store_dir="/x")),
         ("jetstream { store: /x, sync_interval: 2m }", JetStreamConfig(store_dir="/x", sync=120.0)),
     ],

@@ -139,8 +139,8 @@ class Sealer:
         self._removals = tuple(removals)
         self._salt = salt
 
-    def run(self) -> Topics:
-        """Write and sync the trailer; return the subjects, each once."""
+    def run(self) -> None:
+        """Write and sync the trailer."""
         block = self._block
         times_ns = (block.first_time_ns, block.last_time_ns)
         summary, topics = summarize(
@@ -160,7 +160,6 @@ class Sealer:
             file.sync()
         finally:
             file.close()
-        return topics
 
 
 class Compactor:

@@ -14,7 +14,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from penstock.jetstream.block import Block
-from penstock.jetstream.columns import Topics
 from penstock.jetstream.compaction import Compacted, Compactor, Older, Sealer, Source, choose
 from penstock.jetstream.compression import Press
 from penstock.jetstream.segment import Removal
@@ -124,9 +123,10 @@ class Upkeep:
         """Write all trailers here and now, as far as the disk lets us."""
         for block, sealer in list(self._unsealed.values()):
             try:
-                self._sealed(block, sealer.run())
+                sealer.run()
             except OSError:
                 return
+            self._sealed(block)
 
     def finished(self, error: OSError | None) -> None:
         """Be ready for the next piece of work."""
@@ -199,10 +199,10 @@ class Upkeep:
             return Task(self, sealer.run, done=partial(self._sealed, block), failed=lambda: None)
         return None
 
-    def _sealed(self, block: Block, topics: Topics) -> None:
+    def _sealed(self, block: Block, _: None = None) -> None:
         if self._unsealed.pop(block.number, None) is not None:
-            block.topics = topics
-            self._log.cache.adopt_columns(block)
+            # From now on they can be read again, should somebody look for a message in here.
+            block.places = block.topics = None
 
     def _compact(self) -> Work | None:
         log = self._log

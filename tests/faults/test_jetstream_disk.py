@@ -11,7 +11,6 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +141,10 @@ async def check_after_restart(store: Path, acked: list[int]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("size", [SMALL, SEGMENT + SMALL], ids=["one segment", "more"])
 @asynchronous
-async def test_a_purge_makes_a_full_disk_work_again(tmp_path: Path) -> None:
-    disk = SmallDisk(tmp_path, SEGMENT + SMALL)
+async def test_a_purge_makes_a_full_disk_work_again(tmp_path: Path, size: int) -> None:
+    disk = SmallDisk(tmp_path, size)
     try:
         with server(tmp_path) as running:
             async with await connect(running.url) as client:
@@ -153,15 +153,20 @@ async def test_a_purge_makes_a_full_disk_work_again(tmp_path: Path) -> None:
                 with pytest.raises(BatchFailed):
                     await jetstream.publish_batch([("s.x", PAYLOAD)] * (disk.size // len(PAYLOAD)))
 
-                # It may be too full even to put the purge on record at once.
-                with suppress(JetStreamError):
-                    await jetstream.streams.purge("S")
+                await jetstream.streams.purge("S")
 
                 wait_until(lambda: get(running.http_port, "/healthz")[0] == 200)
-                await jetstream.publish("s.x", PAYLOAD)
+                last = (await jetstream.publish("s.x", PAYLOAD)).sequence
                 assert len(await sequences(jetstream)) == 1
+                wait_until(lambda: used_bytes(tmp_path) < SMALL // 4)
+        await check_after_restart(tmp_path, [last])
     finally:
         disk.close()
+
+
+def used_bytes(path: Path) -> int:
+    usage = os.statvfs(path)
+    return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
 def health_of(running: Server) -> tuple[int, Any]:

@@ -12,7 +12,7 @@ from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.store import Message, Store, complete
 
 DIRECTORY = "streams/s"
-SETTINGS = FileSettings(segment_bytes_max=400, segment_messages_max=4)
+SETTINGS = FileSettings(segment_bytes_max=400, segment_messages_max=4, reserve_bytes=0)
 
 
 def make(disk: SimDisk, *, closed: bool) -> dict[int, Message]:

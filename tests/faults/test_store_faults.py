@@ -7,6 +7,8 @@ included. A model beside it knows what was promised.
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +28,7 @@ SETTINGS = FileSettings(
     index_bytes_max=600,
     tail_bytes_max=200,
     write_ahead_bytes=100,
+    reserve_bytes=200,
 )
 SUBJECTS = [b"a.1", b"a.2", b"b.1", b"b.2.c"]
 
@@ -299,8 +302,82 @@ def test_a_purge_makes_room_on_a_full_disk() -> None:
     with pytest.raises(StoreError, match="No space left"):
         store.append([(b"a", b"", b"y", 1)])
     store.purge()
-    store.flush()
-    complete(store.maintain())
     complete(store.flush())
     assert store.failure is None
     assert store.append([(b"a", b"", b"z", 1)]) == 82
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_purge_makes_room_where_everything_is_in_one_segment(is_cut: bool) -> None:
+    disk = SimDisk()
+    store, _ = open_file_store(disk, DIRECTORY)
+    store.append([(b"a", b"", b"x" * 100, 1)] * 80)
+    complete(store.flush())
+    full = disk.capacity_bytes = disk.used_bytes
+    store.append([(b"a", b"", b"x" * 100, 1)] * 9)
+    store.flush()
+    assert store.failure is not None
+
+    assert 89 == store.purge()
+    complete(store.flush())
+
+    assert store.failure is None
+    if is_cut:
+        disk = disk.crash()
+        disk.capacity_bytes = full
+        store, _ = open_file_store(disk, DIRECTORY)
+    assert 0 == store.messages
+    assert 90 == store.append([(b"a", b"", b"z", 1)])
+    for _ in range(3):
+        complete(store.flush())
+        complete(store.maintain())
+    assert store.failure is None
+    assert disk.used_bytes < 17_000
+
+
+@pytest.mark.parametrize("failing", range(12))
+def test_a_purge_that_fails_anywhere_is_made_or_not_made(failing: int) -> None:
+    """Whichever call of the disk fails, and the power with it: all messages, or none."""
+    for seed in range(20):
+        disk = FailingDisk(seed)
+        store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
+        for _ in range(3):
+            store.append([(b"a", b"", b"x" * 30, 1)] * 3)
+            complete(store.flush())
+        disk.capacity_bytes = disk.used_bytes
+        with suppress(StoreError):
+            store.append([(b"a", b"", b"x" * 30, 1)] * 3)
+        store.flush()
+        given = store.last_sequence
+        disk.calls_left = failing
+        store.purge()
+        for _ in range(2):
+            complete(store.flush())
+            with suppress(OSError):
+                complete(store.maintain())
+
+        after = disk.crash()
+        store, _ = open_file_store(after, DIRECTORY, settings=SETTINGS)
+
+        # What was refused may be there too: a part of it was written.
+        assert store.messages in (0, *range(9, given + 1))
+        assert store.messages in (0, store.last_sequence)
+        assert 9 <= store.last_sequence <= given
+        assert store.append([(b"a", b"", b"z", 1)]) == store.last_sequence
+        for _ in range(3):
+            complete(store.flush())
+        assert store.failure is None
+
+
+class FailingDisk(SimDisk):
+    """One whose calls all fail from some on."""
+
+    calls_left: int | None = None
+
+    def trouble(self, action: str) -> OSError | None:
+        if self.calls_left is None:
+            return None
+        self.calls_left -= 1
+        if self.calls_left >= 0:
+            return None
+        return OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({action})")

@@ -78,6 +78,13 @@ class Catalog:
         assert self.blocks[index : index + len(old)] == old
         self.blocks[index : index + len(old)] = [new]
 
+    def supersede(self, old: list[Block], new: Block) -> None:
+        """Put an empty block in place of the last ones, of which nothing is left."""
+        assert not any(block.count for block in old)
+        self.blocks = [block for block in self.blocks if block not in old] + [new]
+        self._emptied = [block for block in self._emptied if block not in old]
+        self.settle()
+
     def append(self, block: Block, offset: int, subjects: list[bytes], lengths: list[int]) -> None:
         """Take in messages just written at an offset of the last block."""
         assert block is self.blocks[-1]

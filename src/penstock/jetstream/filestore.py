@@ -18,7 +18,8 @@ The rules that make an acknowledgement mean something:
    compacted segment is removed only once all that was appended before is synced,
    because a limit may have dropped it in favour of a message not yet on disk.
    The exception is a purge while the disk is failing: it may be full, and a
-   purge is what makes room.
+   purge is what makes room. Where everything was purged, what never was on disk is
+   left out, and the record of the purge takes the place of the reserve.
 5. A trailer is written only behind records that are synced. It repeats what they
    say; without it they are walked.
 6. Removals are records too, in the same order as the messages. So is the begin of
@@ -28,6 +29,7 @@ The rules that make an acknowledgement mean something:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock._hot import decode_messages, encode_records
@@ -42,6 +44,7 @@ from penstock.jetstream.recovery import load, mend
 from penstock.jetstream.segment import (
     HEADER_BYTES,
     Header,
+    Removal,
     encode_batch,
     encode_header,
     encode_removal,
@@ -73,6 +76,8 @@ class FileSettings:
     """Memory for messages just stored, per stream, beside those not yet durable."""
     write_ahead_bytes: int = 64 * 1024
     """What collects during a sync is written as soon as it is this much."""
+    reserve_bytes: int = 16 * 1024
+    """Room kept for the record of a purge on a full disk, per stream; 0 keeps none."""
     files_max: int = 16
     """Open files of complete segments, per stream."""
 
@@ -99,6 +104,9 @@ def open_file_store(
     salt = salt if found.salt is None else found.salt
     log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
     log.start(found.next_number, assemble(log, found, limits.messages_per_subject_max))
+    if log.upkeep.reserve.is_missing:
+        with suppress(OSError):
+            log.upkeep.reserve.keep()
     return MessageStore(log.catalog, log, limits), found.notes
 
 
@@ -302,18 +310,23 @@ class FileLog:
                 if self._sync is not None:
                     return None
                 self._salvage()
+                if not self.catalog.messages:
+                    self._leave_out_purged()
             self._write()
         except OSError as error:
             self._fail(error)
-            return None
+            is_worth_a_try = not self.catalog.messages and self.upkeep.reserve.give()
+            return self.flush() if is_worth_a_try else None
         return self._start_sync()
 
     def _note_removals(self) -> None:
         for removal in self.catalog.take_removals():
-            tail = self._tail_for_removal()
-            data = encode_removal(removal, self.salt)
-            tail.removals.append((tail.add(data, self.catalog.last_sequence), removal))
-            self.position += len(data)
+            self._note_removal(self._tail_for_removal(), removal)
+
+    def _note_removal(self, tail: Tail, removal: Removal) -> None:
+        data = encode_removal(removal, self.salt)
+        tail.removals.append((tail.add(data, self.catalog.last_sequence), removal))
+        self.position += len(data)
 
     def _tail_for_removal(self) -> Tail:
         tail = self.tails[-1] if self.tails else None
@@ -414,6 +427,20 @@ class FileLog:
             self.catalog.insert_block(fresh.block, after=tail.block)
             self.tails.insert(1, fresh)
         self.retire()
+
+    def _leave_out_purged(self) -> None:
+        """Put only the purge on record where all that waits for the disk was purged."""
+        first = self.tails[0]
+        if first.durable_end or not any(tail.block.total for tail in self.tails):
+            return
+        # A file of that number may be there, of a write that failed: it is made again.
+        fresh = Tail(Block(first.block.number, self.catalog.last_sequence + 1))
+        fresh.block.covers = first.block.covers
+        purged = [tail.block for tail in self.tails]
+        self.tails = [fresh]
+        self.catalog.supersede(purged, fresh.block)
+        self.upkeep.spare(purged)
+        self._note_removal(fresh, Removal(self.catalog.first_sequence, ()))
 
     def maintain(self) -> Work | None:
         """Return the next piece of housekeeping, if there is one."""

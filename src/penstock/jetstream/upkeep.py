@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.jetstream.block import Block
 from penstock.jetstream.compaction import Compacted, Compactor, Older, Sealer, Source, choose
 from penstock.jetstream.compression import Press
+from penstock.jetstream.reserve import Reserve
 from penstock.jetstream.segment import Removal
 from penstock.jetstream.segmentfile import DRAFT, segment_path
 from penstock.jetstream.store import Work
@@ -74,6 +75,7 @@ class Upkeep:
         """Segments to remove because what they held is in another."""
         self._waiting: tuple[int, Callable[[], None]] | None = None
         """A compaction to put in place, with the position that must be durable before."""
+        self.reserve = Reserve(log.disk, log.directory, log.settings.reserve_bytes)
         self._busy = False
         self._retry_position = 0
         self._compressed: set[int] = set()
@@ -98,6 +100,10 @@ class Upkeep:
             (0 if block.number <= last and block not in growing else position, block)
             for position, block in self._doomed
         ]
+
+    def spare(self, blocks: list[Block]) -> None:
+        """Remove nothing for the sake of these: the next segment takes their place."""
+        self._doomed = [pair for pair in self._doomed if pair[1] not in blocks]
 
     def _has_durable_file(self) -> bool:
         log = self._log
@@ -160,7 +166,7 @@ class Upkeep:
         work = self._remove_files()
         if work is None and self._log.position >= self._retry_position:
             self._close_scrubbed_tail()
-            work = self._seal() or self._compact() or self._compress()
+            work = self._seal() or self._compact() or self._compress() or self._keep_reserve()
         self._busy = work is not None
         return work
 
@@ -313,6 +319,11 @@ class Upkeep:
             return
         log.cache.forget_file(press.block)
         self._compressed.add(press.block.number)
+
+    def _keep_reserve(self) -> Work | None:
+        if not self.reserve.is_missing or self._log.failure is not None:
+            return None
+        return Task(self, self.reserve.keep, done=lambda _: None, failed=lambda: None)
 
     def _discard(self, draft: str) -> None:
         with suppress(OSError):

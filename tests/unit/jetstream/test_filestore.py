@@ -15,7 +15,10 @@ from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.store import Entry, Message, StoreLimits, complete
 
 DIRECTORY = "streams/s"
-SMALL = FileSettings(segment_bytes_max=600, segment_messages_max=10, index_bytes_max=1)
+SMALL = FileSettings(
+    segment_bytes_max=600, segment_messages_max=10, index_bytes_max=1, reserve_bytes=0
+)
+LARGE = FileSettings(reserve_bytes=0)
 
 
 def open_it(disk: SimDisk, *, settings: FileSettings = SMALL, **limits: int) -> MessageStore:
@@ -92,11 +95,11 @@ def test_a_restart_changes_nothing(is_closed: bool, per_subject: int) -> None:
 def test_a_store_can_be_closed_and_opened_many_times_without_growing() -> None:
     disk = SimDisk()
     for number in range(1, 30):
-        store = open_it(disk, settings=FileSettings())
+        store = open_it(disk, settings=LARGE)
         assert store.append(entries(number, 1)) == number
         store.close()
     assert disk.names(DIRECTORY) == ["0000000000000001.seg"]
-    assert len(everything(open_it(disk, settings=FileSettings()))) == 29
+    assert len(everything(open_it(disk, settings=LARGE))) == 29
 
 
 def test_the_last_sequence_survives_a_purge_and_a_restart() -> None:
@@ -211,7 +214,7 @@ def test_a_removed_message_does_not_come_back_when_its_removal_is_compacted_away
 
 def test_sync_at_intervals_covers_what_was_written_until_then() -> None:
     disk = SimDisk()
-    store = open_it(disk, settings=FileSettings())
+    store = open_it(disk, settings=LARGE)
     store.append(entries(1, 1))
     work = store.flush()
     assert work is not None
@@ -223,7 +226,7 @@ def test_sync_at_intervals_covers_what_was_written_until_then() -> None:
 
 def test_messages_far_apart_are_read_one_by_one() -> None:
     disk = SimDisk()
-    store = open_it(disk, settings=FileSettings())
+    store = open_it(disk, settings=LARGE)
     store.append([(b"a.%d" % (n % 3), b"", b"%d" % n + b"x" * 20_000, n) for n in range(1, 20)])
     settle(store)
     messages, _ = store.read(1, count_max=9, bytes_max=1 << 20, filters=(b"a.1",))
@@ -233,7 +236,7 @@ def test_messages_far_apart_are_read_one_by_one() -> None:
 
 def test_a_purge_gives_back_a_large_segment_at_once() -> None:
     disk = SimDisk()
-    store = open_it(disk, settings=FileSettings())
+    store = open_it(disk, settings=LARGE)
     for first in range(1, 4):
         store.append(entries(first, 1, size=500_000))
         settle(store)
@@ -245,7 +248,7 @@ def test_a_purge_gives_back_a_large_segment_at_once() -> None:
 
 def test_a_write_that_fails_during_a_sync_is_made_good_after_it() -> None:
     disk = SimDisk()
-    store = open_it(disk, settings=FileSettings())
+    store = open_it(disk, settings=LARGE)
     store.append(entries(1, 1))
     work = store.flush()
     store.append(entries(2, 1))
@@ -287,7 +290,7 @@ def test_memory_for_finding_messages_is_bounded() -> None:
 
 def test_a_store_on_a_read_only_directory_refuses_and_says_why(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    store, _ = open_file_store(RealDisk(), path)
+    store, _ = open_file_store(RealDisk(), path, settings=LARGE)
     os.rmdir(path)
     store.append(entries(1, 1))
     assert store.flush() is None

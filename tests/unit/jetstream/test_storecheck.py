@@ -15,7 +15,7 @@ from penstock.jetstream.store import complete
 from penstock.jetstream.storecheck import check, repair
 
 DIRECTORY = "streams/s/messages"
-SMALL = FileSettings(segment_bytes_max=400, segment_messages_max=5)
+SMALL = FileSettings(segment_bytes_max=400, segment_messages_max=5, reserve_bytes=0)
 
 
 def make(*, is_closed: bool = True, count: int = 23) -> SimDisk:

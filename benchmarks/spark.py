@@ -1,32 +1,30 @@
 """
 Measure the Spark source and sink on one stream of 200-byte envelopes, and print the goals beside.
 
-    python -m benchmarks.spark [--messages 1000000] [--server nats-server] [--pure]
+    python -m benchmarks.spark [--messages 1000000] [--server COMMAND] [--pure] [--kafka | --growth]
 
 Every figure is rows per second of wall time, the best of some rounds, and microseconds of processor
 time per row, Spark and server together: that one hardly depends on what else the machine does.
+`--kafka` puts only the batch read beside that of Spark's own Kafka connector, in turns; `--growth`
+reads streams of one, five and twenty million messages instead.
 """
 
 import argparse
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe, process_cpu_s
-from benchmarks.servers import find_command, free_port
+from benchmarks import sparkgrowth, sparkkafka
+from benchmarks.machine import describe
+from benchmarks.sparkstream import STREAM, Server, fill, processor_times, serving, spent_s
 
-STREAM = "ENVELOPES"
-PUBLISH_WINDOW = 10_000
 TRIGGER_MESSAGES = 200_000
 NATS_PY_MESSAGES = 50_000
 EMPTY_BATCHES = 15
@@ -50,16 +48,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server", default="nats-server", help="or `penstock serve`")
     parser.add_argument("--pure", action="store_true", help="without the compiled parser")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--kafka", action="store_true", help="only the comparison with Kafka")
+    other.add_argument("--growth", action="store_true", help="1, 5 and 20 million messages")
     options = parser.parse_args()
     if options.pure:
         os.environ["PENSTOCK_PURE"] = "1"
-    with tempfile.TemporaryDirectory() as directory, _server(options.server, directory) as server:
-        asyncio.run(_fill(server.url, options.messages))
-        from penstock._hot import COMPILED
+    from penstock._hot import COMPILED
 
-        print(f"{describe()}; {options.server}; compiled: {COMPILED}", flush=True)
+    print(f"{describe()}; {options.server}; compiled: {COMPILED}", flush=True)
+    with tempfile.TemporaryDirectory() as directory, serving(options.server, directory) as server:
+        if options.growth:
+            sparkgrowth.run(server, options.rounds)
+            return 0
+        asyncio.run(fill(server.url, 0, options.messages))
         bench = Bench(server, options.messages, options.rounds, Path(directory))
-        for figure in bench.figures():
+        for figure in bench.beside_kafka() if options.kafka else bench.figures():
             print(
                 f"{figure.work:46} {figure.rows_per_s:10,.0f} rows/s "
                 f"{figure.cpu_us_per_row:7.2f} us/row   goal {figure.goal}",
@@ -69,72 +73,14 @@ def main() -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Server:
-    """The server under measurement."""
-
-    url: str
-    pid: int
-
-
-@contextmanager
-def _server(command: str, directory: str) -> Iterator[Server]:
-    program, *arguments = command.split()
-    port = free_port()
-    process = subprocess.Popen(
-        [
-            *(find_command(program), *arguments, "-a", "127.0.0.1", "-p", str(port)),
-            *("-js", "-sd", f"{directory}/store"),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield Server(f"nats://127.0.0.1:{port}", process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-async def _fill(url: str, count: int) -> None:
-    """Publish envelopes of about 200 bytes on 5,000 subjects."""
-    from penstock.client import Outgoing, connect
-    from penstock.errors import ConnectFailed
-
-    deadline_s = time.monotonic() + 30
-    while True:
-        try:
-            client = await connect(url)
-            break
-        except ConnectFailed:
-            if time.monotonic() > deadline_s:
-                raise
-            await asyncio.sleep(0.1)
-    async with client:
-        js = client.jetstream(window_messages_max=PUBLISH_WINDOW, ack_timeout_s=60.0)
-        await js.streams.create(STREAM, subjects=[f"{STREAM}.>"])
-        await js.streams.create("COPY", subjects=["COPY.>"])
-        for n in range(count):
-            body = b'{"event_id":"%032d","aggregate_id":"order-%d","payload":"%b"}' % (
-                *(n, n % 5000),
-                b"x" * 110,
-            )
-            await js.publish_with(Outgoing(f"{STREAM}.{n % 5000}", body), _check)
-        await js.flush()
-
-
-def _check(ack: object, error: Exception | None) -> None:
-    if error is not None:
-        raise error
-
-
 class Bench:
     """One Spark session, and what is done with it."""
 
     def __init__(self, server: Server, messages: int, rounds: int, directory: Path) -> None:
         from penstock.spark import session
 
-        self.spark = session("benchmark", master="local[2]", settings=SETTINGS)
+        settings = SETTINGS | sparkkafka.settings()
+        self.spark = session("benchmark", master="local[2]", settings=settings)
         self.spark.sparkContext.setLogLevel("OFF")
         self._server = server
         self._messages = messages
@@ -154,8 +100,21 @@ class Bench:
         yield self._best("streaming AvailableNow -> Parquet", count, ">= 120,000", self._stream)
         yield self._best("write, Parquet -> JetStream with ids", count, ">= 100,000", self._write)
         yield self._nats_py()
+        yield from self.beside_kafka()
         yield self._empty("rate-micro-batch -> noop, per empty batch", self._rate())
         yield self._empty("penstock -> noop, per empty batch", self._follow())
+
+    def beside_kafka(self) -> Iterator[Figure]:
+        """The same rows from Kafka, in turns with ours; nothing where there is no connector."""
+        if not sparkkafka.settings():
+            return
+        with sparkkafka.topic(self._messages, self._directory) as records:
+            ours, theirs = [], []
+            for _ in range(self._rounds):
+                ours.append(self._once(self._messages, lambda: self._read().count()))
+                theirs.append(self._once(self._messages, records(self.spark).count))
+        yield _best_of("batch read -> count, beside Kafka", ours, "")
+        yield _best_of("the same through Spark's Kafka connector", theirs, "ours >= 0.7 x")
 
     def _read(self) -> Any:
         reader = self.spark.read.format("penstock").option("servers", self._server.url)
@@ -200,13 +159,14 @@ class Bench:
         return self._best("the same through nats-py -> count", count, "ours >= 15 x", frame.count)
 
     def _best(self, work: str, count: int, goal: str, run: Callable[[], Any]) -> Figure:
-        best_s, best_cpu_s = float("inf"), float("inf")
-        for _ in range(self._rounds):
-            cpu_s, started_s = self._cpu_s(), time.monotonic()
-            run()
-            best_s = min(best_s, time.monotonic() - started_s)
-            best_cpu_s = min(best_cpu_s, self._cpu_s() - cpu_s)
-        return Figure(work, count / best_s, best_cpu_s / count * 1e6, goal)
+        return _best_of(work, [self._once(count, run) for _ in range(self._rounds)], goal)
+
+    def _once(self, count: int, run: Callable[[], Any]) -> tuple[float, float]:
+        """Return rows a second, and microseconds of processor time for each."""
+        before, started_s = processor_times(), time.monotonic()
+        run()
+        rows_per_s = count / (time.monotonic() - started_s)
+        return rows_per_s, spent_s(before, processor_times()) / count * 1e6
 
     def _empty(self, work: str, frame: Any) -> Figure:
         """Return the median time of a micro-batch that has next to nothing to do."""
@@ -227,10 +187,10 @@ class Bench:
         median_ms = sorted(durations_ms)[len(durations_ms) // 2]
         return Figure(f"{work}: {median_ms} ms", 0, 0, "<= that of rate + 150 ms")
 
-    def _cpu_s(self) -> float:
-        """Return the processor time of the server, of Spark's JVM and of its workers."""
-        # The server is a child of this process too.
-        return sum(process_cpu_s(pid) for pid in set(_descendants(os.getpid())))
+
+def _best_of(work: str, rounds: list[tuple[float, float]], goal: str) -> Figure:
+    rows_per_s, cpu_us_per_row = zip(*rounds, strict=True)
+    return Figure(work, max(rows_per_s), min(cpu_us_per_row), goal)
 
 
 async def _publish_one(url: str) -> None:
@@ -238,15 +198,6 @@ async def _publish_one(url: str) -> None:
 
     async with await connect(url) as client:
         await client.jetstream().publish(f"{STREAM}.one", b"x")
-
-
-def _descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    found = [int(child) for child in children.read_text().split()] if children.exists() else []
-    # A JVM starts its children from other threads than the first.
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += [int(child) for child in task.read_text().split()]
-    return [pid, *[each for child in set(found) for each in _descendants(child)]]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.bus import Envelope, EventBus
 from penstock.bus.engines.kafka.layout import sequence_of
-from penstock.bus.testing.kafka import KafkaBroker, classpath
+from penstock.bus.testing.connector import fetch_connector
+from penstock.bus.testing.kafka import KafkaBroker
 from penstock.cli import pipeline as pipeline_command
 from penstock.errors import MissingExtra
 from penstock.spark.kafka import as_messages, at_rate
@@ -37,32 +38,6 @@ SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-
-DEPENDENCY = """\
-    <dependency>
-      <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version>
-      <exclusions>
-        <exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
-      </exclusions>
-    </dependency>
-"""
-SPARK = pyspark.__version__
-JARS = (
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK),
-    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK),
-    ("org.apache.kafka", "kafka-clients", "3.9.1"),
-    ("org.apache.commons", "commons-pool2", "2.12.0"),
-)
-POM = (
-    '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-    "<groupId>penstock</groupId><artifactId>connector</artifactId><version>1</version>"
-    "<dependencies>{dependencies}</dependencies></project>"
-).format(
-    dependencies="".join(
-        DEPENDENCY.format(group=group, artifact=artifact, number=number)
-        for group, artifact, number in JARS
-    )
-)
 
 
 def test_records_of_the_connector_get_the_columns_of_our_source(spark: Any) -> None:
@@ -101,9 +76,9 @@ def test_rows_are_held_to_a_rate() -> None:
 def connector() -> str:
     """Return the jars of the connector; skip where they cannot be fetched."""
     try:
-        return classpath(POM, name="spark-kafka", version=SPARK)
+        return fetch_connector(pyspark.__version__).jars
     except MissingExtra as error:
-        pytest.skip(f"Spark's Kafka connector {SPARK}: {error}")
+        pytest.skip(f"Spark's Kafka connector: {error}")
 
 
 @pytest.mark.slow
@@ -120,7 +95,7 @@ def test_a_pipeline_reads_kafka_writes_to_it_and_tells_how_far_it_is(
     assert f"behind by {LATER} messages" in behind
 
     _create(kafka, "archived.figures", "archived.again.placed")
-    with pipelines(SPARK_SETTINGS | {"spark.jars": connector.replace(":", ",")}) as run:
+    with pipelines(SPARK_SETTINGS | {"spark.jars": connector}) as run:
         run(**json.loads(file.read_text()))
         assert 0 == pipeline_command.run(["status", "--config", str(file)])
         assert "behind by 0 messages" in capsys.readouterr().out
@@ -230,7 +205,7 @@ def _archive(kafka: KafkaBroker, connector: str, folder: Path) -> Path:
         "source": _source(kafka),
         "target": str(folder / "lake"),
         "checkpoint": str(folder / "checkpoint"),
-        "spark": SPARK_SETTINGS | {"spark.jars": connector.replace(":", ",")},
+        "spark": SPARK_SETTINGS | {"spark.jars": connector},
     }
     path = folder / "archive.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML

@@ -169,19 +169,29 @@ class KafkaBroker:
 
 def classpath(pom: str = POM, *, name: str = "kafka", version: str = VERSION) -> str:
     """Return the jars of some Maven coordinates, fetching what is not on this machine."""
-    cache = Path.home() / ".m2" / "penstock" / f"{name}-{version}.classpath"
-    if cache.exists():
-        jars = cache.read_text()
-        if all(Path(jar).exists() for jar in jars.split(":")):
-            return jars
+    kept = kept_classpath(name, version)
+    if kept is not None:
+        return kept
     for command in ("java", "mvn"):
         if shutil.which(command) is None:
             raise MissingExtra(f"`{command}` is needed, and is not on this machine")
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
         jars = _fetch(Path(directory), pom.format(version=version))
+    cache = _cache(name, version)
     cache.parent.mkdir(parents=True, exist_ok=True)
     cache.write_text(jars)
     return jars
+
+
+def kept_classpath(name: str, version: str) -> str | None:
+    """Return the jars that were fetched before, if all of them are still there."""
+    cache = _cache(name, version)
+    jars = cache.read_text() if cache.exists() else ""
+    return jars if jars and all(Path(jar).exists() for jar in jars.split(":")) else None
+
+
+def _cache(name: str, version: str) -> Path:
+    return Path.home() / ".m2" / "penstock" / f"{name}-{version}.classpath"
 
 
 def _fetch(directory: Path, pom: str) -> str:

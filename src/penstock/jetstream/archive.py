@@ -8,13 +8,14 @@ A snapshot as bytes: nats-server's archive of a stream, in the frames of S2.
         an entry without anything                         the end
 
 An entry begins with five varints: the length of its name, its time (zigzag), its
-sequence, and the lengths of headers and payload. Ours is not compressed, which is
-a way to write S2 as well; what nats-server writes is read.
+sequence, and the lengths of headers and payload. Ours is compressed as Snappy, which
+is S2 too, if the extra `s2` is installed; else frames hold bytes as they are. What
+nats-server writes is read either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock import _hot
@@ -64,16 +65,19 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def frames(data: bytes) -> bytes:
-    """Return bytes in frames of S2, as they are."""
-    return b"".join(
-        _frame(data[start : start + FRAME_BYTES]) for start in range(0, len(data), FRAME_BYTES)
-    )
+def frames(data: bytes, compress: Callable[[bytes], bytes] | None = None) -> bytes:
+    """Return bytes in frames of S2, compressed where that makes them smaller."""
+    pieces = (data[start : start + FRAME_BYTES] for start in range(0, len(data), FRAME_BYTES))
+    return b"".join(_frame(piece, compress) for piece in pieces)
 
 
-def _frame(data: bytes) -> bytes:
-    length = (len(data) + 4).to_bytes(3, "little")
-    return bytes((PLAIN,)) + length + _checksum(data) + data
+def _frame(data: bytes, compress: Callable[[bytes], bytes] | None) -> bytes:
+    kind, content = PLAIN, data
+    block = compress(data) if compress is not None else data
+    if len(block) < len(data):
+        kind, content = COMPRESSED, block
+    length = (len(content) + 4).to_bytes(3, "little")
+    return bytes((kind,)) + length + _checksum(data) + content
 
 
 def _checksum(data: bytes) -> bytes:

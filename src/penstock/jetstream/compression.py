@@ -60,10 +60,16 @@ def _snappy() -> Any:
     return None
 
 
-def _compressor() -> tuple[int, Codec]:
+def snappy_compressor() -> Codec | None:
+    """Return what makes a block of Snappy, which is S2 too; None without the extra `s2`."""
     snappy = _snappy()
-    if snappy is not None:
-        return SNAPPY, lambda plain: bytes(snappy.compress_raw(plain))
+    return None if snappy is None else lambda plain: bytes(snappy.compress_raw(plain))
+
+
+def _compressor() -> tuple[int, Codec]:
+    compress = snappy_compressor()
+    if compress is not None:
+        return SNAPPY, compress
     return ZLIB, lambda plain: zlib.compress(plain, ZLIB_LEVEL)
 
 

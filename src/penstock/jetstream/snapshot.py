@@ -17,6 +17,7 @@ from penstock.core.account import message_count
 from penstock.core.clientinfo import client_info
 from penstock.jetstream import archive, lookup
 from penstock.jetstream.archive import ArchiveEntry
+from penstock.jetstream.compression import snappy_compressor
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.pullrequest import encode_status
 from penstock.jetstream.times import format_time
@@ -171,16 +172,17 @@ def _pieces(stream: Stream, state: dict[str, Any], *, with_consumers: bool) -> I
         consumers = []
     now_ns = stream.engine.clock_ns()
     state = state | {"consumer_count": len(consumers)}
+    compress = snappy_compressor()
     yield archive.STREAM_IDENTIFIER
     entries = [ArchiveEntry(archive.STATE, now_ns, payload=_json(state))]
     entries += [_consumer_entry(each, state["last_seq"], now_ns) for each in consumers]
-    yield archive.frames(archive.MAGIC + b"".join(map(archive.encode_entry, entries)))
+    yield archive.frames(archive.MAGIC + b"".join(map(archive.encode_entry, entries)), compress)
     for messages in lookup.batches(stream.store, last_sequence=state["last_seq"]):
         entries = [
             ArchiveEntry(subject, time_ns, number, header, payload)
             for number, time_ns, subject, header, payload in messages
         ]
-        yield archive.frames(b"".join(map(archive.encode_entry, entries)))
+        yield archive.frames(b"".join(map(archive.encode_entry, entries)), compress)
     yield archive.frames(archive.encode_entry(archive.END))
 
 

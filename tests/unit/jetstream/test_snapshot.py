@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream import archive
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
+from penstock.jetstream.compression import snappy_compressor
 
 ENTRIES = [
     ArchiveEntry(archive.STATE, 1, payload=b"{}"),
@@ -32,6 +34,12 @@ def world(tmp_path: Path) -> World:
     world.send(b"SUB snap 5\r\nSUB $JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.S 6\r\n")
     publish(world, "S", "a", "b", "c")
     return world
+
+
+def large_texts() -> list[str]:
+    """Return what takes some room, compressed too."""
+    chance = random.Random(1)
+    return [chance.randbytes(500).hex() for _ in range(10)]
 
 
 def snapshot(world: World, **options: Any) -> None:
@@ -75,6 +83,18 @@ def test_an_archive_may_be_cut_anywhere(cut: int) -> None:
     assert reader.is_complete
 
 
+def test_an_archive_is_compressed_where_that_helps() -> None:
+    pytest.importorskip("cramjam")
+    large = ArchiveEntry(b"a", 1, 1, payload=b"same " * 100_000)
+    dense = ArchiveEntry(b"b", 1, 2, payload=random.Random(1).randbytes(100_000))
+    data = archive.MAGIC + b"".join(map(archive.encode_entry, [large, dense, archive.END]))
+    framed = archive.STREAM_IDENTIFIER + archive.frames(data, snappy_compressor())
+    reader = ArchiveReader()
+
+    assert [large, dense] == reader.feed(framed)
+    assert 100_000 < len(framed) < 150_000
+
+
 @pytest.mark.parametrize("position", range(10, len(ARCHIVE)))
 def test_a_damaged_archive_is_refused_or_not_complete(position: int) -> None:
     reader = ArchiveReader()
@@ -107,7 +127,7 @@ def test_a_stream_comes_back_as_it_was(world: World) -> None:
 
 
 def test_a_reader_that_acks_nothing_is_told_so(world: World) -> None:
-    publish(world, "S", *("x" * 1000 for _ in range(10)))
+    publish(world, "S", *large_texts())
     snapshot(world, chunk_size=1024, window_size=2048)
     first = received(world)
     world.advance(5.1)
@@ -119,7 +139,7 @@ def test_a_reader_that_acks_nothing_is_told_so(world: World) -> None:
 
 
 def test_a_reader_that_goes_away_gets_no_more(world: World) -> None:
-    publish(world, "S", *("x" * 1000 for _ in range(10)))
+    publish(world, "S", *large_texts())
     snapshot(world, chunk_size=1024, window_size=2048)
     received(world)
     world.send(b"UNSUB 5\r\n")

@@ -29,7 +29,10 @@ async def _without_leaks(test: Awaitable[None]) -> None:
     async with asyncio.timeout(TEST_TIMEOUT_S):
         await test
     left = asyncio.all_tasks() - {asyncio.current_task()}
-    assert not left
+    if left:
+        # asyncio accepts connections in tasks of its own, which end in a moment.
+        _, left = await asyncio.wait(left, timeout=0.1)
+    assert not left, left
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = DEADLINE_S) -> None:

@@ -14,8 +14,9 @@ import pytest
 from tests.aio import asynchronous
 from tests.cli.command import CONFIG, PENSTOCK, Cli
 from tests.conftest import Servers
-from tests.contract.proxy import ChaosProxy
 from tests.servers import Program
+
+from penstock.bus.testing import FaultProxy
 
 
 def create(cli: Cli, *words: str, name: str = "ORDERS") -> None:
@@ -329,7 +330,7 @@ async def test_a_watch_survives_a_lost_connection(
     program: Program, servers: Servers, cli: Cli
 ) -> None:
     await asyncio.to_thread(create, cli)
-    async with ChaosProxy(servers(program, CONFIG).port) as proxy:
+    async with FaultProxy(servers(program, CONFIG).url) as proxy:
         words = ("stream", "watch", "ORDERS", "--interval", "10ms", "--server", proxy.url)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = await asyncio.create_subprocess_exec(PENSTOCK, *words, **pipes)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.aio import asynchronous, until
-from tests.contract.proxy import ChaosProxy
 from tests.servers import Program, ServerProcess
 
 from penstock.bus import (
@@ -21,6 +20,7 @@ from penstock.bus import (
     PublisherConfig,
     PublishResult,
 )
+from penstock.bus.testing import FaultProxy
 from penstock.errors import ConnectionLost, RequestTimeout
 
 MESSAGES = 5000
@@ -40,7 +40,7 @@ def event(number: int) -> Envelope[int]:
 
 @asynchronous
 async def test_every_event_is_stored_once_and_handled_in_order(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
@@ -75,7 +75,7 @@ async def test_every_event_is_stored_once_and_handled_in_order(server: ServerPro
 
 @asynchronous
 async def test_without_event_ids_what_may_be_lost_is_reported(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
@@ -90,7 +90,7 @@ async def test_without_event_ids_what_may_be_lost_is_reported(server: ServerProc
                 await bus.publish_envelope("t", event(number))
             await asyncio.sleep(0)
             proxy.cut()
-            proxy.resume()
+            proxy.heal()
             await until(lambda: len(results) == 10)
             await until(lambda: bus.health().connected)
             await bus.publish_envelope_sync("t", event(10))
@@ -101,7 +101,7 @@ async def test_without_event_ids_what_may_be_lost_is_reported(server: ServerProc
 
 @asynchronous
 async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,)),
@@ -115,7 +115,7 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProce
             proxy.stall()
             await bus.publish_envelope("t", event(1))
             await until(lambda: results)
-            proxy.resume()
+            proxy.heal()
 
             assert isinstance(results[0].error, RequestTimeout)
 
@@ -124,7 +124,7 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProce
 async def test_heartbeats_that_stay_out_raise_the_alarm_step_by_step(
     server: ServerProcess,
 ) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,)),
@@ -142,7 +142,7 @@ async def test_heartbeats_that_stay_out_raise_the_alarm_step_by_step(
             proxy.stall()
             bus.on_health(lambda heartbeat: heard.append(heartbeat.severity))
             await until(lambda: len(heard) == 3)
-            proxy.resume()
+            proxy.heal()
             await until(lambda: len(heard) == 4)
 
             assert ["warning", "error", "critical", "healthy"] == heard

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from tests.aio import asynchronous, until
 from tests.conftest import Servers
-from tests.contract.proxy import ChaosProxy
 from tests.contract.streams import filled_stream, fresh_stream, payloads
 from tests.servers import Program, ServerProcess
 
 import penstock
+from penstock.bus.testing import FaultProxy
 from penstock.client import Message
 from penstock.errors import JetStreamError, NoResponders, RequestTimeout
 
@@ -149,7 +149,7 @@ async def test_consuming_ends_with_the_consumer(server: ServerProcess) -> None:
 async def test_consuming_survives_cuts(server: ServerProcess) -> None:
     async with (
         await penstock.connect(server.url) as observer,
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await penstock.connect(proxy.url, reconnect_wait_s=0.01) as client,
     ):
         await filled_stream(observer.jetstream(), 3000, ack_wait=timedelta(seconds=1))
@@ -314,7 +314,7 @@ async def test_an_ordered_consumer_goes_on_after_a_cut_or_a_deletion(
     server: ServerProcess,
 ) -> None:
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await penstock.connect(proxy.url, reconnect_wait_s=0.01) as client,
     ):
         jetstream = client.jetstream()

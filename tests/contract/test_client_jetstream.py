@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from tests.aio import asynchronous, until
 from tests.conftest import Servers
-from tests.contract.proxy import ChaosProxy
 from tests.contract.streams import fresh_stream, payloads
 from tests.servers import NATS_SERVER, Program, ServerProcess
 
 import penstock
+from penstock.bus.testing import FaultProxy
 from penstock.client import Expect, Outgoing, PubAck
 from penstock.errors import (
     BatchFailed,
@@ -154,33 +154,32 @@ async def test_an_ack_that_does_not_come_is_a_timeout(server: ServerProcess) -> 
         assert 1 == (await jetstream.publish("s.a")).sequence
 
 
+def is_ack(outcome: object) -> bool:
+    return isinstance(outcome, PubAck)
+
+
 @asynchronous
 async def test_a_cut_fails_what_is_unacked_and_a_resend_stores_it_once(
     server: ServerProcess,
 ) -> None:
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await penstock.connect(proxy.url, reconnect_wait_s=0.01) as client,
     ):
         jetstream = client.jetstream(ack_timeout_s=30)
         await fresh_stream(jetstream)
-        missing = {f"id-{number}" for number in range(3000)}
-        cuts = 0
-        while missing:
-            futures = {m: await jetstream.publish_async("s.a", message_id=m) for m in missing}
-            if cuts < 3:
-                cuts += 1
-                await until(lambda: jetstream.unacked < 2900)
-                proxy.cut()
-            for message_id, future in futures.items():
-                try:
-                    await future
-                    missing.discard(message_id)
-                except ConnectionLost:
-                    continue
+        proxy.drop("_INBOX.>", direction="down", count=500)
+        ids = [f"id-{number}" for number in range(3000)]
+        futures = [await jetstream.publish_async("s.a", message_id=one) for one in ids]
+        await until(lambda: jetstream.unacked == 500)
+        proxy.cut()
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        lost = [one for one, outcome in zip(ids, outcomes, strict=True) if not is_ack(outcome)]
+        again = [await jetstream.publish("s.a", message_id=one) for one in lost]
 
-        info = await jetstream.streams.info("S")
-        assert (3000, True) == (info["state"]["messages"], client.connection.reconnects > 0)
+        assert {ConnectionLost} == {type(outcome) for outcome in outcomes if not is_ack(outcome)}
+        assert [True] * 500 == [ack.duplicate for ack in again]
+        assert 3000 == (await jetstream.streams.info("S"))["state"]["messages"]
 
 
 @asynchronous

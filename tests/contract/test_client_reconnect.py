@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.aio import asynchronous, until
 from tests.conftest import Servers
-from tests.contract.proxy import ChaosProxy
 from tests.servers import NATS_SERVER, PROGRAMS, Program, ServerProcess
 
 import penstock
+from penstock.bus.testing import FaultProxy
 from penstock.client import Client
 from penstock.errors import ConnectFailed, ConnectionClosed, ConnectionLost, OutboxFull
 
@@ -23,7 +23,7 @@ def server(program: Program, servers: Servers) -> ServerProcess:
     return servers(program)
 
 
-async def connect(proxy: ChaosProxy, **settings: Any) -> Client:
+async def connect(proxy: FaultProxy, **settings: Any) -> Client:
     return await penstock.connect(proxy.url, reconnect_wait_s=0.01, **settings)
 
 
@@ -41,7 +41,7 @@ async def settle(client: Client) -> None:
 async def test_a_cut_connection_comes_back_with_its_subscriptions(server: ServerProcess) -> None:
     events: list[str] = []
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(
             proxy,
             on_disconnected=lambda error: events.append("disconnected"),
@@ -63,16 +63,16 @@ async def test_a_cut_connection_comes_back_with_its_subscriptions(server: Server
 async def test_what_is_published_meanwhile_arrives_in_order(server: ServerProcess) -> None:
     async with (
         await penstock.connect(server.url) as observer,
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(proxy) as client,
     ):
         subscription = await observer.subscribe("meanwhile")
         await observer.flush()
-        proxy.refuse(True)
+        proxy.refuse()
         await until(lambda: not client.connected)
         for number in range(1000):
             await client.publish("meanwhile", b"%d" % number)
-        proxy.refuse(False)
+        proxy.heal()
 
         received = [(await subscription.next(timeout_s=5)).payload for _ in range(1000)]
         assert [b"%d" % number for number in range(1000)] == received
@@ -81,10 +81,10 @@ async def test_what_is_published_meanwhile_arrives_in_order(server: ServerProces
 @asynchronous
 async def test_the_buffer_is_bounded_and_makes_the_publisher_wait(server: ServerProcess) -> None:
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(proxy, pending_bytes_max=10_000) as client,
     ):
-        proxy.refuse(True)
+        proxy.refuse()
         await until(lambda: not client.connected)
         published = 0
 
@@ -99,7 +99,7 @@ async def test_the_buffer_is_bounded_and_makes_the_publisher_wait(server: Server
         with pytest.raises(OutboxFull, match="pending_bytes_max"):
             client.publish_nowait("bounded", bytes(1000))
         assert (9, False) == (published, publisher.done())
-        proxy.refuse(False)
+        proxy.heal()
         await publisher
         await client.flush()
 
@@ -108,9 +108,9 @@ async def test_the_buffer_is_bounded_and_makes_the_publisher_wait(server: Server
 async def test_a_publisher_that_waits_learns_that_the_client_closed(
     server: ServerProcess,
 ) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         client = await connect(proxy, pending_bytes_max=1000)
-        proxy.refuse(True)
+        proxy.refuse()
         await until(lambda: not client.connected)
         publisher = asyncio.ensure_future(client.publish("bounded", bytes(1000)))
         await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_a_new_server_is_told_how_many_messages_are_still_wanted(
 ) -> None:
     async with (
         await penstock.connect(server.url) as publisher,
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(proxy) as client,
     ):
         subscription = await client.subscribe("five", messages_max=5)
@@ -146,14 +146,14 @@ async def test_a_new_server_is_told_how_many_messages_are_still_wanted(
 
 @asynchronous
 async def test_what_ended_meanwhile_is_not_subscribed_again(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy, await connect(proxy) as client:
+    async with FaultProxy(server.url) as proxy, await connect(proxy) as client:
         subscription = await client.subscribe("ended")
         await client.flush()
-        proxy.refuse(True)
+        proxy.refuse()
         await until(lambda: not client.connected)
         await subscription.unsubscribe()
         fresh = await client.subscribe("fresh")
-        proxy.refuse(False)
+        proxy.heal()
         await until(lambda: client.connected)
         await client.publish("ended")
         await client.publish("fresh")
@@ -164,7 +164,7 @@ async def test_what_ended_meanwhile_is_not_subscribed_again(server: ServerProces
 
 @asynchronous
 async def test_a_flush_on_a_cut_connection_fails(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy, await connect(proxy) as client:
+    async with FaultProxy(server.url) as proxy, await connect(proxy) as client:
         proxy.stall()
         flush = asyncio.ensure_future(client.flush())
         await asyncio.sleep(0)
@@ -172,7 +172,7 @@ async def test_a_flush_on_a_cut_connection_fails(server: ServerProcess) -> None:
 
         with pytest.raises(ConnectionLost):
             await flush
-        proxy.resume()
+        proxy.heal()
         await client.flush()
 
 
@@ -182,7 +182,7 @@ async def test_a_request_survives_a_cut_while_its_reply_is_being_made(
 ) -> None:
     async with (
         await penstock.connect(server.url) as responder,
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(proxy) as client,
     ):
         questions = await responder.subscribe("question")
@@ -203,14 +203,14 @@ async def test_a_stalled_connection_is_stale_after_unanswered_pings(
 ) -> None:
     lost: list[Exception] = []
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(
             proxy, ping_interval_s=0.05, connect_timeout_s=0.2, on_disconnected=lost.append
         ) as client,
     ):
         proxy.stall()
         await until(lambda: lost)
-        proxy.resume()
+        proxy.heal()
         await until(lambda: client.connected)
         await client.flush()
 
@@ -220,12 +220,12 @@ async def test_a_stalled_connection_is_stale_after_unanswered_pings(
 @asynchronous
 async def test_a_client_gives_up_after_its_last_attempt(server: ServerProcess) -> None:
     closed: list[bool] = []
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         client = await connect(
             proxy, reconnect_attempts_max=3, on_closed=lambda: closed.append(True)
         )
         subscription = await client.subscribe("given.up")
-        proxy.refuse(True)
+        proxy.refuse()
 
         with pytest.raises(ConnectFailed, match="every server was given up"):
             await subscription.next(timeout_s=5)
@@ -237,7 +237,7 @@ async def test_a_client_gives_up_after_its_last_attempt(server: ServerProcess) -
 
 @asynchronous
 async def test_without_reconnect_a_lost_connection_is_the_end(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         client = await connect(proxy, reconnect=False)
         proxy.cut()
         await until(lambda: client.closed)
@@ -248,9 +248,9 @@ async def test_without_reconnect_a_lost_connection_is_the_end(server: ServerProc
 
 @asynchronous
 async def test_closing_while_reconnecting_leaves_nothing_behind(server: ServerProcess) -> None:
-    async with ChaosProxy(server.port) as proxy:
+    async with FaultProxy(server.url) as proxy:
         client = await connect(proxy)
-        proxy.refuse(True)
+        proxy.refuse()
         await until(lambda: not client.connected)
         await client.close()
 
@@ -276,7 +276,7 @@ async def test_random_cuts_never_reorder_or_repeat(server: ServerProcess) -> Non
     chance = random.Random(7)
     received: list[int] = []
     async with (
-        ChaosProxy(server.port) as proxy,
+        FaultProxy(server.url) as proxy,
         await connect(proxy) as client,
         await penstock.connect(server.url) as observer,
     ):

@@ -75,7 +75,7 @@ class FaultProxy:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
         self._flows.set()
-        self.cut()
+        self.refuse()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -124,23 +124,22 @@ class FaultProxy:
         self._faults.append(fault)
         return fault
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            await self._forward(reader, writer)
-        except OSError:
-            writer.transport.abort()
-        finally:
-            self._tasks.discard(task)
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: asyncio would make a task of it, which nobody knew at the end.
         if self._is_refusing:
             writer.transport.abort()
             return
         self.accepted += 1
-        upstream_reader, upstream_writer = await asyncio.open_connection(self._host, self._port)
+        task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            upstream_reader, upstream_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.transport.abort()
+            return
         writers = {writer, upstream_writer}
         self._writers |= writers
         await asyncio.gather(

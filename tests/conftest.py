@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.servers import PROGRAMS, Program, ServerProcess
 
 from penstock.bus.testing.kafka import KafkaBroker, classpath
@@ -16,6 +17,10 @@ from penstock.errors import MissingExtra
 # A shell's background job ignores Ctrl-C, `nohup` a hang-up, and so would what we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# How long an example takes says nothing: the machine may be busy with something else.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 Servers = Callable[..., ServerProcess]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from types import ModuleType
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.consuming import Example, examples, outcomes
 from tests.fuzz.memory import keeps_memory
@@ -23,7 +23,6 @@ numbers = st.integers(-(2**65), 2**65)
 publish = st.tuples(st.just(PUB), st.binary(), st.binary(max_size=1), numbers, numbers, st.binary())
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         Example,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from types import ModuleType
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.memory import keeps_memory
 from tests.fuzz.records import Example, examples, outcomes
@@ -29,7 +29,6 @@ numbers = st.integers(-(2**64), 2**65)
 chunk = st.binary(max_size=80)
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         Example,

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.memory import keeps_memory
 from tests.fuzz.twins import CORPUS, TOKENS, broken_publishes, mutations, outcomes, pieces
@@ -61,13 +61,11 @@ def test_the_twins_agree_on_every_prefix_of_the_corpus(compiled: ModuleType, pat
         assert_equal(compiled, data[:end])
 
 
-@settings(deadline=None)
 @given(st.one_of(streams, broken_streams()))
 def test_the_twins_agree_on_streams_and_broken_streams(compiled: ModuleType, data: bytes) -> None:
     assert_equal(compiled, data)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), st.lists(st.sampled_from(TOKENS)).map(b"".join)))
 def test_the_twins_agree_on_garbage(compiled: ModuleType, data: bytes) -> None:
     assert_equal(compiled, data)
@@ -85,7 +83,6 @@ def test_the_twins_agree_on_publishes_whose_sizes_do_not_fit(compiled: ModuleTyp
         assert pieces(wire, publishes) == pieces(compiled, publishes)
 
 
-@settings(deadline=None)
 @given(st.one_of(streams, broken_streams()), st.lists(st.integers(1, 60), max_size=8))
 def test_a_parser_gives_the_twins_the_same_reads(
     compiled: ModuleType, data: bytes, sizes: list[int]

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.bench.histogram import Histogram
@@ -75,7 +75,6 @@ def test_a_message_that_comes_again_is_out_of_order():
     assert (201, 1, 0) == counts(check(operations, 2))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_whatever_happens_the_bulk_check_says_what_the_plain_one_does(data):
     publishers = data.draw(st.integers(1, 20))

@@ -8,8 +8,8 @@ subscriber is sent differs from its neighbour's only in the sid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock import _hot, accounts
 from penstock.core.route import (
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from penstock.core.mappings import Mappings
     from penstock.core.services import Replies
     from penstock.core.session import Session
+
+Figures: TypeAlias = tuple[int, int, int, int]
+"""Messages and bytes in, messages and bytes out."""
 
 LARGE_BYTES = 2048
 """From this size on, each payload of a batch is a buffer of its own, and copied for nobody."""
@@ -44,8 +47,8 @@ class Account:
         self.asked: Op | None = None
         """A request of another account: none of those that import streams from here may hear it."""
         self.slow_consumers = 0
-        self.closed_figures = (0, 0, 0, 0)
-        """Messages and bytes in, messages and bytes out, of connections that are gone."""
+        self.closed_figures: Figures = (0, 0, 0, 0)
+        """Those of connections that are gone."""
         self.routes = RouteTable(route_cache_size)
         self.random = random
 
@@ -345,6 +348,12 @@ def new_message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: b
     """Return a message as `publish` and `deliver_as` take it."""
     size = len(header) + len(payload)
     return (PUB, subject, reply, len(header), size, header + payload + CRLF)
+
+
+def sum_figures(figures: Iterable[Figures]) -> Figures:
+    """Return what several have together."""
+    in_messages, in_bytes, out_messages, out_bytes = map(sum, zip(*figures, strict=True))
+    return in_messages, in_bytes, out_messages, out_bytes
 
 
 def message_count(publish: Op) -> int:

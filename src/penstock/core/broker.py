@@ -13,14 +13,13 @@ import logging
 import platform
 from collections import deque
 from collections.abc import Callable
-from operator import add
 from typing import Any, Protocol
 
 from penstock import nkeys
 from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import trace
-from penstock.core.account import Account
+from penstock.core.account import Account, Figures, sum_figures
 from penstock.core.auth import Authenticator
 from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.callout import Callouts
@@ -89,7 +88,7 @@ class Broker:
         self.closed: deque[SessionRecord] = deque(maxlen=config.limits.closed_connections_max)
         self.total_connections = 0
         self.slow_consumers = self.stale_connections = 0
-        self._closed_totals = [0, 0, 0, 0]
+        self._closed_figures: Figures = (0, 0, 0, 0)
 
         self.traces = trace.is_on()
 
@@ -143,10 +142,9 @@ class Broker:
             session.account.routes.remove(subscription)
         session.leave_account()
         session.stop_expiry()
-        for index, value in enumerate(session.figures):
-            self._closed_totals[index] += value
         account = session.account
-        account.closed_figures = tuple(map(add, account.closed_figures, session.figures))
+        account.closed_figures = sum_figures((account.closed_figures, session.figures))
+        self._closed_figures = sum_figures((self._closed_figures, session.figures))
         self.system.disconnected(session, reason)
         self.closed.append(SessionRecord.of_closed(session, reason, self.clock_ns()))
         session.subscriptions = {}
@@ -170,13 +168,10 @@ class Broker:
         session.nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
         return {"nonce": session.nonce}
 
-    def totals(self) -> tuple[int, int, int, int]:
-        """Return messages and bytes in, messages and bytes out, since the start."""
-        totals = list(self._closed_totals)
-        for session in self.sessions.values():
-            for index, value in enumerate(session.figures):
-                totals[index] += value
-        return totals[0], totals[1], totals[2], totals[3]
+    def totals(self) -> Figures:
+        """Return the figures of all connections since the start."""
+        open_figures = [session.figures for session in self.sessions.values()]
+        return sum_figures((self._closed_figures, *open_figures))
 
     def refused(self, session: Session) -> None:
         """Note a connection that did not say the right words."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects, times, wire
 from penstock.core import trace
-from penstock.core.account import Account, single_messages
+from penstock.core.account import Account, Figures, single_messages
 from penstock.core.auth import Caller, Check, Identity, Pending
 from penstock.core.connect import read_options
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
@@ -134,8 +134,8 @@ class Session(_hot.Outlet):
         self._owes_connect_info = False
 
     @property
-    def figures(self) -> tuple[int, int, int, int]:
-        """Messages and bytes in, messages and bytes out."""
+    def figures(self) -> Figures:
+        """What came from the peer, and what went to it."""
         return self.in_messages, self.in_bytes, self.out_messages, self.out_bytes
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock import accounts, times
-from penstock.core.account import Account, message_count
+from penstock.core.account import Account, message_count, sum_figures
 from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of
 from penstock.core.session import Session
@@ -144,10 +144,8 @@ def encode(document: Json) -> bytes:
 
 def account_stats(broker: Broker, account: Account) -> Json:
     """Return the figures of an account."""
-    figures = list(account.closed_figures)
-    for session in broker.sessions.values():
-        if session.account is account:
-            figures = [a + b for a, b in zip(figures, session.figures, strict=True)]
+    own = [each.figures for each in broker.sessions.values() if each.account is account]
+    figures = sum_figures((account.closed_figures, *own))
     elsewhere = {name: NOTHING for name in ("gateways", "routes", "leafs")}
     return {
         "acc": account.name,

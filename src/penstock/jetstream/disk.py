@@ -196,9 +196,11 @@ class RealDisk:
         descriptor = os.open(f"{path}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
             raise StoreError(
                 f"store directory `{path}` is in use by process {holder or 'unknown'}; "
                 "hint: stop that server, or give this one a `store_dir` of its own"

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any
 
+from penstock import nkeys
 from penstock.core.tls import Certificate, TlsState
 from penstock.errors import ConfigError
 from penstock.transport import CIPHER_SUITES, CURVES, TlsConfig
@@ -108,7 +109,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     if len(config.curve_preferences) == 1:
         context.set_ecdh_curve(CURVES[config.curve_preferences[0]])
     if config.pinned_certs:
-        _require_cryptography()
+        nkeys.require_cryptography("`tls.pinned_certs`")
     load_files(context, config)
     return context
 
@@ -179,16 +180,6 @@ def _public_key_sha256(encoded: bytes) -> str:
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return hashlib.sha256(info).hexdigest()
-
-
-def _require_cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "`tls.pinned_certs` needs the cryptography package; "
-            "hint: pip install 'penstock[security]'"
-        ) from error
 
 
 def _reason(error: OSError) -> str:

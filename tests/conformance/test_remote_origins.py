@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +13,14 @@ from typing import Any
 import pytest
 from tests.certificates import Authority
 from tests.conformance.remotes import CAUGHT_UP_S, Pair, Server, external, wait_for_error
+from tests.contract.credentials import (
+    ACCOUNT,
+    NO_LIMITS,
+    USER,
+    Key,
+    Realm,
+    write_credentials,
+)
 from tests.servers import HOST, NATS_SERVER, PENSTOCK, PROGRAMS, wait_until
 
 ORIGINS = pytest.mark.parametrize("pair", PROGRAMS, indirect=True, ids=lambda each: each.name)
@@ -179,6 +188,24 @@ def test_copies_go_on_after_either_side_was_killed(pair: Pair) -> None:
     assert "error" not in pair.copy.origin("M")
 
 
+@REAL
+@pytest.mark.parametrize("kind", ["mirror", "source"])
+def test_a_copy_that_is_killed_in_the_middle_misses_nothing(pair: Pair, kind: str) -> None:
+    count, size = 30_000, 500
+    pair.origin.create("O", subjects=["o.>"])
+    pair.origin.publish("o.a", 1, count, size=size)
+    pair.copy.create("S", **(mirror() if kind == "mirror" else {"sources": [source()]}))
+    for part in (count // 10, count // 2):
+        wait_until(lambda least=part: pair.copy.state("S")["messages"] >= least, CAUGHT_UP_S)
+        pair.copy.kill()
+        pair.copy.start()
+    # One that came twice would make it more.
+    pair.copy.wait_for("S", messages=count, first_seq=1, last_seq=count)
+
+    answer = pair.copy.call("STREAM.MSG.GET.S", seq=count - 1)
+    assert b"%d" % (count - 1) == base64.b64decode(answer["message"]["data"]).strip()
+
+
 @ORIGINS
 def test_a_source_that_was_made_anew_is_read_from_its_start(pair: Pair) -> None:
     pair.origin.create("O", subjects=["o.>"])
@@ -303,6 +330,27 @@ def test_a_copy_over_tls_with_a_user(tmp_path: Path) -> None:
         pair.copy.kill()
         pair.copy.config = pair.copy.config.replace("wrong", "secret")
         pair.copy.start()
+        pair.copy.wait_for("M", last_seq=19)
+        assert pair.origin.contents("O") == pair.copy.contents("M")
+
+
+def test_a_copy_with_credentials(tmp_path: Path) -> None:
+    """A creds file for the copy; whoever fills the origin comes with a token that is enough."""
+    account, system, user = Key(ACCOUNT), Key(ACCOUNT), Key(USER)
+    realm = Realm(system_account=system.public)
+    realm.sign(system, "SYS")
+    kinds = ("mem_storage", "disk_storage", "streams", "consumer")
+    realm.sign(account, "A", limits=dict.fromkeys(kinds, -1))
+    claims = {"type": "user", **NO_LIMITS}
+    token = account.jwt(user.public, "user", claims)
+    path = write_credentials(tmp_path / "copy.creds", token, user.seed)
+    pair = Pair(NATS_SERVER, tmp_path, more=f'credentials: "{path}"')
+    pair.origin.config += f"\n{realm.config}"
+    bearer = account.jwt(Key(USER).public, "asker", {**claims, "bearer_token": True})
+    pair.origin.login = {"jwt": bearer}
+    with pair:
+        fill(pair.origin)
+        pair.copy.create("M", **mirror())
         pair.copy.wait_for("M", last_seq=19)
         assert pair.origin.contents("O") == pair.copy.contents("M")
 

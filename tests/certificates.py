@@ -40,9 +40,10 @@ class Authority:
         self.ca = directory / f"{name}.pem"
         self.ca.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
-    def server(self, name: str = "server") -> Pair:
-        """Make the certificate of a server on this machine."""
-        return self._pair(name, [("CN", "localhost")], SERVER_NAMES)
+    def server(self, name: str = "server", dns_names: tuple[str, ...] = ()) -> Pair:
+        """Make the certificate of a server on this machine, or of one with other names."""
+        alternatives = tuple(map(x509.DNSName, dns_names)) or SERVER_NAMES
+        return self._pair(name, [("CN", "localhost")], alternatives)
 
     def client(
         self,

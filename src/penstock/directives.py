@@ -155,7 +155,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         prefix + name
         for prefix in ("", WEBSOCKET)
         for name in (
-            *("tls.certs", "tls.certificates", "tls.cert_store", "tls.cert_match"),
+            *("tls.cert_store", "tls.cert_match"),
             *("tls.cert_match_by", "tls.cert_match_skip_invalid", "tls.ca_certs_match"),
             *("tls.ocsp_peer", "tls.verify_cert_and_check_known_urls"),
         )

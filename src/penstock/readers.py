@@ -17,7 +17,7 @@ from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.conf import Block, Node
 from penstock.errors import ConfigError
 from penstock.subjects import is_valid
-from penstock.transport import FALLBACK_DELAY_S, HandshakeFirst, TlsVersion
+from penstock.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 
 JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
@@ -38,6 +38,7 @@ USER_KEYS = {
 USER_KEYS_UNSUPPORTED = {
     "proxy_required": "clients connect without a proxy that vouches for them; remove it",
 }
+CERTIFICATE_KEYS = {"cert_file": "cert_file", "key_file": "key_file"}
 USER_TEXTS = ("user", "password", "nkey")
 PERMISSION_KEYS = {
     "pub": "publish",
@@ -158,6 +159,21 @@ def read_address(node: Node, name: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def read_certificates(node: Node, name: str) -> tuple[CertificateFiles, ...]:
+    """Return several certificates, each with its key."""
+    if not isinstance(node.value, list):
+        fail(node, f"`{name}` expects a list of blocks, not {_shown(node)}")
+    return tuple(_read_certificate(item, name) for item in node.value)
+
+
+def _read_certificate(node: Node, name: str) -> CertificateFiles:
+    entries = entries_of(node, name, CERTIFICATE_KEYS, {})
+    for key in CERTIFICATE_KEYS:
+        if key not in entries:
+            fail(node, f"each of `{name}` needs a `cert_file` and a `key_file`")
+    return CertificateFiles(**{key: read_text(item, key) for key, item in entries.items()})
+
+
 def read_users(node: Node, name: str) -> tuple[User, ...]:
     """Return the users of an `authorization` block."""
     if not isinstance(node.value, list):
@@ -195,6 +211,7 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "tuple[str, ...]": read_texts,
     "Mapping[str, str]": read_text_map,
     "tuple[User, ...]": read_users,
+    "tuple[CertificateFiles, ...]": read_certificates,
     "Permissions | None": read_permissions,
     "address": read_address,
 }

@@ -48,6 +48,14 @@ RESERVED_HEADERS = ("host", "content-length", "connection", "upgrade", "nats-no-
 
 
 @dataclass(frozen=True, kw_only=True)
+class CertificateFiles:
+    """A certificate and its key."""
+
+    cert_file: str
+    key_file: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TlsConfig:
     """One TLS listener: its certificate, and what it asks of its clients."""
 
@@ -59,6 +67,13 @@ class TlsConfig:
     )
     key_file: str = setting(
         "", "Private key of the certificate.", directive="tls.key_file", flags=("tlskey",)
+    )
+    certs: tuple[CertificateFiles, ...] = setting(
+        (),
+        "Several certificates, each with `cert_file` and `key_file`, in place of the one: a client "
+        "is shown the first with the name it asks for, or else the first.",
+        directive="tls.certs",
+        aliases=("tls.certificates",),
     )
     ca_file: str | None = setting(
         None,
@@ -113,7 +128,9 @@ class TlsConfig:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        if not self.cert_file or not self.key_file:
+        if self.certs and (self.cert_file or self.key_file):
+            raise ConfigError("`tls.certs` goes without `tls.cert_file` and `tls.key_file`")
+        if not self.certs and not (self.cert_file and self.key_file):
             raise ConfigError("`tls` needs both a `tls.cert_file` and a `tls.key_file`")
         for name in self.cipher_suites:
             if name not in CIPHER_SUITES:
@@ -127,6 +144,12 @@ class TlsConfig:
         for digest in self.pinned_certs:
             if not PINNED_CERT.fullmatch(digest.lower()):
                 raise ConfigError(f'`tls.pinned_certs` has "{digest}", which is no SHA-256 in hex')
+
+    @property
+    def certificates(self) -> tuple[CertificateFiles, ...]:
+        """The certificates, of which the first is shown to who asks for none of them."""
+        only = CertificateFiles(cert_file=self.cert_file, key_file=self.key_file)
+        return self.certs or (only,)
 
     @property
     def verifies(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import urllib.request
 from collections.abc import Callable
@@ -346,3 +347,30 @@ class _HandMade:
     def _send(self) -> None:
         for byte in self._out.read():
             self._raw.send(bytes([byte]))
+
+
+def test_a_client_is_shown_the_certificate_that_it_asks_for(
+    program: Program, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    names = ("one.example", "two.example", "*.three.example")
+    pairs = [authority.server(name.removeprefix("*."), (name,)) for name in names]
+    certs = [{"cert_file": str(pair.cert), "key_file": str(pair.key)} for pair in pairs]
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    context.check_hostname = False
+
+    def shown(server: ServerProcess, asked: str | None) -> str:
+        with (
+            socket.create_connection((HOST, server.port), DEADLINE_S) as plain,
+            context.wrap_socket(plain, server_hostname=asked) as secured,
+        ):
+            details: Any = secured.getpeercert()
+            return details["subjectAltName"][0][1]
+
+    config = "tls " + json.dumps({"certs": certs, "handshake_first": True})
+    with ServerProcess(program, config) as server:
+        assert shown(server, "one.example") == names[0]
+        assert shown(server, "two.example") == names[1]
+        assert shown(server, "any.three.example") == names[2]
+        for other in ("a.b.three.example", "nobody.example", None):
+            assert shown(server, other) == names[0]

@@ -86,6 +86,7 @@ KINDS = {
     "int | None": "number",
     "float": "duration",
     "float | Literal['always']": "duration or `always`",
+    "tuple[CertificateFiles, ...]": "list of blocks",
     "HandshakeFirst": "boolean, `auto` or duration",
     "TlsVersion": "version",
     "tuple[str, ...]": "list of strings",

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from penstock import nkeys
 from penstock.core.tls import Certificate, TlsState
 from penstock.errors import ConfigError
-from penstock.transport import CIPHER_SUITES, CURVES, TlsConfig
+from penstock.transport import CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
 
 RECORD_BYTES = 16 * 1024
 """The most one record of TLS holds. Room for less would leave a rest where epoll cannot see it."""
 
+Chooser = Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]
 WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 SUITE_NAMES = {theirs: name for name, theirs in CIPHER_SUITES.items()}
@@ -115,14 +118,64 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def load_files(context: ssl.SSLContext, config: TlsConfig) -> None:
-    """Read certificate, key and authorities, perhaps anew. Open connections keep theirs."""
+    """Read certificates, keys and authorities, perhaps anew. Open connections keep theirs."""
+    first, *others = config.certificates
+    _load_certificate(context, first)
+    _load_authorities(context, config)
+    context.sni_callback = _chooser(context, config) if others else None
+
+
+def _load_certificate(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
-        context.load_cert_chain(config.cert_file, config.key_file)
+        context.load_cert_chain(files.cert_file, files.key_file)
     except OSError as error:
         raise ConfigError(
-            f"cannot use `tls.cert_file` {config.cert_file} with `tls.key_file` "
-            f"{config.key_file}: {_reason(error)}"
+            f"cannot use `tls.cert_file` {files.cert_file} with `tls.key_file` "
+            f"{files.key_file}: {_reason(error)}"
         ) from None
+
+
+def _chooser(context: ssl.SSLContext, config: TlsConfig) -> Chooser:
+    """Return what finds the certificate with the name that a client asks for."""
+    nkeys.require_cryptography("`tls.certs`")
+    named = []
+    for files in config.certificates:
+        alone = TlsConfig(**_settings(config) | vars(files) | {"certs": ()})
+        own = context if files == config.certificates[0] else server_context(alone)
+        named += [(name, own) for name in _dns_names(files.cert_file)]
+
+    def choose(sock: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        for pattern, found in named:
+            if name and _is_named(pattern, name.lower()):
+                sock.context = found
+                return
+
+    return choose
+
+
+def _settings(config: TlsConfig) -> dict[str, Any]:
+    return {item.name: getattr(config, item.name) for item in fields(config)}
+
+
+def _dns_names(cert_file: str) -> list[str]:
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return [name.lower() for name in found.value.get_values_for_type(x509.DNSName)]
+
+
+def _is_named(pattern: str, name: str) -> bool:
+    """Tell whether a certificate is for a name; a star stands for its first word."""
+    if pattern.startswith("*."):
+        return name.partition(".")[2] == pattern[2:]
+    return pattern == name
+
+
+def _load_authorities(context: ssl.SSLContext, config: TlsConfig) -> None:
     if not config.verifies:
         return
     context.verify_mode = ssl.CERT_REQUIRED

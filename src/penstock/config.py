@@ -409,6 +409,12 @@ class ServerConfig:
     allow_non_tls: bool = setting(
         False, "Take clients without TLS beside those with it.", directive="allow_non_tls"
     )
+    proxy_protocol: bool = setting(
+        False,
+        "Let a proxy say whom it speaks for, by the PROXY protocol. Whoever connects may say so: "
+        "let only the proxy do that.",
+        directive="proxy_protocol",
+    )
     client_advertise: str | None = setting(
         None,
         "Address clients are told to reach this server at.",

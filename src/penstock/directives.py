@@ -165,7 +165,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         *("resolver_tls", "resolver_pinned_accounts"),
     ),
     MQTT: ("mqtt",),
-    PROXY: ("proxies", "proxy_protocol", "authorization.proxy_required"),
+    PROXY: ("proxies", "authorization.proxy_required"),
     ENCRYPTION: (
         *("jetstream.key", "jetstream.ek", "jetstream.encryption_key", "jetstream.cipher"),
         *("jetstream.prev_key", "jetstream.prev_ek", "jetstream.prev_encryption_key"),

@@ -100,7 +100,6 @@ LEFT_OUT = {
     "MQTT": "a nats-server of its own, with a bridge between",
     "streams with more than one replica": "answered with error 10074, as by one nats-server",
     "OCSP, certificate stores, encryption at rest": "files of certificates; an encrypted disk",
-    "the PROXY protocol": "let the proxy pass connections on as they are",
     "message tracing (`Nats-Trace-Dest`)": "the header is passed on",
 }
 

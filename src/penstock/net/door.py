@@ -16,7 +16,8 @@ from penstock.core.broker import Broker
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.tls import TlsState
 from penstock.net.connection import Channel, Connection
-from penstock.net.handshake import Handshake, Tls
+from penstock.net.handshake import Handshake, Plain, Tls
+from penstock.net.proxyheader import ProxyHeader
 from penstock.net.tls import TlsSocket
 from penstock.net.upgrade import Agreement
 from penstock.net.websocket import Upgrade, WebSocket
@@ -43,10 +44,34 @@ class Door:
         address = prepare(sock)
         if address is None:
             return
-        if self.tls is None:
+        if self._broker.config.proxy_protocol:
+            self._ask_proxy(sock, address)
+        elif self.tls is None:
             self.serve(sock, self._broker.open(*address))
         else:
             self._secure(sock, address, self.tls)
+
+    def _ask_proxy(self, sock: socket.socket, address: Address) -> None:
+        """Let a client in when the proxy before it has said who it is; INFO does not wait."""
+        tls = self.tls
+        is_greeted = tls is None or tls.config.handshake_first is None
+        session = self._broker.open(*address) if is_greeted else None
+
+        def done(found: Address | None, read: bytes) -> None:
+            if session is not None and found is not None:
+                session.ip, session.port = found
+            if tls is not None:
+                if read:
+                    sock.close()
+                else:
+                    self._secure(sock, found or address, tls, session)
+                return
+            assert session is not None
+            connection = self.serve(sock, session)
+            if read:
+                connection.receive(memoryview(read))
+
+        ProxyHeader(self.reactor, sock, session, done)
 
     def serve(self, sock: Channel, session: Session) -> Connection:
         """Make a connection of a session and its socket."""
@@ -63,7 +88,9 @@ class Door:
         own_s = config.websocket.auth_timeout_s if kind == WEBSOCKET and config.websocket else 0
         return own_s or config.limits.auth_timeout_s
 
-    def _secure(self, sock: socket.socket, address: Address, tls: Tls) -> None:
+    def _secure(
+        self, sock: socket.socket, address: Address, tls: Tls, session: Session | None = None
+    ) -> None:
         first = tls.config.handshake_first
         handshake = Handshake(
             self.reactor,
@@ -72,7 +99,9 @@ class Door:
             peer=f"{address[0]}:{address[1]}",
             secured=partial(self._secured, address),
         )
-        if first is None:
+        if session is not None:
+            handshake.greet(session, self._plainly)
+        elif first is None:
             self._greet(handshake, address)
         elif first == 0:
             handshake.wait()
@@ -80,8 +109,12 @@ class Door:
             handshake.wait_or(partial(self._greet, handshake, address), first)
 
     def _greet(self, handshake: Handshake, address: Address) -> None:
-        plain = self._go_on if self._broker.config.allow_non_tls else None
-        handshake.greet(self._broker.open(*address), plain)
+        handshake.greet(self._broker.open(*address), self._plainly)
+
+    @property
+    def _plainly(self) -> Plain | None:
+        """How a client goes on in clear text, if it may."""
+        return self._go_on if self._broker.config.allow_non_tls else None
 
     def _secured(
         self, address: Address, sock: TlsSocket, state: TlsState, session: Session | None

@@ -117,6 +117,35 @@ async def test_a_dead_letter_topic_may_have_limits_of_its_own(config: BusConfig)
 
 
 @asynchronous
+async def test_a_number_that_several_topics_have_needs_the_topic(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        for topic in ("orders", "bills"):
+            await bus.configure_topic(f"dead-letters.{topic}", messages_max=10)
+            await bury(bus, topic, event(1))
+        box = DeadLetterBox(bus)
+
+        with pytest.raises(BusError, match="`bills`, `orders`; hint: name the topic"):
+            await box.discard(Selection(numbers=frozenset((1,))))
+        assert 1 == len(await box.discard(Selection(topic="bills", numbers=frozenset((1,)))))
+
+
+@asynchronous
+async def test_a_dead_letter_that_cannot_be_handled_either_stays_where_it_is(
+    config: BusConfig,
+) -> None:
+    async with EventBus(config) as bus:
+        for pattern in ("dead-letters.*", "orders"):
+            await bus.subscribe_envelope(pattern, Picky())
+        await bus.publish_envelope_sync("orders", event(1))
+        await until(lambda: bus.metrics.dead_letters_total == 2)
+        await bus.drain()
+        await bus.engine.flush()
+
+        assert [1] == [one.envelope.payload["number"] async for one in DeadLetterBox(bus).find()]
+        assert 0 == (await bus.backlog()).messages
+
+
+@asynchronous
 async def test_replayed_letters_are_handled_in_order_and_are_gone(config: BusConfig) -> None:
     async with EventBus(config) as bus:
         handler = await bury(bus, "orders", *(event(n) for n in range(5)))

@@ -7,10 +7,13 @@ headers that say where it came from and what went wrong, attempt by attempt.
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 
 from penstock.bus.engine import Delivery, Headers
 from penstock.bus.publisher import Publisher
+
+logger = logging.getLogger("penstock.bus")
 
 TOPIC = "Dead-Letter-Topic"
 SEQUENCE = "Dead-Letter-Sequence"
@@ -45,11 +48,11 @@ class DeadLetters:
     async def bury(self, delivery: Delivery) -> None:
         """Store a message as a dead letter; return once it is stored, and stored once."""
         if self.is_dead_letter_topic(delivery.topic):
-            topic = delivery.topic  # it stays where it is
-        else:
-            topic = self.topic(delivery.topic)
+            # It stays where it is. A copy would come to the same handler, and so on for ever.
+            logger.error("! a dead letter of `%s` cannot be handled either", delivery.topic)
+            return
         await self._publisher.publish(
-            topic,
+            self.topic(delivery.topic),
             delivery.payload,
             key=delivery.key,
             headers=[*headers_of(delivery), (SERVICE, self._service)],

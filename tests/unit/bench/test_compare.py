@@ -198,3 +198,21 @@ def test_tables_line_up():
     text = table.render(("name", "n"), [("a", "1"), ("long name", "1000")])
 
     assert 1 == len({len(line) for line in text.splitlines()})
+
+
+def test_ratios_have_a_geometric_mean():
+    one, other = compare.suite(Plan(), only="10 x 1")[:2]
+    found = [
+        compare.Result(
+            shape,
+            {
+                "penstock": [outcome(shape, "penstock", rate)],
+                "nats": [outcome(shape, "nats", 1000)],
+            },
+        )
+        for shape, rate in ((one, 4000), (other, 250))
+    ]
+
+    assert '<strong class="even">1.00&times;</strong><span>throughput' in page.render(
+        found, SERVERS, rounds=1
+    )

@@ -111,3 +111,17 @@ def test_the_history_lies_where_data_of_programs_does():
 
 def test_an_entry_is_plain_json(tmp_path):
     assert json.loads(json.dumps(history.entry(outcome(10)))) == history.entry(outcome(10))
+
+
+def test_a_result_is_held_against_the_last_ten_only(tmp_path):
+    where = tmp_path / "bench.jsonl"
+    history.append([outcome(rate) for rate in [9000] * 20 + [1000] * 10 + [1000]], where)
+
+    assert 0 == pytest.approx(only_trend(where).change)
+
+
+def test_what_came_out_of_order_is_not_kept(tmp_path):
+    where = tmp_path / "bench.jsonl"
+    history.append([outcome(1000, disordered=1)], where)
+
+    assert [] == history.read(where)

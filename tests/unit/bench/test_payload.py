@@ -152,3 +152,11 @@ def test_timed_messages_are_one_in_so_many_and_move_about(count):
 @pytest.mark.parametrize(("size", "expected"), [(0, 256), (128, 256), (1000, 64), (100_000, 1)])
 def test_chunks_of_larger_messages_are_shorter(size, expected):
     assert expected == chunk_messages(size)
+
+
+def test_a_message_that_was_lengthened_is_not_ours():
+    operations = messages(0, 1, 100)
+    *fields, payload = operations[-1]
+    operations[-1] = (*fields, payload + b"more")
+
+    assert (99, 0, 1) == counts(check(operations, 1))

@@ -158,3 +158,12 @@ def test_bytes_have_a_unit_that_suits_them(count, text):
 )
 def test_times_have_a_unit_that_suits_them(duration_ns, text):
     assert text == report.human_time(duration_ns)
+
+
+def test_a_latency_says_how_many_messages_it_is_of():
+    some, every = Histogram(), Histogram()
+    some.record(1000, 1250)
+    every.record(1000, 40_000)
+
+    assert "(1 message in 32, queueing included)" in report.findings(outcome(latency_ns=some))
+    assert "(queueing included)" in report.findings(outcome(latency_ns=every))

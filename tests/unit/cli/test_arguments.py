@@ -36,6 +36,8 @@ def test_options_may_stand_between_the_arguments() -> None:
     assert (given.first, given.second, given.raw) == ("a", "b", True)
     with pytest.raises(ConfigError, match="missing: FIRST"):
         parse(verb, [])
+    with pytest.raises(ConfigError, match="unknown option `--ra`; hint: did you mean `--raw`"):
+        parse(verb, ["a", "--ra"])
 
 
 def test_a_verb_is_found_by_any_of_its_names() -> None:

@@ -128,3 +128,9 @@ def test_partitions_are_as_many_as_asked_for_and_none_is_too_large() -> None:
     assert 1 == len(partition(Range(1, 10), min_partitions=None, messages_max=None))
     assert 3 == len(partition(Range(1, 10), min_partitions=3, messages_max=None))
     assert 4 == len(partition(Range(1, 10), min_partitions=None, messages_max=3))
+
+
+def test_what_spark_passes_along_for_itself_is_no_option_of_ours() -> None:
+    own = {"checkpointLocation": "c", "path": "p", "queryName": "q"}
+
+    assert parse_source({"stream": "S"}) == parse_source({"stream": "S", **own})

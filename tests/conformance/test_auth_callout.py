@@ -16,8 +16,9 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from tests.conformance.test_nats_py import run
+from tests.conftest import Servers
 from tests.contract.credentials import ACCOUNT, NO_LIMITS, USER, Key, Realm, write_credentials
-from tests.servers import DEADLINE_S, Program, RawClient, ServerProcess
+from tests.servers import DEADLINE_S, PENSTOCK, Program, RawClient, ServerProcess
 
 from penstock import nkeys, tokens, xkeys
 
@@ -130,7 +131,7 @@ def on(server: ServerProcess, scenario: Callable[[ServerProcess], Awaitable[None
     run(lambda: scenario(server))
 
 
-def test_the_service_says_who_somebody_is_and_where(program: Program) -> None:
+def test_the_service_says_who_somebody_is_and_where(program: Program, servers: Servers) -> None:
     async def scenario(server: ServerProcess) -> None:
         async with serving(server, name="bob", user={"pub": {"allow": ["a", "$SYS.>"]}}) as service:
             known = await who(server, user="joe", password="sesame", name="me")
@@ -152,11 +153,10 @@ def test_the_service_says_who_somebody_is_and_where(program: Program) -> None:
             options = about["connect_opts"]
             assert (options["user"], options["pass"], options["protocol"]) == ("joe", "sesame", 1)
 
-    with ServerProcess(program, config()) as server:
-        on(server, scenario)
+    on(servers(program, config()), scenario)
 
 
-def test_whom_the_service_does_not_know_is_refused(program: Program) -> None:
+def test_whom_the_service_does_not_know_is_refused(program: Program, servers: Servers) -> None:
     async def scenario(server: ServerProcess) -> None:
         async with serving(server) as service:
             assert await is_refused(server, user="joe", **{"pass": "guess"})
@@ -170,8 +170,7 @@ def test_whom_the_service_does_not_know_is_refused(program: Program) -> None:
             known = await who(server, user="joe", password="sesame")
             assert (known["user"], known["account"]) == ("joe", "APP")
 
-    with ServerProcess(program, config()) as server:
-        on(server, scenario)
+    on(servers(program, config()), scenario)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +184,13 @@ def test_whom_the_service_does_not_know_is_refused(program: Program) -> None:
     ids=["another server", "another user", "nothing", "no token"],
 )
 def test_an_answer_that_is_no_answer_lets_nobody_in(
-    change: dict[str, Any], program: Program
+    change: dict[str, Any], program: Program, servers: Servers
 ) -> None:
     async def scenario(server: ServerProcess) -> None:
         async with serving(server, change=lambda claims: claims | change):
             assert await is_refused(server, user="joe", **{"pass": "sesame"})
 
-    with ServerProcess(program, config()) as server:
-        on(server, scenario)
+    on(servers(program, config()), scenario)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +203,14 @@ def test_an_answer_that_is_no_answer_lets_nobody_in(
     ],
     ids=["another issuer", "no account", "an issuer account", "not now"],
 )
-def test_a_user_that_may_not_be_is_refused(settings: dict[str, Any], program: Program) -> None:
+def test_a_user_that_may_not_be_is_refused(
+    settings: dict[str, Any], program: Program, servers: Servers
+) -> None:
     async def scenario(server: ServerProcess) -> None:
         async with serving(server, **settings):
             assert await is_refused(server, user="joe", **{"pass": "sesame"})
 
-    with ServerProcess(program, config()) as server:
-        on(server, scenario)
+    on(servers(program, config()), scenario)
 
 
 def test_accounts_that_are_not_the_service_s_keep_their_users(program: Program) -> None:
@@ -248,7 +247,7 @@ def test_nobody_is_let_in_while_the_service_is_away(program: Program) -> None:
         assert client.rest() == [b"-ERR 'Authorization Violation'"]
 
 
-def test_nobody_but_the_server_asks(program: Program) -> None:
+def test_nobody_but_the_server_asks(program: Program, servers: Servers) -> None:
     async def scenario(server: ServerProcess) -> None:
         async with serving(server, account="AUTH") as service:
             violation: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -266,8 +265,7 @@ def test_nobody_but_the_server_asks(program: Program) -> None:
             assert f'permissions violation for publish to "{SUBJECT.lower()}"' in said
             assert len(service.asked) == 1
 
-    with ServerProcess(program, config()) as server:
-        on(server, scenario)
+    on(servers(program, config()), scenario)
 
 
 def test_the_token_of_an_account_names_a_service_too(
@@ -329,6 +327,23 @@ def test_who_brings_no_token_may_be_asked_about_as_well(program: Program, tmp_pa
             assert await is_refused(server, user="joe", **{"pass": "guess"})
 
     with ServerProcess(program, f"{realm.config}\ndefault_sentinel: {sentinel}\n") as server:
+        on(server, scenario)
+
+
+def test_after_a_reload_the_service_is_asked_again() -> None:
+    """Only on ours: the real server does not wait for the answer, and closes the connection."""
+
+    async def scenario(server: ServerProcess) -> None:
+        async with serving(server) as service:
+            options = {"user": "joe", "password": "sesame", "allow_reconnect": False}
+            client = await nats.connect(server.url, **options)
+            more = config().replace("APP {", "MORE {}, APP {")
+            await asyncio.to_thread(server.reload, more)
+            assert (await client.request("$SYS.REQ.USER.INFO", timeout=DEADLINE_S)).data
+            assert len(service.asked) == 2
+            await client.close()
+
+    with ServerProcess(PENSTOCK, config()) as server:
         on(server, scenario)
 
 

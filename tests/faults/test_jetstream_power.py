@@ -71,6 +71,7 @@ class History(World):
         self.random = random.Random(seed)
         self.now_ns = START_NS
         self.config = JetStreamConfig(store_dir="store")
+        self.remotes = {}
         self.witness = Witness("S", self.random)
         self.power_on(PoweredDisk(seed))
         self.create("S", subjects=["S.*"], storage="file")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 from tests.aio import asynchronous, until
-from tests.servers import HOST, NATS_SERVER, ServerProcess
+from tests.cluster import NODES, cluster_of
+from tests.servers import ServerProcess
 
 import penstock
 from penstock.bus import (
@@ -26,23 +26,7 @@ from penstock.bus import (
 from penstock.bus.contract import SCENARIOS, Scenario, World
 from penstock.errors import PenstockError
 
-NODES = 3
 MESSAGES = 2000
-
-
-def cluster_of(nodes: int, stack: ExitStack, config: str = "") -> list[ServerProcess]:
-    ports = _free_ports(nodes)
-    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
-    return [
-        stack.enter_context(
-            ServerProcess(
-                NATS_SERVER,
-                f"{config}\nserver_name: n{number}\njetstream {{ store_dir: store }}\n"
-                f'cluster {{ name: trio, listen: "{HOST}:{port}", routes: [ {routes} ] }}',
-            )
-        )
-        for number, port in enumerate(ports)
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +96,3 @@ async def _elected(url: str) -> None:
             except PenstockError:
                 assert time.monotonic() < deadline_s
                 await asyncio.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]

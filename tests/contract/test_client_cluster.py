@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
 from tests.aio import asynchronous, until
-from tests.servers import HOST, NATS_SERVER, ServerProcess
+from tests.cluster import NODES, cluster_of
+from tests.servers import ServerProcess
 
 import penstock
 from penstock.client import Client, JetStream
 from penstock.errors import ClientError, JetStreamError
 
-NODES = 3
 MESSAGES = 6000
 
 
 @pytest.fixture
 def cluster() -> Iterator[list[ServerProcess]]:
     """Three servers that know each other, with JetStream."""
-    ports = _free_ports(NODES)
-    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                ServerProcess(
-                    NATS_SERVER,
-                    f"server_name: n{number}\njetstream {{ store_dir: store }}\n"
-                    f'cluster {{ name: trio, listen: "{HOST}:{port}", routes: [ {routes} ] }}',
-                )
-            )
-            for number, port in enumerate(ports)
-        ]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        yield cluster_of(NODES, stack)
 
 
 async def patiently(call: object, *arguments: object, **settings: object) -> None:

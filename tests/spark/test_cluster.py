@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
-from tests.contract.test_bus_cluster import NODES, cluster_of
+from tests.cluster import NODES, cluster_of
 from tests.servers import ServerProcess
 from tests.spark.conftest import Broker, elected
 

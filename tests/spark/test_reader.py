@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.contract.test_bus_cluster import NODES, cluster_of
+from tests.cluster import NODES, cluster_of
 from tests.servers import PROGRAMS, ServerProcess
 from tests.spark.conftest import Broker, elected
 

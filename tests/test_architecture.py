@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"accounts", "accounttokens", "remotes", "transport", "setting", "nkeys", "xkeys"}
     | {"errors"},
     "remotes": {"accounts", "setting", "errors"},
-    "accounttokens": {"tokens", "sharing", "accounts", "transforms", "errors"},
+    "accounttokens": {"times", "tokens", "sharing", "accounts", "transforms", "errors"},
     "sharing": {"accounts", "subjects", "errors"},
     "accounts": {"nkeys", "subjects", "errors"},
     "transport": {"setting", "errors"},

@@ -30,12 +30,12 @@ from penstock.accounts import (
 )
 from penstock.errors import ConfigError
 from penstock.sharing import check_import
+from penstock.times import SECOND_NS
 from penstock.tokens import Claims, InvalidToken
 
 log = logging.getLogger("penstock")
 
 RESPONSES = {"stream": "stream", "chunked": "chunked"}
-NANOSECONDS = 1e9
 UNLIMITED = -1
 JETSTREAM = {
     "mem_storage": "memory_bytes_max",
@@ -97,10 +97,8 @@ def permissions(nats: Mapping[str, Any]) -> Permissions | None:
         usual = ResponseRules()
         rules = ResponseRules(
             messages_max=int(responses.get("max", 0)) or usual.messages_max,
-            expires_s=int(responses.get("ttl", 0)) / NANOSECONDS or usual.expires_s,
+            expires_s=int(responses.get("ttl", 0)) / SECOND_NS or usual.expires_s,
         )
-        if publish is None or publish.allow is None:
-            publish = SubjectRules(allow=(), deny=publish.deny if publish else ())
     return Permissions(
         publish=publish or SubjectRules(),
         subscribe=subscribe or SubjectRules(),
@@ -199,7 +197,7 @@ def _export(export: Mapping[str, Any]) -> Export:
         subject=export["subject"],
         needs_token=bool(export.get("token_req", False)),
         response=RESPONSES.get(str(export.get("response_type", "")).lower(), "singleton"),  # type: ignore[arg-type]
-        response_s_max=threshold_ns / NANOSECONDS or Export.response_s_max,
+        response_s_max=threshold_ns / SECOND_NS or Export.response_s_max,
         account_token=int(export.get("account_token_position", 0)),
         latency=_latency(export.get("service_latency")),
         revocations={key: int(at) for key, at in (export.get("revocations") or {}).items()},

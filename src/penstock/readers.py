@@ -192,9 +192,6 @@ def read_permissions(node: Node, name: str) -> Permissions:
         subscribe = _read_rules(entries["subscribe"], f"{name}.subscribe", queues=True)
     if "allow_responses" in entries:
         responses = _read_responses(entries["allow_responses"], f"{name}.allow_responses")
-    if responses and publish.allow is None:
-        # As in nats-server: who may answer requests may, unless told so, only do that.
-        publish = SubjectRules(allow=(), deny=publish.deny)
     return Permissions(publish=publish, subscribe=subscribe, allow_responses=responses)
 
 

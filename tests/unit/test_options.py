@@ -178,10 +178,7 @@ def test_directives_set_who_may_connect(text, authorization, options):
         ("publish {}", Permissions()),
         ('subscribe: "a queue"', Permissions(subscribe=SubjectRules(allow=("a queue",)))),
         ("allow_responses: false", Permissions()),
-        (
-            "allow_responses: true",
-            Permissions(publish=SubjectRules(allow=()), allow_responses=ResponseRules()),
-        ),
+        ("allow_responses: true", Permissions(allow_responses=ResponseRules())),
         (
             "publish: a, allow_responses { max: 5, expires: 1m }",
             Permissions(

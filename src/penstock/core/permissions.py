@@ -27,7 +27,7 @@ class Permissions:
         self._subscribe_allow = _patterns(rules.subscribe.allow)
         self._subscribe_deny = _patterns(rules.subscribe.deny) or []
         self._responses = rules.allow_responses
-        # A responder that may only respond needs no publish rules of its own.
+        # As in nats-server: who may answer requests may, unless told so, only do that.
         if self._responses is not None and self._publish_allow is None:
             self._publish_allow = []
         self._decisions: dict[bytes, bool] = {}

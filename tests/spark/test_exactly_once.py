@@ -22,7 +22,8 @@ from tests.servers import PROGRAMS, Program, ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows_of
 from tests.spark.processes import command_of, descendants, kill
 
-MASTER = "local-cluster[2,1,1024]"
+CLUSTER, ALONE = "local-cluster[2,1,1024]", "local[2]"
+"""Where tasks run while things are killed, and where what is left of them is done."""
 ROUNDS = int(os.environ.get("SPARK_ROUNDS", "1"))
 STEP_S = 600
 MESSAGES = 10_000 * ROUNDS
@@ -59,11 +60,11 @@ def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rest
 
 
 @contextmanager
-def copier(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def copier(home: Path, master: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run the program; kill what is left of it."""
     # Spark leaves the logs of executors below its home, and workers listen on any address.
     environment = os.environ | {"XDG_CACHE_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, str(PROGRAM), MASTER, *arguments]
+    command = [sys.executable, str(PROGRAM), master, *arguments]
     with subprocess.Popen(
         command, env=environment, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -103,7 +104,11 @@ def kill_driver(process: subprocess.Popen[str]) -> None:
     theirs = {each for executor in left for each in descendants(executor)}
     for pid in set(descendants(process.pid)) - theirs:
         kill(pid)
-    wait_until(lambda: not any(map(command_of, left)), timeout_s=STEP_S)
+    try:
+        wait_until(lambda: not any(map(command_of, left)), timeout_s=STEP_S)
+    finally:
+        for pid in filter(command_of, theirs):
+            kill(pid)
 
 
 def stored(broker: Broker, stream: str) -> int:
@@ -128,10 +133,10 @@ def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
     broker.create("TARGET", duplicate_window=1_000_000_000)
     ledger = broker.fill("SOURCE", MESSAGES)
     checkpoint = str(tmp_path / "checkpoint")
-    arguments = (tmp_path, broker.url, "SOURCE", "TARGET", checkpoint)
+    arguments = (broker.url, "SOURCE", "TARGET", checkpoint)
 
     for _ in range(ROUNDS):
-        with copier(*arguments, str(SMALL)) as process:
+        with copier(tmp_path, CLUSTER, *arguments, str(SMALL)) as process:
             wait_for_more(broker, "TARGET")
             faults = [
                 lambda pid=process.pid: kill_one_of(lambda: executors(pid), chance),
@@ -144,7 +149,7 @@ def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
                 wait_for_more(broker, "TARGET")
             kill_driver(process)
     interrupted = stored(broker, "TARGET")
-    with copier(*arguments, str(LARGE)) as process:
+    with copier(tmp_path, ALONE, *arguments, str(LARGE)) as process:
         assert 0 == process.wait(STEP_S)
 
     assert interrupted < MESSAGES, "it was killed too late to show anything"

@@ -20,15 +20,15 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from penstock.bus.config import PRESETS, BusConfig, TopicOptions
 from penstock.errors import ConfigError, MissingExtra
 from penstock.setting import key_of
+from penstock.times import DAY_S, SECOND_NS, UNITS_NS
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
 PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"
 
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
 DURATION_PART = re.compile(r"([\d.]+)([a-z]+)")
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-SIZE = re.compile(r"(\d+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
-SIZES = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+SECONDS = {unit: size_ns / SECOND_NS for unit, size_ns in UNITS_NS.items()} | {"d": DAY_S}
+SIZE = re.compile(r"(\d+)\s*([kmgt])(i?b)?", re.IGNORECASE)
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
 
@@ -205,7 +205,9 @@ def _read_int(value: Any, path: str) -> int:
         return value
     text = str(value).strip().replace("_", "")
     if match := SIZE.fullmatch(text):
-        return int(match[1]) * SIZES[match[2].lower()]
+        # As in the server's configuration: 1K is 1000, 1KB and 1KiB are 1024.
+        power = "kmgt".index(match[2].lower()) + 1
+        return int(match[1]) * int((1024 if match[3] else 1000) ** power)
     if not text.isdigit():
         raise ConfigError(f"`{path}` must be a number such as 1000 or 64MB, not {value!r}")
     return int(text)

@@ -188,3 +188,10 @@ def test_a_section_whose_keys_are_commented_out_is_empty() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml` cannot be read"):
         load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("10k", 10_000), ("10KB", 10_240), ("1 MiB", 1024**2), ("2g", 2 * 10**9)]
+)
+def test_sizes_are_read_as_in_the_configuration_of_the_server(text: str, number: int) -> None:
+    assert number == load({"embedded": {"port": text}}).embedded.port

@@ -18,8 +18,8 @@ Written from the code: `python -m penstock.bus.reference > docs/reference/eventb
 A YAML file has these keys under `eventbus:`, in camelCase too if you prefer. An
 environment variable is the path in capitals: `nats.jetstream.consumer.ack_wait` is
 `{prefix}NATS_JETSTREAM_CONSUMER_ACK_WAIT`. Durations are seconds or `30s`, `100ms`,
-`7d`; numbers may be `10k`, which is 10,000, and sizes `64MB`. What comes later wins: preset, file, environment,
-code. A key that does not exist is an error.
+`7d`; numbers may be `10k`, which is 10,000, and sizes `64MB`. What comes later wins:
+preset, file, environment, code. A key that does not exist is an error.
 """
 
 

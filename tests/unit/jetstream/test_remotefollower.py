@@ -24,6 +24,10 @@ class Network:
     def __init__(self, world: World) -> None:
         self.api = "$JS.API"
         self.level_max = 9
+        self.is_deaf = False
+        """Whether nothing is answered."""
+        self.answers: tuple[bytes, bytes] | None = None
+        """What everything is answered with, header and payload, if not by the engine."""
         self.asked: list[str] = []
         """Which calls were made."""
         self.flow_control: list[bytes] = []
@@ -76,11 +80,13 @@ class Network:
         else:
             self.asked.append(subject.decode().removeprefix("$JS.API."))
         level = int(headers.get(header, b"Nats-Required-Api-Level") or 0)
+        answers = self.answers
         if level > self.level_max:
             error = {"code": 412, "err_code": 10185, "description": "too new"}
-            answer = json.dumps({"error": error}).encode()
-            self._receivers[reply.decode()]([(reply, b"", b"", answer)])
-        else:
+            answers = (b"", json.dumps({"error": error}).encode())
+        if answers is not None:
+            self._receivers[reply.decode()]([(reply, b"", *answers)])
+        elif not self.is_deaf:
             self._account.publish(subject, payload, reply=reply, header=header)
 
 
@@ -219,6 +225,21 @@ def test_flow_control_is_answered_once_everything_is_safe(two: Two) -> None:
     assert [1, 2, 3] == sequences(two.here)
 
 
+def test_an_answer_to_flow_control_that_is_lost_is_given_again(two: Two) -> None:
+    two.here.create("M", mirror=ORIGIN)
+    two.work()
+    two.network.is_deaf = True
+    for _ in range(4):
+        two.there.publish("o", b"x" * 900_000)
+    two.there.settle()
+    two.work()
+    assert [1, 2, 3] == sequences(two.here)
+
+    two.network.is_deaf = False
+    two.work(1)
+    assert [1, 2, 3, 4] == sequences(two.here)
+
+
 def test_failures_are_tried_again_after_ever_longer_waits(two: Two) -> None:
     two.here.create("M", mirror=ORIGIN | {"name": "missing"})
     two.work()
@@ -344,3 +365,121 @@ def test_what_is_sent_before_the_answer_counts(two: Two) -> None:
 
     assert [b"%d" % n for n in range(1, 10)] == [each[2] for each in two.here.messages("M")]
     assert [] == two.there.messages("Q")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"filter_subject": "p.b"}, ["2"]),
+        ({"opt_start_seq": 2}, ["2", "3"]),
+        ({"opt_start_time": "2120-01-01T00:00:00Z"}, []),
+        (
+            {"subject_transforms": [{"src": "p.a", "dest": "x"}, {"src": "p.c", "dest": "y"}]},
+            ["1", "3"],
+        ),
+    ],
+    ids=str,
+)
+def test_an_origin_is_asked_for_what_is_wanted(
+    two: Two, options: dict[str, Any], expected: list[str]
+) -> None:
+    two.there.create("P", subjects=["p.*"])
+    for number, letter in enumerate("abc", 1):
+        two.there.publish(f"p.{letter}", str(number))
+    two.there.settle()
+    two.here.create("M", mirror=ORIGIN | {"name": "P"} | options)
+    two.work()
+
+    assert expected == [each[2].decode() for each in two.here.messages("M")]
+
+
+def test_a_mirror_of_an_emptied_origin_has_its_sequences(two: Two) -> None:
+    two.fill(3)
+    two.there.call("STREAM.PURGE.O")
+    two.here.create("M", mirror=ORIGIN)
+    two.work()
+
+    state = two.here.state("M")
+    assert (0, 4, 3) == (state["messages"], state["first_seq"], state["last_seq"])
+
+
+def test_a_source_that_was_made_anew_is_read_from_its_start(two: Two) -> None:
+    two.here.create("M", sources=[ORIGIN])
+    two.fill(2)
+    two.network.fail("down")
+    two.there.call("STREAM.DELETE.O")
+    two.there.now_ns += 1
+    two.there.create("O", subjects=["o"])
+    two.network.recover()
+    two.fill(1)
+
+    assert [b"1", b"2", b"1"] == [each[2] for each in two.here.messages("M")]
+
+
+def test_a_durable_consumer_tells_too_that_its_stream_was_made_anew(two: Two) -> None:
+    config = {
+        "durable_name": "C",
+        "deliver_subject": "d",
+        "ack_policy": "flow_control",
+        "flow_control": True,
+        "idle_heartbeat": 1_000_000_000,
+        "max_ack_pending": 10,
+    }
+    two.there.call("CONSUMER.DURABLE.CREATE.O.C", stream_name="O", config=config)
+    two.here.create("M", sources=[ORIGIN | {"consumer": {"name": "C", "deliver_subject": "d"}}])
+    two.fill(2)
+    two.network.fail("down")
+    two.there.call("STREAM.DELETE.O")
+    two.there.now_ns += 1
+    two.there.create("O", subjects=["o"])
+    two.there.call("CONSUMER.DURABLE.CREATE.O.C", stream_name="O", config=config)
+    two.network.recover()
+    two.fill(1)
+
+    assert [b"1", b"2", b"1"] == [each[2] for each in two.here.messages("M")]
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "problem"),
+    [
+        (b"NATS/1.0 503\r\n\r\n", b"", "is JetStream on there?"),
+        (b"", b"nonsense", "makes no sense"),
+        (b"", b"{}", "makes no sense"),
+        (b"", b'{"error":{"code":400,"err_code":7,"description":"no"}}', "no"),
+    ],
+)
+def test_an_answer_that_does_not_help_is_told(
+    two: Two, header: bytes, payload: bytes, problem: str
+) -> None:
+    two.network.answers = (header, payload)
+    two.here.create("M", mirror=ORIGIN)
+    two.work()
+    assert problem in two.told()["error"]["description"]
+
+    two.network.answers = None
+    two.work(1)
+    assert "error" not in two.told()
+
+
+def test_what_is_not_permitted_while_asking_is_tried_again(two: Two) -> None:
+    two.network.is_deaf = True
+    two.here.create("M", mirror=ORIGIN)
+    two.work()
+    two.network.refuse("remote `hub`: not permitted")
+    assert "remote `hub`: not permitted" == two.told()["error"]["description"]
+    two.network.is_deaf = False
+    two.work(1)
+
+    assert "error" not in two.told()
+
+
+def test_an_origin_that_does_not_answer_is_asked_again(two: Two) -> None:
+    two.network.is_deaf = True
+    two.here.create("M", mirror=ORIGIN)
+    two.work()
+    two.work(10)
+    assert "no answer on `$JS.API`" == two.told()["error"]["description"]
+    two.network.is_deaf = False
+    two.work(1)
+
+    assert "error" not in two.told()

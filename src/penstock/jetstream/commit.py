@@ -26,6 +26,17 @@ class Durable(Protocol):
         """Let go of the answers that waited for it. The work's `finish` was called before."""
 
 
+def release(items: Iterable[Durable]) -> list[Work]:
+    """Write changes, let the answers go before the sync, and return that: it is made later."""
+    works: list[Work] = []
+    for item in items:
+        work = item.begin_commit()
+        if work is not None:
+            works.append(work)
+        item.end_commit()
+    return works
+
+
 class Commit:
     """One sync under way. `run` belongs in a thread, everything else on the loop."""
 
@@ -37,12 +48,6 @@ class Commit:
     def is_slow(self) -> bool:
         """Whether there is anything to wait for; memory streams have nothing."""
         return any(work is not None for _, work in self._items)
-
-    def release(self) -> list[Work]:
-        """Let the answers go before the sync, and return it: somebody has to make it later."""
-        for item, _ in self._items:
-            item.end_commit()
-        return [work for _, work in self._items if work is not None]
 
     def run(self) -> None:
         """Wait for the disk. An error is kept for the stream it belongs to."""

@@ -38,7 +38,7 @@ from penstock.jetstream import (
 )
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
-from penstock.jetstream.commit import Commit, Durable
+from penstock.jetstream.commit import Commit, Durable, release
 from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.remote import AccountRemote, Remote
@@ -143,11 +143,16 @@ class Engine:
 
     def begin_commit(self) -> Commit | None:
         """Begin to make all changes so far durable, if there are any."""
-        if not self.dirty:
-            return None
+        return Commit(self._take_dirty()) if self.dirty else None
+
+    def write_unsynced(self) -> list[Work]:
+        """Write all changes so far, answer, and return what is to make them durable later."""
+        return release(self._take_dirty())
+
+    def _take_dirty(self) -> list[Durable]:
         items = list(self.dirty)
         self.dirty.clear()
-        return Commit(items)
+        return items
 
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""

@@ -186,13 +186,14 @@ class Journal:
             self._arm(engine, deadline_ns)
 
     def _commit(self, engine: Engine) -> None:
-        commit = engine.begin_commit()
-        assert commit is not None, "somebody is dirty"
         if not engine.waits_for_sync:
-            self._unsynced += commit.release()
+            self._unsynced += engine.write_unsynced()
             if self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
                 self._sync()
-        elif commit.is_slow:
+            return
+        commit = engine.begin_commit()
+        assert commit is not None, "somebody is dirty"
+        if commit.is_slow:
             self._run(lambda: self._measure(commit.run), commit.finish)
         else:
             commit.finish()

@@ -103,3 +103,13 @@ def test_imports_do_not_lead_round_in_a_circle() -> None:
 
     with pytest.raises(ConfigError, match="in a circle: A > B > A"):
         check_import("A", taking("B", "q"), known)
+
+
+def test_an_import_of_the_exporter_that_leads_nowhere_is_not_held_against_its_importers() -> None:
+    exporter = Account(
+        name="B",
+        exports=(Export(kind="service", subject="q"),),
+        imports=(taking("GONE", "q"),),
+    )
+
+    check_import("A", taking("B", "q"), accounts(Account(name="A"), exporter))

@@ -47,7 +47,7 @@ bench-core bench-jetstream bench-client bench-bus bench-kafka: setup
 	$(BIN)/python -m benchmarks.$(@:bench-%=%)
 
 bench-spark: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka]'
 	$(BIN)/python -m benchmarks.spark
 
 # The long forms of the fault suites: an hour or so.

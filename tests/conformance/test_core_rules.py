@@ -24,6 +24,7 @@ INFO_TYPES = {
     "max_payload": int,
     "client_id": int,
     "client_ip": str,
+    "api_lvl": int,
 }
 
 

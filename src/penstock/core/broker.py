@@ -28,7 +28,7 @@ from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.system import System
 from penstock.core.tokenauth import TokenAuthenticator
-from penstock.version import NATS_VERSION
+from penstock.version import API_LEVEL, NATS_VERSION
 
 log = logging.getLogger("penstock")
 
@@ -102,6 +102,7 @@ class Broker:
             "server_name": self.server_name,
             "version": NATS_VERSION,
             "proto": 1,
+            "api_lvl": API_LEVEL,
             "go": f"python{platform.python_version()}",
             "host": config.host,
             "port": config.port,

@@ -13,7 +13,6 @@ from typing import Any
 
 from penstock.jetstream import strictjson
 from penstock.jetstream.model import (
-    API_LEVEL,
     REQUIRED_LEVEL,
     SERVER_LEVEL,
     SERVER_VERSION,
@@ -21,7 +20,7 @@ from penstock.jetstream.model import (
 )
 from penstock.jetstream.times import parse_time
 from penstock.times import SECOND_NS
-from penstock.version import NATS_VERSION
+from penstock.version import API_LEVEL, NATS_VERSION
 
 NEVER_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 """How long an ack is waited for that comes with flow control: such messages are not redelivered."""

@@ -15,14 +15,7 @@ from typing import Any
 from penstock import headers
 from penstock.jetstream import strictjson
 from penstock.jetstream.store import StoreLimits
-from penstock.version import NATS_VERSION
-
-API_LEVEL = 5
-"""
-The JetStream API level, as high as what is there: 1 promises times to live, pauses and
-priority groups, 2 counters, atomic batches and schedules, 4 fast batches, resets and acks
-by flow control, 5 to tell sources that a stream was made anew.
-"""
+from penstock.version import API_LEVEL, NATS_VERSION
 
 API_LEVEL_HEADER = b"Nats-Required-Api-Level"
 REQUIRED_LEVEL = "_nats.req.level"

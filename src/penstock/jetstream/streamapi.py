@@ -9,10 +9,11 @@ from penstock import subjects as patterns
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
-from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
+from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import Message, Store
 from penstock.jetstream.stream import Stream
 from penstock.jetstream.times import format_time
+from penstock.version import API_LEVEL
 
 NAMES_MAX = 1024
 LIST_MAX = 256

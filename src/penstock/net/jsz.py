@@ -12,11 +12,12 @@ from penstock import times
 from penstock.config import JetStreamConfig
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.engine import Engine
-from penstock.jetstream.model import API_LEVEL, REQUIRED_LEVEL
+from penstock.jetstream.model import REQUIRED_LEVEL
 from penstock.jetstream.stream import Stream
 from penstock.jetstream.times import format_time
 from penstock.net import query
 from penstock.net.query import Query
+from penstock.version import API_LEVEL
 
 if TYPE_CHECKING:
     from penstock.net.server import Server

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream import streamapi
-from penstock.jetstream.model import API_LEVEL
 from penstock.jetstream.times import format_time, parse_time
+from penstock.version import API_LEVEL
 
 
 @pytest.fixture

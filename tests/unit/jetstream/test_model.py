@@ -7,8 +7,8 @@ import pytest
 
 from penstock.errors import JetStreamError
 from penstock.jetstream import rules, strictjson
-from penstock.jetstream.model import API_LEVEL, STREAM_REQUEST_FIELDS, StreamConfig
-from penstock.version import NATS_VERSION
+from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
+from penstock.version import API_LEVEL, NATS_VERSION
 
 SECOND_NS = 1_000_000_000
 

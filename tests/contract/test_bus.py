@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,13 +107,23 @@ async def test_a_second_process_of_an_exclusive_service_is_warned(
     async def ignore(_: Envelope[object]) -> None:
         return
 
+    def is_warned() -> bool:
+        return "another process reads `crowd`" in caplog.text
+
     base = replace(config(server), namespace="crowd")
-    async with EventBus(base) as first, EventBus(base) as second:
+    async with EventBus(base) as first:
         await first.subscribe_envelope("t", ignore)
         await first.publish_envelope_sync(
             "t", Envelope(aggregate_id="a", event_type="t", payload=1)
         )
         await until(lambda: first.metrics.handled_total)
-        assert "another process" not in caplog.text
-        await second.subscribe_envelope("t", ignore)
-        await until(lambda: "another process reads `crowd`" in caplog.text)
+        assert not is_warned()
+        for _ in range(10):
+            # It looks once, and between two requests of the other there is nothing to see.
+            async with EventBus(base) as second:
+                await second.subscribe_envelope("t", ignore)
+                with suppress(TimeoutError):
+                    await until(is_warned, timeout_s=2)
+            if is_warned():
+                break
+        assert is_warned()

@@ -100,6 +100,8 @@ LEFT_OUT = {
     "MQTT": "a nats-server of its own, with a bridge between",
     "streams with more than one replica": "answered with error 10074, as by one nats-server",
     "OCSP, certificate stores, encryption at rest": "files of certificates; an encrypted disk",
+    "account resolvers by URL, and caches of other servers": "`resolver { type: full, dir: … }`",
+    "proxies that vouch for clients (`proxies`, `proxy_required`)": "`proxy_protocol`, or TLS",
     "message tracing (`Nats-Trace-Dest`)": "the header is passed on",
 }
 

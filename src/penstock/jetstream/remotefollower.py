@@ -72,8 +72,8 @@ class RemoteFollower:
         """What came before the origin had answered."""
         self._consumer = ""
         """The consumer that sends to us, once there is one."""
-        self._is_durable = False
-        """Whether that one stays: an origin that keeps messages for its readers makes it so."""
+        self._durable = ""
+        """The same if it stays: an origin that keeps messages for its readers makes it so."""
         self._consumer_sequence = 0
         self._heard_ns = 0
         self._lag = 0
@@ -107,7 +107,7 @@ class RemoteFollower:
         if not self._is_open:
             return
         self._is_open = False
-        self._let_go(deletes=for_good or not self._is_durable)
+        self._let_go(deletes=for_good or not self._durable)
         self._remote.detach(self)
 
     def on_connected(self) -> None:
@@ -210,7 +210,7 @@ class RemoteFollower:
             self._skip_to(begun["stream_seq"])
             origin.read_sequence = begun["stream_seq"]
         self._consumer, self._consumer_sequence = info["name"], 0
-        self._is_durable = durable is not None or bool(config.get("durable_name"))
+        self._durable = self._consumer if durable or config.get("durable_name") else ""
         self._lag, self._error = info.get("num_pending", 0), None
         self._heard_ns = self._engine.clock_ns()
         if durable is not None:
@@ -228,7 +228,7 @@ class RemoteFollower:
             end()
         self._ends.clear()
         self._early.clear()
-        consumer, self._consumer = self._consumer, ""
+        consumer, self._consumer = self._consumer or self._durable, ""
         self._unsafe = deque((*each[:3], b"") for each in self._unsafe)
         if consumer and deletes and self.origin.config.get("consumer") is None:
             call = f"{self._remote.api}.CONSUMER.DELETE.{self.origin.name}.{consumer}"
@@ -258,7 +258,7 @@ class RemoteFollower:
         stream, origin = self._stream, self.origin
         log.warning("Stream '%s' can not read '%s': %s", stream.name, origin.name, error)
         self._error = error
-        self._let_go(deletes=not self._is_durable)
+        self._let_go(deletes=not self._durable)
         delay_ns = min(RETRY_NS << min(self._failures, 10), RETRY_NS_MAX)
         self._failures += 1
         self._wait(delay_ns, self._ask)
@@ -299,7 +299,7 @@ class RemoteFollower:
         """Add a message to those to store, unless we have it already."""
         deliveries, sequence, consumer_sequence, time_ns, self._lag = sourcing.delivered(reply)
         # A durable one may have sent a few before it was told to begin again, with 1.
-        is_old = self._is_durable and not self._consumer_sequence and consumer_sequence > 1
+        is_old = self._durable and not self._consumer_sequence and consumer_sequence > 1
         if deliveries > 1 or is_old:
             return
         last_sequence = messages[-1][0] if messages else self.origin.read_sequence

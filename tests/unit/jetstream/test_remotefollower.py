@@ -162,6 +162,28 @@ def test_it_lets_go_of_its_consumer(two: Two) -> None:
     assert [] == two.consumers()
 
 
+def test_a_consumer_that_keeps_the_place_goes_with_the_stream(two: Two) -> None:
+    two.there.create("Q", subjects=["q"], retention="interest")
+    two.here.create("M", sources=[ORIGIN | {"name": "Q"}], storage="file")
+    two.work()
+    kept = two.there.engine.streams["Q"].consumers
+    two.here.engine.streams["M"].origins.close()
+    two.work()
+    assert 1 == len(kept)
+
+    two.here.restart()
+    two.work()
+    two.network.is_deaf = True
+    two.network.refuse("remote `hub`: not permitted")
+    two.network.fail("down")
+    two.network.recover()
+    two.network.is_deaf = False
+    # There is none at the moment that sends to us, but one that is ours.
+    two.here.call("STREAM.DELETE.M")
+    two.work()
+    assert {} == kept
+
+
 def test_an_origin_that_falls_silent_is_asked_again(two: Two) -> None:
     two.here.create("M", mirror=ORIGIN)
     two.fill(2)

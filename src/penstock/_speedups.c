@@ -3,7 +3,8 @@
  * publish_totals and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
  * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
- * records.py, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for outbox.py.
+ * records.py with _checksum.h, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for
+ * outbox.py.
  *
  * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
  * buffer line by line; every operation is a new tuple that owns copies of its

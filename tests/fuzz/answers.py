@@ -23,8 +23,14 @@ def examples(seed: int) -> Iterator[Example]:
 def outcomes(twin: ModuleType, example: Example) -> object:
     """Return what a twin says about an example, or its error."""
     replies, sid, before, after, number = example
+    siblings = [
+        twin.are_siblings(subjects, parent)
+        for subjects in (replies, [sid + b"." + reply for reply in replies])
+        for parent in (b"", sid, sid[:-1])
+    ]
     try:
         message = (number, number, before, after, sid)
-        return twin.numbered_answers(*example), twin.stored_answer(b"".join(replies), sid, message)
+        stored = twin.stored_answer(b"".join(replies), sid, message)
+        return siblings, twin.numbered_answers(*example), stored
     except ValueError as error:
-        return str(error)
+        return siblings, str(error)

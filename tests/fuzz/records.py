@@ -84,10 +84,16 @@ def outcomes(twin: ModuleType, example: Example) -> list[object]:
     # The reference slices what it is given, and is held to bytes; it cannot read past them.
     buffer = example.buffer if twin is records else exactly(example.buffer)
     messages = twin.decode_messages(buffer, example.offsets, example.base, example.salt)
+    publishes = [
+        (0, subject, subject, len(headers), len(payload), payload + b"\r\n")
+        for subject, headers, payload, _ in example.entries
+    ]
+    plain = twin.plain_entries(publishes, example.salt)
     try:
         return [
             messages,
+            plain,
             twin.encode_records(example.first_sequence, example.entries, example.salt),
         ]
     except ValueError as error:
-        return [messages, str(error)]
+        return [messages, plain, str(error)]

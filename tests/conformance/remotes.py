@@ -167,9 +167,12 @@ class Pair:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for server in (self.origin, self.copy):
-            self._stack.callback(server.kill)
-            server.start()
+        with self._stack:
+            for server in (self.origin, self.copy):
+                self._stack.callback(server.kill)
+                server.start()
+            # Whoever starts stops: if one of them does not start, the other must not stay.
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,6 +25,8 @@ from benchmarks import sparkgrowth, sparkkafka
 from benchmarks.machine import describe
 from benchmarks.sparkstream import STREAM, Server, fill, processor_times, serving, spent_s
 
+ROUNDS = 6
+"""The JVM goes on compiling for some millions of rows, and spends half of the time on each then."""
 TRIGGER_MESSAGES = 200_000
 NATS_PY_MESSAGES = 50_000
 EMPTY_BATCHES = 15
@@ -45,7 +47,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--server", default="nats-server", help="or `penstock serve`")
     parser.add_argument("--pure", action="store_true", help="without the compiled parser")
     other = parser.add_mutually_exclusive_group()

@@ -74,6 +74,18 @@ async def test_a_denied_subscription_ends_with_the_reason(
 
 
 @asynchronous
+async def test_a_denied_request_fails_at_once(program: Program, servers: Servers) -> None:
+    server = servers(program, PERMISSIONS)
+    async with await penstock.connect(server.url, user="ann", password="pw") as client:
+        async with await client.subscribe("open.house"):
+            other = asyncio.ensure_future(client.request("open.house", timeout_s=3600))
+            with pytest.raises(PermissionDenied, match=r"secret\.plans"):
+                await client.request("secret.plans", timeout_s=3600)
+            assert not other.done()
+            other.cancel()
+
+
+@asynchronous
 async def test_an_nkey_signs_the_nonce(servers: Servers) -> None:
     key = Key(USER)
     server = servers(NATS_SERVER, f"authorization {{ users: [ {{ nkey: {key.public} }} ] }}")

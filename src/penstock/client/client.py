@@ -181,7 +181,7 @@ class Client:
         self, subject: bytes, payload: bytes, *, block: bytes = b"", timeout_s: float | None = None
     ) -> Message:
         """Request at a subject known to be valid, with an encoded header block."""
-        token, reply = self._inbox.open()
+        token, reply = self._inbox.open(subject)
         try:
             await self.send(subject, payload, reply=reply, block=block)
             operation = await self._inbox.reply(

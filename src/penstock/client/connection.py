@@ -42,6 +42,7 @@ DIAL_ERRORS = (OSError, PenstockError, ValueError)
 SUBSCRIPTION_DENIED = re.compile(
     r'permissions violation for subscription to "(.+?)"(?: using queue "(.+)")?', re.IGNORECASE
 )
+PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
 
 
 class Watcher(Protocol):
@@ -83,6 +84,8 @@ class Connection:
         self.closed = False
         self.reconnects = 0
         self.watchers: list[Watcher] = []
+        self.publish_denied: list[Callable[[bytes, Exception], None]] = []
+        """Who wants to hear that we may not publish to a subject."""
         self.interests: dict[bytes, Interest] = {}
         self.server: Server | None = None
         self._sids = 0
@@ -220,6 +223,10 @@ class Connection:
         match = SUBSCRIPTION_DENIED.match(text)
         if match:
             self._end_denied(match[1].encode(), (match[2] or "").encode(), error)
+        match = PUBLISH_DENIED.match(text)
+        if match:
+            for refused in self.publish_denied:
+                refused(match[1].encode(), error)
         self.report(error)
 
     def _end_denied(self, subject: bytes, queue: bytes, error: Exception) -> None:

@@ -16,6 +16,7 @@ from penstock.errors import RequestTimeout
 from penstock.wire import Op
 
 LETTERS = string.digits + string.ascii_letters
+NOBODY = (b"", None)
 
 
 def unique_token() -> str:
@@ -30,24 +31,26 @@ class Inbox:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._prefix = f"{connection.options.inbox_prefix}.{unique_token()}.".encode()
-        self._waiting: dict[bytes, asyncio.Future[Op]] = {}
+        self._waiting: dict[bytes, tuple[bytes, asyncio.Future[Op]]] = {}
+        """By token: the subject of the request, and its reply to be."""
         self._count = 0
         self._subscribed = False
         connection.watchers.append(self)
+        connection.publish_denied.append(self._refuse)
 
-    def open(self) -> tuple[bytes, bytes]:
-        """Return a token and the reply subject it stands for."""
+    def open(self, subject: bytes) -> tuple[bytes, bytes]:
+        """Return a token for a request at `subject`, and the reply subject it stands for."""
         if not self._subscribed:
             self._connection.subscribe(self._prefix + b"*", self._receive)
             self._subscribed = True
         self._count += 1
         token = b"%d" % self._count
-        self._waiting[token] = self._loop.create_future()
+        self._waiting[token] = (subject, self._loop.create_future())
         return token, self._prefix + token
 
     async def reply(self, token: bytes, *, timeout_s: float) -> Op:
         """Wait for the reply to `token`."""
-        future = self._waiting[token]
+        _, future = self._waiting[token]
         # One timer is a third of the price of `asyncio.timeout` around every request.
         timer = self._loop.call_later(timeout_s, self._expire, token, timeout_s)
         try:
@@ -62,14 +65,21 @@ class Inbox:
     def _receive(self, operations: list[Op]) -> None:
         start = len(self._prefix)
         for operation in operations:
-            future = self._waiting.pop(operation[1][start:], None)
+            _, future = self._waiting.pop(operation[1][start:], NOBODY)
             if future is not None and not future.done():
                 future.set_result(operation)
 
     def _expire(self, token: bytes, timeout_s: float) -> None:
-        future = self._waiting.pop(token, None)
+        self._fail(token, RequestTimeout(f"no reply within {timeout_s} s"))
+
+    def _refuse(self, subject: bytes, error: Exception) -> None:
+        for token in [token for token, (to, _) in self._waiting.items() if to == subject]:
+            self._fail(token, error)
+
+    def _fail(self, token: bytes, error: Exception) -> None:
+        _, future = self._waiting.pop(token, NOBODY)
         if future is not None and not future.done():
-            future.set_exception(RequestTimeout(f"no reply within {timeout_s} s"))
+            future.set_exception(error)
 
     def disconnected(self, error: Exception) -> None:
         """A reply may still come on the next link, so requests go on waiting."""
@@ -79,7 +89,5 @@ class Inbox:
 
     def closed(self, error: Exception) -> None:
         """Fail what still waits."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        self._waiting.clear()
+        for token in list(self._waiting):
+            self._fail(token, error)

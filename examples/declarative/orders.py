@@ -42,4 +42,7 @@ dp.create_sink("large", "penstock", {"servers": SERVERS, "subject": "shop.large"
 def large_orders() -> DataFrame:
     """Orders of more than 1000."""
     large = spark.readStream.table("orders").where("amount > 1000")
-    return large.selectExpr("to_json(struct(*)) AS data", "event_id AS message_id")
+    # The stream has stored the order itself with `event_id` as its message id.
+    return large.selectExpr(
+        "to_json(struct(*)) AS data", "concat('large-', event_id) AS message_id"
+    )

@@ -113,7 +113,7 @@ REFUSED = {
     ),
     "mqtt": ("server_name: x\nmqtt { port: 1883 }\njetstream: on", "`mqtt`"),
     "encryption": ("jetstream { store_dir: '/tmp/x', key: secret }", "`key`"),
-    "proxies": ("proxy_protocol: true", "`proxy_protocol`"),
+    "proxies": ("proxies { trusted = [] }", "`proxies`"),
 }
 """What the real server takes and ours cannot."""
 

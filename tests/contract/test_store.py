@@ -375,6 +375,9 @@ def test_single_subjects_are_found_without_a_search(
         assert [message[0] for message in messages] == [31, 32]
         assert store.read(following, filters=filters, **bounds) == ([], 63)
     assert store.read(1, filters=(b"two",), last_sequence=31, **bounds) == ([], 32)
+    assert store.read(1, filters=(b"two",), **bounds) == ([(32, 1, b"two", b"", b"")], 63)
+    assert store.read(62, filters=(b"other.*",), **bounds) == ([], 63)
+    assert [message[0] for message in store.read(62, filters=(b"orders.*",), **bounds)[0]] == [62]
 
 
 def test_hot_keys_among_cold_ones_leave_no_litter(open_store: Open) -> None:

@@ -187,9 +187,12 @@ class MessageStore:
         last = catalog.last_sequence
         if last_sequence is not None:
             last = min(last, last_sequence)
-        reading = _Reading(catalog, self._log, catalog.matcher(filters), count_max, bytes_max)
         sequence = max(first_sequence, catalog.first_sequence)
         sequence, stop = self._span(filters, sequence, last)
+        matcher = catalog.matcher(filters)
+        if sequence == stop and matcher is not None:
+            return self._look_at(stop, matcher), last + 1
+        reading = _Reading(catalog, self._log, matcher, count_max, bytes_max)
         for index in range(max(catalog.block_at(sequence), 0), len(catalog.blocks)):
             block = catalog.blocks[index]
             if sequence > stop or reading.done:
@@ -201,6 +204,11 @@ class MessageStore:
         for block, position in reading.damaged:
             catalog.lose(block, position)
         return reading.messages, sequence
+
+    def _look_at(self, sequence: int, matcher: Matcher) -> list[Message]:
+        """Return a message if it matches, without the subjects of all that are stored beside it."""
+        message = self.get(sequence)
+        return [message] if message is not None and matcher[message[2]] else []
 
     def _span(self, filters: Filters, sequence: int, last: int) -> tuple[int, int]:
         """Return between which sequences a search makes sense: a few subjects are known well."""

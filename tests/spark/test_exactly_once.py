@@ -4,7 +4,7 @@ Real processes killed while rows are copied: each row arrives, and arrives once.
 Driver and executors are processes of their own (`local-cluster`). In each of `SPARK_ROUNDS` an
 executor, a Python worker and the server are killed in any order, and the driver last of all; the
 executors it leaves behind go by themselves. With more than one round, nats-server is held to the
-same.
+same, and a cluster of three, which loses one for good.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.cluster import NODES, cluster_of
 from tests.servers import PROGRAMS, Program, ServerProcess, wait_until
-from tests.spark.conftest import Broker, rows_of
+from tests.spark.conftest import Broker, elected, rows_of
 from tests.spark.processes import command_of, descendants, kill
 
 CLUSTER, ALONE = "local-cluster[2,1,1024]", "local[2]"
@@ -41,6 +42,7 @@ class Restartable:
         self._flags = ("-js", "-sd", str(store))
         self._running = stack.enter_context(ServerProcess(program, "", *self._flags))
         self.broker = Broker(self._running.url)
+        self.urls = self._running.url
 
     def restart(self) -> None:
         """Kill it, and start it again."""
@@ -52,11 +54,28 @@ class Restartable:
         )
 
 
-@pytest.fixture(params=PROGRAMS if ROUNDS > 1 else PROGRAMS[:1], ids=lambda each: each.name)
-def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
+class Trio:
+    """A cluster of three that goes on with two."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._servers = cluster_of(NODES, stack)
+        self.broker = elected(Broker(self._servers[0].url, replicas=NODES))
+        self.urls = ",".join(server.url for server in self._servers)
+
+    def restart(self) -> None:
+        """Kill one the first time: without two there is no majority."""
+        self._servers[-1].process.kill()
+
+
+@pytest.fixture(params=["penstock", "nats-server", "cluster"] if ROUNDS > 1 else ["penstock"])
+def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable | Trio]:
     """Return a server of this test alone."""
     with ExitStack() as stack:
-        yield Restartable(stack, request.param, tmp_path / "store")
+        if request.param == "cluster":
+            yield Trio(stack)
+        else:
+            program = next(each for each in PROGRAMS if each.name == request.param)
+            yield Restartable(stack, program, tmp_path / "store")
 
 
 @contextmanager
@@ -125,7 +144,7 @@ def wait_for_more(broker: Broker, stream: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(STEP_S * (5 * ROUNDS + 2))
 def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
-    restartable: Restartable, tmp_path: Path
+    restartable: Restartable | Trio, tmp_path: Path
 ) -> None:
     broker, chance = restartable.broker, random.Random()
     broker.create("SOURCE")
@@ -133,7 +152,7 @@ def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
     broker.create("TARGET", duplicate_window=1_000_000_000)
     ledger = broker.fill("SOURCE", MESSAGES)
     checkpoint = str(tmp_path / "checkpoint")
-    arguments = (broker.url, "SOURCE", "TARGET", checkpoint)
+    arguments = (restartable.urls, "SOURCE", "TARGET", checkpoint)
 
     for _ in range(ROUNDS):
         with copier(tmp_path, CLUSTER, *arguments, str(SMALL)) as process:

@@ -41,6 +41,7 @@ SETTINGS = (
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
+    "pytest_plugin": {"bus"},
     "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "_hot"}
     | SETTINGS
     | GROUND,

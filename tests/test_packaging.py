@@ -64,3 +64,20 @@ def test_the_source_installs_without_a_compiler(shipped: Path, tmp_path: Path) -
     (wheel,) = tmp_path.glob("*.whl")
 
     assert run_from(wheel, tmp_path / "unpacked").startswith("False ")
+
+
+def test_a_bare_install_leaves_the_tests_of_other_projects_alone(
+    shipped: Path, tmp_path: Path
+) -> None:
+    (wheel,) = shipped.glob("*.whl")
+    environment = tmp_path / "environment"
+    call("-m", "venv", environment)
+    python = environment / "bin" / "python"
+    (tmp_path / "test_empty.py").write_text("def test_nothing():\n    pass\n")
+    for words in (("pip", "install", "-q", wheel, "pytest"), ("pytest", "-q", tmp_path)):
+        ended = subprocess.run(
+            [python, "-m", *words], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        assert 0 == ended.returncode, ended.stdout + ended.stderr
+
+    assert "1 passed" in ended.stdout

@@ -250,7 +250,7 @@ def test_time(virtual_time):
 def test_the_plugin_gives_its_fixtures_to_any_project(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PROGRAM)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "penstock.bus.testing.plugin"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "penstock.pytest_plugin"],
         cwd=tmp_path,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,

@@ -1,7 +1,7 @@
 """
 Testing what uses the bus: real servers, faults on demand, time that does not pass.
 
-The pytest plugin is `penstock.bus.testing.plugin`; what its fixtures give can be
+The pytest plugin is `penstock.pytest_plugin`; what its fixtures give can be
 used without pytest too.
 """
 

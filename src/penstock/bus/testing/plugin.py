@@ -1,43 +1,6 @@
-"""
-The pytest plugin: a bus, a server, faults and virtual time as fixtures.
+"""Where environments installed before the plugin moved still look for it; goes with them."""
 
-No plugin for asyncio is needed: what has to be awaited is opened by the test, with
-`async with`, on whatever loop the test runs on.
-"""
+from importlib import import_module
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from penstock.bus.bus import EventBus
-from penstock.bus.testing.proxy import FaultProxy
-from penstock.bus.testing.server import PenstockServer
-from penstock.bus.testing.virtualtime import VirtualTime
-
-
-@pytest.fixture
-def event_bus(tmp_path: Path) -> EventBus:
-    """Return a bus with a server of its own in this process: `async with event_bus as bus`."""
-    return EventBus.open(f"embedded:{tmp_path / 'penstock'}")
-
-
-@pytest.fixture
-def penstock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockServer]:
-    """Run a server in another process, with `url`, `kill`, `start` and `restart`."""
-    with PenstockServer(tmp_path_factory.mktemp("penstock-server")) as server:
-        yield server
-
-
-@pytest.fixture
-def fault_proxy(penstock_server: PenstockServer) -> FaultProxy:
-    """Return a proxy before `penstock_server`: `async with fault_proxy as proxy`."""
-    return FaultProxy(penstock_server.url)
-
-
-@pytest.fixture
-def virtual_time() -> VirtualTime:
-    """Return a clock that jumps: `virtual_time.run(test())` instead of `asyncio.run`."""
-    return VirtualTime()
+_plugin = vars(import_module("penstock.pytest_plugin"))
+globals().update({name: value for name, value in _plugin.items() if not name.startswith("_")})

@@ -87,7 +87,7 @@ async def test_the_context_is_w3c_and_joins_the_publishers_own_trace(tmp_path: P
     trace_id = f"{request.get_span_context().trace_id:032x}"
 
     assert [f"00-{trace_id}"] * 2 == [dict(pairs)["traceparent"][:35] for pairs in headers]
-    assert EVENT.event_id == dict(headers[0])["Nats-Msg-Id"]
+    assert f"orders:{EVENT.event_id}" == dict(headers[0])["Nats-Msg-Id"]
 
 
 @asynchronous

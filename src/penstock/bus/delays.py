@@ -95,7 +95,7 @@ class Delays:
                 (DUE_HEADER, str(due_ns)),
                 (EVENT_HEADER, envelope.event_id),
             ],
-            message_id=f"delayed:{envelope.event_id}",
+            message_id=f"{topic}:{envelope.event_id}",
         )
 
     async def _run(self) -> None:

@@ -24,14 +24,12 @@ from penstock.bus.envelope import Envelope
 from penstock.bus.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
 from penstock.bus.results import PublishResult, ResultStream
-from penstock.bus.topics import Topics
+from penstock.bus.topics import Topics, id_block, message_id_on
 from penstock.errors import BatchFailed, BusClosed, DeadlineExceeded, PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
 PublishCallback: TypeAlias = Callable[[PublishResult], None]
-
-ID_BLOCK = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n"
 
 
 class Publisher:
@@ -87,7 +85,7 @@ class Publisher:
             return False
         message = Outgoing(topic, self._encode(envelope), envelope, target.address)
         if self._deduplicate:
-            message.block = ID_BLOCK % envelope.event_id.encode()
+            message.block = target.id_block % envelope.event_id.encode()
         self._is_crowded = self._send(message)
         self._unacked += 1
         self._metrics.published_total += 1
@@ -139,7 +137,7 @@ class Publisher:
         message = Outgoing(topic, payload, None, b"", key)
         pairs = list(headers or ())
         if message_id:
-            pairs.append(("Nats-Msg-Id", message_id))
+            pairs.append(("Nats-Msg-Id", message_id_on(topic, message_id)))
         if pairs:
             message.block = header_block.encode(pairs)
         receipt = await self._wait_for(message, timeout_s)
@@ -178,7 +176,7 @@ class Publisher:
     def _outgoing(self, topic: str, envelope: Envelope[Any]) -> Outgoing:
         message = Outgoing(topic, self._encode(envelope), envelope, b"")
         if self._deduplicate:
-            message.block = ID_BLOCK % envelope.event_id.encode()
+            message.block = id_block(topic) % envelope.event_id.encode()
         return message
 
     async def _start(self, topic: str, envelope: Envelope[Any]) -> asyncio.Future[bytes]:

@@ -100,7 +100,7 @@ class Replay:
                 delivery.payload,
                 key=envelope.aggregate_id,
                 headers=delivery.own_headers,
-                message_id=f"replay:{topic}:{place}",
+                message_id=f"replay:{place}",
             )
 
         done, failures = await in_order_by_key(

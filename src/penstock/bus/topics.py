@@ -34,6 +34,18 @@ class Target(NamedTuple):
 
     address: bytes
     live: bool
+    id_block: bytes
+    """A header block that lacks nothing but the event id."""
+
+
+def message_id_on(topic: str, event_id: str) -> str:
+    """Return what the broker recognises an event by: topics share a stream, and its ids too."""
+    return f"{topic}:{event_id}"
+
+
+def id_block(topic: str) -> bytes:
+    """Return the headers of an event on a topic, with `%b` for its id."""
+    return f"NATS/1.0\r\nNats-Msg-Id: {message_id_on(topic, '%b')}\r\n\r\n".encode()
 
 
 class Drift(NamedTuple):
@@ -112,10 +124,10 @@ class Topics:
         check_topic(topic)
         self._declared[topic] = options
         if self._is_live(options):
-            self.targets[topic] = Target(self._engine.target(topic, live=True), True)
+            self._aim(topic, live=True)
             return TopicReport(topic=topic, action="ephemeral")
         report = await self._apply(topic, options)
-        self.targets[topic] = Target(self._engine.target(topic), False)
+        self._aim(topic, live=False)
         if report.drifts and report.action not in ("updated", "skipped"):
             logger.warning("! %s", report)
         return report
@@ -130,6 +142,10 @@ class Topics:
         if state is None or (wanted.limits and state.shared):
             return TopicReport(topic=topic, action="validated", exists=False)
         return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
+
+    def _aim(self, topic: str, *, live: bool) -> None:
+        address = self._engine.target(topic, live=live)
+        self.targets[topic] = Target(address, live, id_block(topic))
 
     async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
         if self.strategy == "skip":

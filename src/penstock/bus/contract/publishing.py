@@ -9,6 +9,7 @@ from typing import Any
 from penstock.bus.config import TopicOptions
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
 from penstock.bus.engine import Delivery
+from penstock.bus.envelope import Envelope
 from penstock.bus.results import PublishResult
 from penstock.errors import (
     BatchFailed,
@@ -55,6 +56,23 @@ async def an_event_published_again_is_stored_once(world: World) -> None:
         again = await bus.publish_envelope_sync(TOPIC, envelope)
 
         assert (first.sequence, False, True) == (again.sequence, first.duplicate, again.duplicate)
+
+
+@scenario
+async def an_event_sent_on_to_another_topic_is_stored_there_too(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope("billing.*", seen)
+
+        async def send_on(envelope: Envelope[Any]) -> None:
+            await bus.publish_envelope("billing.todo", envelope)
+            await bus.publish("billing.raw", bus.codec.encode(envelope), message_id="same")
+
+        await bus.subscribe_envelope(TOPIC, send_on)
+        await bus.publish(TOPIC, bus.codec.encode(event(1)), message_id="same")
+        await seen.count(2)
+
+        assert seen.numbers() == [1, 1]
 
 
 @scenario

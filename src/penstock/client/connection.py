@@ -8,7 +8,6 @@ what was published meanwhile is sent. Nothing in here knows what a message means
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import re
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.client.handshake import dial
+from penstock.client.info import read_info
 from penstock.client.interest import Interest
 from penstock.client.link import Link
 from penstock.client.options import ClientOptions
@@ -31,7 +31,7 @@ from penstock.errors import (
     ProtocolError,
     ServerError,
 )
-from penstock.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
+from penstock.wire import ERR, FAIL, INFO, MSG, PAYLOAD_VIOLATION, PING, PONG, Op
 
 logger = logging.getLogger("penstock.client")
 
@@ -205,15 +205,24 @@ class Connection:
     def _control(self, operation: Op) -> None:
         kind = operation[0]
         if kind == PING:
-            self.outbox.add(b"PONG\r\n")
+            self.outbox.pong()
         elif kind == PONG:
             self.pings.pong()
         elif kind == INFO:
-            self._take_info(json.loads(operation[1]))
+            self._read_info(operation[1])
         elif kind == ERR:
             self._server_said(operation[1].decode(errors="replace"))
         elif kind == FAIL:
-            self._give_up_link(ProtocolError(f"the server sent nonsense: {operation[1].decode()}"))
+            self._give_up_link(self._nonsense(operation[1]))
+
+    def _nonsense(self, text: bytes) -> ProtocolError:
+        if text == PAYLOAD_VIOLATION:
+            size = self.options.message_bytes_max
+            return ProtocolError(
+                f"the server announced a message of more than {size} bytes; "
+                "hint: `message_bytes_max` is the largest that is taken"
+            )
+        return ProtocolError(f"the server sent nonsense: {text.decode()}")
 
     def _server_said(self, text: str) -> None:
         denied = text.lower().startswith("permissions violation")
@@ -238,11 +247,17 @@ class Connection:
         if self.interests.pop(interest.sid, None) is not None:
             interest.ended(error)
 
+    def _read_info(self, text: bytes) -> None:
+        try:
+            self._take_info(read_info(text))
+        except ProtocolError as error:
+            self._give_up_link(error)
+
     def _take_info(self, info: dict[str, Any]) -> None:
-        self.info.update(info)
-        self.payload_bytes_max = self.info.get("max_payload", 1024 * 1024)
+        self.info = info
+        self.payload_bytes_max = info.get("max_payload", 1024 * 1024)
         assert self.server is not None
-        if self.pool.discovered(info.get("connect_urls") or (), via=self.server):
+        if self.pool.discovered(info.get("connect_urls", ()), via=self.server):
             self._call(self.options.on_discovered)
         if info.get("ldm"):
             logger.info("= %s is in lame duck mode", self.server.address)
@@ -307,9 +322,8 @@ class Connection:
     def _adopt(self, server: Server, link: Link, info: dict[str, Any]) -> bool:
         if link.closed.is_set():
             return False
-        self._link, self.server, self._last_error = link, server, None
-        self.info = {}
-        self.pool.connected(server)
+        self._link, self._last_error = link, None
+        self.server = self.pool.connected(server, encrypted=link.encrypted)
         self._take_info(info)
         link.lost = self._lost
         lines = b"".join(interest.subscribe_lines() for interest in self.interests.values())
@@ -318,7 +332,7 @@ class Connection:
         self.outbox.attach(link)
         self.pings.start()
         self.connected.set()
-        link.hand_over(self._receive)
+        link.hand_over(self._receive, message_bytes_max=self.options.message_bytes_max)
         logger.info("= connected to %s", server.address)
         return True
 

@@ -8,12 +8,13 @@ import ssl
 from typing import Any
 
 from penstock.client.auth import identity
+from penstock.client.info import read_info
 from penstock.client.link import Link
 from penstock.client.options import ClientOptions
 from penstock.client.servers import Server
 from penstock.errors import ConnectFailed, PermissionDenied, ProtocolError
 from penstock.version import VERSION
-from penstock.wire import ERR, FAIL, INFO, PONG, Op
+from penstock.wire import ERR, FAIL, INFO, MSG, PONG, Op
 
 REFUSALS = ("authorization", "authentication", "account authentication")
 
@@ -57,7 +58,8 @@ async def _greet(link: Link, server: Server, options: ClientOptions) -> dict[str
         if operation[0] == PONG:
             return info
         if operation[0] == INFO:
-            info.update(json.loads(operation[1]))
+            # Each INFO is complete, and one that came through TLS is the better one.
+            info = read_info(operation[1])
         _check(operation)
 
 
@@ -85,8 +87,7 @@ async def _read_info(link: Link) -> dict[str, Any]:
     if operation[0] != INFO:
         _check(operation)
         raise ProtocolError("the server did not start with INFO")
-    info: dict[str, Any] = json.loads(operation[1])
-    return info
+    return read_info(operation[1])
 
 
 async def _secure(link: Link, info: dict[str, Any], server: Server, options: ClientOptions) -> None:
@@ -105,7 +106,7 @@ def _check(operation: Op) -> None:
         if is_refusal(text):
             raise PermissionDenied(text)
         raise ConnectFailed(text)
-    if operation[0] == FAIL:
+    if operation[0] in (FAIL, MSG):
         raise ProtocolError("the server does not speak NATS")
 
 

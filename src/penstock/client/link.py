@@ -15,26 +15,30 @@ from collections.abc import Callable
 from typing import cast
 
 from penstock import _hot
-from penstock.errors import ConnectionLost
+from penstock.errors import ConnectionLost, ProtocolError
 from penstock.wire import Op, Parser
 
-PAYLOAD_BYTES_MAX = 1 << 30
 CONTROL_LINE_BYTES_MAX = 1 << 20
 """An INFO names every server of the cluster, so it may be long."""
 
 WRITE_BUFFER_BYTES = 256 * 1024
+
+HANDSHAKE_OPERATIONS_MAX = 1024
+"""Nothing is subscribed yet, so a server has next to nothing to say."""
 
 
 class Link(asyncio.Protocol):
     """Move bytes between a transport and the client."""
 
     def __init__(self) -> None:
-        self._parser = Parser(_hot.parse_messages, PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX)
+        # Until the handshake is over no message can be for us, so none may be announced.
+        self._parser = Parser(_hot.parse_messages, 0, CONTROL_LINE_BYTES_MAX)
         self._collected: deque[Op] = deque()
         self._arrived = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
         self.closed = asyncio.Event()
+        self.encrypted = False
         self.receive: Callable[[list[Op]], None] = self._collect
         self.lost: Callable[[Link, Exception | None], None] = _ignore_lost
         self.writable: Callable[[bool], None] = _ignore_writable
@@ -53,7 +57,7 @@ class Link(asyncio.Protocol):
         self.writable(True)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._error = error or ConnectionLost("the server closed the connection")
+        self._error = self._error or error or ConnectionLost("the server closed the connection")
         self.closed.set()
         self._arrived.set()
         self.lost(self, error)
@@ -75,6 +79,10 @@ class Link(asyncio.Protocol):
     async def start_tls(self, context: ssl.SSLContext, hostname: str) -> None:
         """Go on with TLS over the connection that is open."""
         assert self._transport is not None
+        if self._collected or self._parser.pending_bytes:
+            # Taken over, it would count as if it had come through TLS, and anybody on the
+            # way can write it. A server says nothing between its INFO and its handshake.
+            raise ProtocolError("there was more than INFO before TLS: somebody meddles with it")
         try:
             transport = await asyncio.get_running_loop().start_tls(
                 self._transport, self, context, server_hostname=hostname
@@ -87,10 +95,12 @@ class Link(asyncio.Protocol):
         if transport is None:
             raise ConnectionLost("the connection broke off during the TLS handshake")
         self.connection_made(transport)
+        self.encrypted = True
 
-    def hand_over(self, receive: Callable[[list[Op]], None]) -> None:
-        """End the handshake: from now on operations go to `receive`."""
+    def hand_over(self, receive: Callable[[list[Op]], None], *, message_bytes_max: int) -> None:
+        """End the handshake: from now on operations, and messages up to a size, go to `receive`."""
         self.receive = receive
+        self._parser.payload_bytes_max = message_bytes_max
         collected, self._collected = list(self._collected), deque()
         if collected:
             receive(collected)
@@ -113,6 +123,9 @@ class Link(asyncio.Protocol):
     def _collect(self, operations: list[Op]) -> None:
         self._collected.extend(operations)
         self._arrived.set()
+        if len(self._collected) > HANDSHAKE_OPERATIONS_MAX:
+            self._error = ProtocolError("the server talks on and on before it has answered")
+            self.abort()
 
 
 def _ignore_lost(link: Link, error: Exception | None) -> None:

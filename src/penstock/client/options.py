@@ -70,6 +70,9 @@ class ClientOptions:
         8 * 1024 * 1024,
         "Unsent bytes, also while reconnecting, at which `await publish` waits.",
     )
+    message_bytes_max: int = setting(
+        64 * 1024 * 1024, "Largest message taken; a server that announces a larger one is left."
+    )
     queue_messages_max: int = setting(512 * 1024, "Messages waiting in one subscription.")
     queue_bytes_max: int = setting(128 * 1024 * 1024, "Bytes waiting in one subscription.")
 

@@ -15,6 +15,7 @@ from penstock.client.link import Link
 from penstock.errors import OutboxFull
 
 PUBLISHES = (b"PUB ", b"HPUB ")
+PONG_LINE = b"PONG\r\n"
 
 
 class Outbox:
@@ -42,6 +43,12 @@ class Outbox:
             self._scheduled = True
             self._loop.call_soon(self.flush)
         return pending_bytes >= self.limit_bytes
+
+    def pong(self) -> None:
+        """Answer a PING. While the link takes nothing, one answer stands for all."""
+        # Otherwise a server that pings and does not read fills our memory.
+        if self._writable or not self._pieces or self._pieces[-1] != PONG_LINE:
+            self.add(PONG_LINE)
 
     def flush(self) -> None:
         """Write everything in one go, if the link takes it."""

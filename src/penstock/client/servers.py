@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ConfigError
 
+logger = logging.getLogger("penstock.client")
+
+HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+"""A name or an address: what a resolver may be asked for."""
 PORT = 4222
+DISCOVERED_MAX = 64
+"""Servers that a cluster may tell us of: a round over all of them must end some time."""
 SCHEMES = ("nats", "tls")
 
 
@@ -95,11 +104,20 @@ class ServerPool:
             self._servers.remove(server)
             self._servers.append(server)
 
-    def connected(self, server: Server) -> None:
-        """Forget the failures of a server that works, and try it last when it is lost."""
+    def connected(self, server: Server, *, encrypted: bool = False) -> Server:
+        """
+        Forget the failures of a server that works, and try it last when it is lost.
+
+        Return it as it is known from now on: where TLS was spoken once it is demanded ever
+        after, so that nobody can talk us out of it when we come back.
+        """
+        if encrypted:
+            self._servers = [replace(other, tls=True) for other in self._servers]
+            server = replace(server, tls=True)
         self._attempts.pop(server.address, None)
         self._refused.discard(server.address)
         self.rotate(server)
+        return server
 
     def failed(self, server: Server, *, refused: bool = False) -> None:
         """Count a failure; give the server up when it is one too many."""
@@ -112,9 +130,9 @@ class ServerPool:
         if refused_again or 0 <= self._attempts_max <= attempts:
             self._servers = [other for other in self._servers if other.address != server.address]
 
-    def discovered(self, urls: Iterable[str], *, via: Server) -> bool:
+    def discovered(self, urls: Iterable[object], *, via: Server) -> bool:
         """Take over the cluster's `connect_urls`; tell whether one of them is new."""
-        addresses = {parse_url(url).address: parse_url(url) for url in urls}
+        addresses = _addresses(urls)
         self._servers = [
             server
             for server in self._servers
@@ -144,3 +162,18 @@ class ServerPool:
             password=via.password,
             token=via.token,
         )
+
+
+def _addresses(urls: Iterable[object]) -> dict[str, Server]:
+    """Return what can be dialled of what a server named, by address."""
+    addresses: dict[str, Server] = {}
+    for url in islice(urls, DISCOVERED_MAX):
+        try:
+            server = parse_url(url) if isinstance(url, str) else None
+        except ConfigError:
+            server = None
+        if server is not None and HOST.fullmatch(server.host):
+            addresses[server.address] = server
+        else:
+            logger.warning("! a server names another by what is no address: %.80r", url)
+    return addresses

@@ -123,3 +123,27 @@ async def test_those_who_wait_are_told_of_the_end() -> None:
 
     with pytest.raises(ConnectionClosed, match="the end"):
         await waiting
+
+
+@asynchronous
+async def test_a_server_that_pings_and_reads_nothing_gets_one_answer_for_all() -> None:
+    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    link, transport = attached(outbox)
+    link.pause_writing()
+    for _ in range(100_000):
+        outbox.pong()
+    assert len(b"PONG\r\n") == outbox.pending_bytes
+    link.resume_writing()
+
+    assert [b"PONG\r\n"] == transport.writes
+
+
+@asynchronous
+async def test_a_server_that_reads_gets_an_answer_to_each_ping() -> None:
+    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    _, transport = attached(outbox)
+    outbox.pong()
+    outbox.pong()
+    outbox.flush()
+
+    assert [b"PONG\r\n" * 2] == transport.writes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.servers import Server, ServerPool, parse_url, split_urls
+from penstock.client.servers import DISCOVERED_MAX, Server, ServerPool, parse_url, split_urls
 from penstock.errors import ConfigError
 
 A, B, C = (Server(host=name) for name in "abc")
@@ -120,3 +120,42 @@ def test_servers_that_left_the_cluster_are_forgotten_but_not_those_we_were_told_
     servers.discovered(["d:4222"], via=A)
 
     assert {"a", "b", "d"} == {server.host for server in servers.servers}
+
+
+def test_what_is_no_address_is_left_out_of_what_a_server_names() -> None:
+    via = Server(host="a")
+    pool = ServerPool([via], randomize=False)
+    garbage = [
+        "",
+        "://",
+        "b:99999",
+        "b c:1",
+        "b\0:1",
+        "\ud800:1",
+        "ftp://b",
+        5,
+        None,
+        ["b"],
+        "[::1",
+    ]
+
+    assert pool.discovered([*garbage, "b:1"], via=via)
+    assert ["b:1", "a:4222"] == [server.address for server in pool.servers]
+
+
+def test_a_server_may_name_so_many_others_and_no_more() -> None:
+    via = Server(host="a")
+    pool = ServerPool([via])
+    pool.discovered([f"host-{number}:4222" for number in range(10_000)], via=via)
+
+    assert DISCOVERED_MAX + 1 == len(pool)
+
+
+def test_tls_that_was_spoken_is_demanded_of_all_servers() -> None:
+    first, second = Server(host="a"), Server(host="b")
+    pool = ServerPool([first, second], randomize=False)
+    via = pool.connected(first, encrypted=True)
+    pool.discovered(["c:1"], via=via)
+
+    assert via.tls
+    assert all(server.tls for server in pool.servers)

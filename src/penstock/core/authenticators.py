@@ -16,7 +16,7 @@ from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core import callout
 from penstock.core.auth import UNKNOWN, Authenticator, Caller, Identity, Pending, Question
-from penstock.core.tokenauth import Refused, TokenAuthenticator, demand, identity_of
+from penstock.core.tokenauth import TokenAuthenticator, demand, identity_of
 from penstock.errors import ConfigError
 from penstock.tokens import Claims, InvalidToken
 from penstock.transport import WebSocketConfig
@@ -103,12 +103,16 @@ class AskingTokenAuthenticator(TokenAuthenticator):
                 return None
             options = {**options, "jwt": self._sentinel}
             claims = tokens.decode(self._sentinel, "user")
+        opinion = super().identify(options, caller)
+        if opinion is None:
+            # The service is asked about users that their account vouches for, and nobody else.
+            return None
         account = self.account_of(claims)
         rules = account.claims.auth_callout if account is not None and account.claims else None
-        if rules is None or not claims.is_valid_at(caller.now_s):
-            return super().identify(options, caller)
+        if rules is None:
+            return opinion
         if claims.subject in rules.auth_users:
-            return _without_asking(super().identify(options, caller), rules)
+            return _without_asking(opinion, rules)
         return Question(options, caller, rules, self._accept)
 
     def _accept(
@@ -147,11 +151,8 @@ def _accepted(
     account: Account,
 ) -> Identity:
     caller, options = question.caller, question.options
-    try:
-        demand(user.is_valid_at(caller.now_s))
-        identity = identity_of(user, rules, permissions, account, caller)
-    except Refused:
-        raise InvalidToken("its user may not connect now, or not like this") from None
+    demand(user.is_valid_at(caller.now_s))
+    identity = identity_of(user, rules, permissions, account, caller)
     name = user.name or options.get("nkey") or options.get("user", "")
     named = replace(identity, user=name, label="", is_renamed=bool(user.name))
     return _not_asking_itself(named) if account.name == question.callout.account else named

@@ -20,7 +20,7 @@ from penstock.version import NATS_VERSION
 from penstock.wire import Op
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker
+    from penstock.core.broker import Broker, Timer
     from penstock.core.session import Session
 
 log = logging.getLogger("penstock")
@@ -42,6 +42,8 @@ class Asked(NamedTuple):
     user_key: str
     """The key that the answer has to be about."""
     done: Done
+    timer: Timer
+    """Ends the wait for an answer."""
 
 
 class Callouts:
@@ -66,9 +68,9 @@ class Callouts:
             account.listen(f"{self._inbox}>".encode(), self._on_answers)
         user = nkeys.KeyPair(nkeys.USER_PREFIX, self._random_bytes(KEY_BYTES))
         reply = f"{self._inbox}{self._broker.directory.new_id()}".encode()
-        self._asked[reply] = Asked(question, user.public, done)
         timeout_s = self._broker.config.limits.auth_timeout_s
-        self._broker.call_later(timeout_s, lambda: self._give_up(reply))
+        timer = self._broker.call_later(timeout_s, lambda: self._give_up(reply))
+        self._asked[reply] = Asked(question, user.public, done, timer)
         request, header = self._request(session, question, user.public, timeout_s)
         account.send(SUBJECT, request, reply=reply, header=header)
 
@@ -128,6 +130,7 @@ class Callouts:
             for message in payloads(publish):
                 asked = self._asked.pop(publish[1], None)
                 if asked is not None:
+                    asked.timer.cancel()
                     asked.done(self._identity(asked, message[publish[3] : -2]))
 
     def _identity(self, asked: Asked, answer: bytes) -> Identity | None:
@@ -149,7 +152,10 @@ class Callouts:
             return question.accept(response, user, is_sealed=is_sealed)
         except (ValueError, PenstockError) as error:
             log.warning("Auth callout for account %s: %s", question.callout.account, error)
-            return None
+        except Exception as error:
+            # Whatever the answer is made of, the client that waits for it hears a verdict.
+            log.error("Auth callout for account %s: %.200r", question.callout.account, error)
+        return None
 
 
 def _client(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:

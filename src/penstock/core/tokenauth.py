@@ -49,7 +49,7 @@ class TokenAuthenticator:
         try:
             claims = tokens.decode(options.get("jwt", ""), "user")
             return self._user(claims, options, caller)
-        except (InvalidToken, InvalidTemplate, Refused):
+        except (InvalidToken, InvalidTemplate):
             return None
 
     def remember(self, check: Check) -> None:
@@ -125,14 +125,14 @@ def identity_of(
     )
 
 
-class Refused(Exception):
+class Refused(InvalidToken):
     """A token that is good, but not for this."""
 
 
 def demand(condition: bool) -> None:
     """Refuse unless something is so."""
     if not condition:
-        raise Refused
+        raise Refused("its user may not connect now, or not like this")
 
 
 def _says(value: Any) -> bool:
@@ -175,7 +175,7 @@ def _zone(name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError):
-        raise Refused from None
+        raise Refused("its times make no sense") from None
 
 
 def _ends(span: Mapping[str, str], now: datetime) -> list[datetime]:
@@ -186,7 +186,7 @@ def _ends(span: Mapping[str, str], now: datetime) -> list[datetime]:
             for name in ("start", "end")
         )
     except (KeyError, ValueError):
-        raise Refused from None
+        raise Refused("its times make no sense") from None
     if start <= end:
         return [end] if start < now < end else []
     if now > start:

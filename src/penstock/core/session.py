@@ -7,6 +7,7 @@ peer is owed waits in `outbox` until somebody with a socket takes it from there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, 
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker, Timer
+
+log = logging.getLogger("penstock")
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"
 PROTOCOLS = (0, 1)
@@ -55,6 +58,7 @@ class Session(_hot.Outlet):
         "closing",
         "connect_options",
         "echo",
+        "forwarded_for",
         "headers",
         "heard_ns",
         "identity",
@@ -90,8 +94,11 @@ class Session(_hot.Outlet):
         self.broker = broker
         self.client_id = client_id
         self.ip = ip
+        """The address that everything is decided by: the socket's, or the PROXY header's."""
         self.port = port
         self.kind = kind
+        self.forwarded_for = ""
+        """Whom an HTTP proxy says it speaks for. Anybody can say so: it is shown in the log."""
         self.nonce = ""
         """What the peer was asked to sign, if anything."""
         self.tls: TlsState | None = None
@@ -139,7 +146,8 @@ class Session(_hot.Outlet):
         return self.in_messages, self.in_bytes, self.out_messages, self.out_bytes
 
     def __str__(self) -> str:
-        return f"{self.ip}:{self.port} - cid:{self.client_id}"
+        before = f"{self.forwarded_for}/" if self.forwarded_for else ""
+        return f"{before}{self.ip}:{self.port} - cid:{self.client_id}"
 
     def receive(self, data: bytes | memoryview) -> None:
         """Do what the peer asks for in `data`."""
@@ -348,7 +356,12 @@ class Session(_hot.Outlet):
             needs_password=config.maps_certificates,
             certificate=self.tls.certificate if self.tls is not None else None,
         )
-        return self.broker.authenticator_of(self.kind).identify(self.connect_options, caller)
+        try:
+            return self.broker.authenticator_of(self.kind).identify(self.connect_options, caller)
+        except Exception as error:
+            # A stranger may say anything, so a mistake of ours costs it no more than a line.
+            log.error("! %s cannot be identified: %.200r", self, error)
+            return None
 
     def _identified(self, identity: Identity | None) -> None:
         options = self.connect_options

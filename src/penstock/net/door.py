@@ -172,7 +172,8 @@ class WebSocketDoor:
         self, address: Address, state: TlsState | None, sock: Channel, agreement: Agreement
     ) -> None:
         ip, port = address
-        session = self._broker.open(agreement.forwarded_for or ip, port, kind=WEBSOCKET)
+        session = self._broker.open(ip, port, kind=WEBSOCKET)
+        session.forwarded_for = agreement.forwarded_for
         session.tls = state
         session.connect_options |= agreement.credentials
         websocket = WebSocket(sock, session, agreement)

@@ -33,6 +33,8 @@ KINDS = {
     "authorization_response": ("A", "U"),
     "generic": ("OAU", "OAU"),
 }
+TOO_MUCH = (RecursionError, OverflowError)
+"""What JSON that is nested too deep, or a number without end, ends in."""
 
 
 class InvalidToken(ValueError):
@@ -75,7 +77,7 @@ def decode(token: str, kind: str) -> Claims:
         return _checked(_claims(claims, version), kind)
     except InvalidToken:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, *TOO_MUCH) as error:
         raise InvalidToken("it is no token of NATS") from error
 
 

@@ -51,6 +51,10 @@ def test_an_older_token_is_signed_without_its_header_and_has_its_kind_outside() 
         (Key(OPERATOR).jwt(ANN.public, "x", {"type": "user"}), "may not issue it"),
         (ACME.jwt(ACME.public, "x", {"type": "user"}), "key of another kind"),
         (ACME.jwt(ANN.public, "x", {"type": "user"}, iss=Key(ACCOUNT).public), "wrong"),
+        (ACME.jwt(ANN.public, "x", {"type": "user"}, exp=float("inf")), "no token"),
+        (f"{base64.b64encode(b'[' * 90_000).decode()}.e30.x", "no token"),
+        ("\u0661\u0662.\u0663.\ud800", "no token"),
+        (f"{encoded({'alg': 'ed25519'})}.{encoded({'iss': 'é'})}.x", "wrong"),
     ],
 )
 def test_what_is_no_good_token_is_refused(jwt: str, error: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 OPTION_TYPES: dict[str, type] = {
@@ -13,10 +14,16 @@ OPTION_TYPES: dict[str, type] = {
     "protocol": int,
 }
 """The fields of a CONNECT that mean something, and what they have to be."""
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which JSON can write and no encoding can."""
 
 
 def read_options(text: bytes) -> dict[str, Any] | None:
-    """Return the options of a CONNECT, or None if they are not what they must be."""
+    """
+    Return the options of a CONNECT, or None if they are not what they must be.
+
+    A field that means nothing is dropped: a session keeps its options for as long as it lives.
+    """
     try:
         given = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -25,10 +32,15 @@ def read_options(text: bytes) -> dict[str, Any] | None:
         return {} if given is None else None
     # Go reads names in any case, and takes null for a field that is not there.
     options = {name.lower(): value for name, value in given.items() if value is not None}
-    for name, value in options.items():
-        if name in OPTION_TYPES and type(value) is not OPTION_TYPES[name]:
-            return None
-    return options
+    known = {name: _text(options[name]) for name in OPTION_TYPES if name in options}
+    if any(type(value) is not OPTION_TYPES[name] for name, value in known.items()):
+        return None
+    return known
+
+
+def _text(value: Any) -> Any:
+    """Return a text as Go reads it: what is no character is U+FFFD."""
+    return LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _refuse_constant(name: str) -> None:

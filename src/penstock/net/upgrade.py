@@ -5,7 +5,6 @@ The request of a client that wants WebSocket, and the answer to it. Without I/O.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import ipaddress
 from collections.abc import Mapping
@@ -99,7 +98,7 @@ def _key(headers: Mapping[str, str]) -> str:
         raise Refusal(400, "key missing")
     try:
         decoded = base64.b64decode(key, validate=True)
-    except binascii.Error:
+    except ValueError:
         decoded = b""
     if len(decoded) != 16:
         raise Refusal(400, "invalid websocket key")

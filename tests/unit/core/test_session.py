@@ -268,6 +268,38 @@ def test_a_second_connection_with_a_checked_password_need_not_wait() -> None:
     assert world.stranger().says(BCRYPT_CONNECT) == b"+OK\r\n"
 
 
+def test_a_session_keeps_of_a_connect_only_what_means_something() -> None:
+    peer = World().stranger()
+    for number in range(100):
+        peer.says(b'CONNECT {"x%d":"%d","Name":"%d"}\r\n' % (number, number, number))
+
+    assert peer.session.connect_options == {"name": "99"}
+
+
+def test_half_a_character_is_read_as_go_reads_it() -> None:
+    peer = World().stranger()
+    peer.says(b'CONNECT {"name":"a\\ud800b\\udc00","lang":"\\ud83d\\ude00"}\r\n')
+
+    assert peer.session.connect_options == {"name": "a\ufffdb\ufffd", "lang": "\U0001f600"}
+
+
+def test_a_mistake_of_ours_in_identifying_a_stranger_costs_it_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = World(users={"bea": Permissions()}).stranger()
+    authenticator = peer.session.broker.authenticator
+
+    def stumble(*_: object) -> None:
+        raise LookupError("x" * 10_000)
+
+    monkeypatch.setattr(authenticator, "identify", stumble)
+    answer = peer.says(b'CONNECT {"user":"bea"}\r\n')
+
+    assert answer == b"-ERR 'Authorization Violation'\r\n"
+    assert all(len(line) < 400 for line in caplog.text.splitlines())
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.parametrize("operation", [b"PING\r\n", b"PUB a 0\r\n\r\n", b"SUB a 1\r\n", b"FOO\r\n"])
 def test_who_has_not_said_who_it_is_is_refused_whatever_it_says(operation: bytes) -> None:
     world = World(users={"ann": Permissions()})

@@ -39,6 +39,8 @@ SETTINGS = FileSettings(
     write_ahead_bytes=100,
 )
 ACK_WAIT_S = 5
+LIMIT = 5
+"""Messages that the limited stream may hold."""
 
 
 class PowerCut(BaseException):
@@ -75,6 +77,8 @@ class History(World):
         self.witness = Witness("S", self.random)
         self.power_on(PoweredDisk(seed))
         self.create("S", subjects=["S.*"], storage="file")
+        self.create("LIMITED", subjects=["L"], storage="file", max_msgs=LIMIT)
+        self.create("ROLLED", subjects=["R.*"], storage="file", allow_rollup_hdrs=True)
         config = {"durable_name": "C", "ack_policy": "explicit", "ack_wait": ACK_WAIT_S * 10**9}
         answer = self.call("CONSUMER.CREATE.S.C", stream_name="S", config=config)
         assert "error" not in answer
@@ -93,7 +97,7 @@ class History(World):
         """Do random things until the power goes, and come back."""
         self.disk.operations_left = self.random.randint(1, OPERATIONS_MAX)
         steps = [self.publish_some] * 5 + [self.commit] * 5 + [self.pull, self.ack_some] * 3
-        steps += [self.delete_one, self.keep_house, self.wait]
+        steps += [self.delete_one, self.keep_house, self.wait, self.push_out, self.roll_up]
         try:
             while True:
                 self.random.choice(steps)()
@@ -112,6 +116,18 @@ class History(World):
             number = self.witness.sent[payload]
             self.unanswered[b"_INBOX.publish.%d" % number] = payload
             self.publish(f"S.{number % 3}", payload, reply=f"_INBOX.publish.{number}")
+
+    def push_out(self) -> None:
+        """Store more than a stream may hold."""
+        for _ in range(self.random.randint(1, 2 * LIMIT)):
+            self.publish("L", "x" * 40)
+
+    def roll_up(self) -> None:
+        """Store some messages, and one that replaces them or all of its subject."""
+        for _ in range(self.random.randint(1, 8)):
+            self.publish(f"R.{self.random.randint(1, 3)}", "x" * 40)
+        kind = self.random.choice(("all", "sub"))
+        self.publish(f"R.{self.random.randint(1, 3)}", kind, Nats_Rollup=kind)
 
     def commit(self) -> None:
         """Commit as the server does: more may arrive while the disk is busy."""
@@ -180,8 +196,18 @@ class History(World):
     def check(self) -> None:
         """See that all that was promised is there."""
         self.witness.check_messages((each[0], each[2]) for each in self.messages("S"))
+        assert len(self.messages("LIMITED")) <= LIMIT
+        self.check_rollups()
         info = self.call("CONSUMER.INFO.S.C")
         self.witness.check_ack_floor(info["ack_floor"]["stream_seq"])
+
+    def check_rollups(self) -> None:
+        """See that no message is left below one that replaced it."""
+        messages = self.messages("ROLLED")
+        for index, (_, subject, payload) in enumerate(messages):
+            assert payload != b"all" or index == 0
+            if payload == b"sub":
+                assert subject not in [each[1] for each in messages[:index]]
 
 
 @pytest.mark.parametrize("fault_rate", [0.0, 0.1], ids=["a good disk", "a bad disk"])

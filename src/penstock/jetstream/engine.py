@@ -317,6 +317,9 @@ class Engine:
             return
         stream = Stream(self, config, created_ns=created_ns, store=store)
         self.streams[name] = stream
+        # A crash may have kept a message and not the removal of those it pushed out.
+        store.enforce(self.clock_ns())
+        self.touch(stream)
         stream.open()
         if self.files.is_expiring(name):
             stream.expiry.recover()

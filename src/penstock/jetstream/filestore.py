@@ -24,6 +24,8 @@ The rules that make an acknowledgement mean something:
    say; without it they are walked.
 6. Removals are records too, in the same order as the messages. So is the begin of
    an atomic batch: if what a crash leaves ends before the batch does, it ends there.
+   A message that replaces others is such a batch, together with their removal; nothing
+   is written between the two, so that no sync can cover only the first.
 """
 
 from __future__ import annotations
@@ -173,6 +175,8 @@ class FileLog:
         self._next_number = 1
         self._floor_durable = 1
         self._sync: Sync | None = None
+        self._replacing = False
+        """Whether the last batch still waits for the removal that belongs to it."""
 
     def start(self, next_number: int, tail: Tail | None) -> None:
         """Go on after the segments found on disk; `tail` takes the next records."""
@@ -196,18 +200,24 @@ class FileLog:
         return self.position - self.durable_position
 
     def append(
-        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+        self,
+        first_sequence: int,
+        entries: Sequence[Entry],
+        *,
+        is_atomic: bool = False,
+        replaces: bool = False,
     ) -> None:
         """Buffer messages and tell the catalog."""
         if self.failure is not None:
             raise StoreError(self.failure)
         blocks = self.catalog.blocks
-        if blocks and blocks[-1].last_sequence + 1 != first_sequence:
+        has_gap = blocks and blocks[-1].last_sequence + 1 != first_sequence
+        if has_gap or self._replacing:
             # A purge moved the sequence on: that goes on record before the gap shows.
             self._note_removals()
         tail = self._tail_from(first_sequence)
-        if is_atomic:
-            self._begin_batch(tail, first_sequence + len(entries) - 1)
+        if is_atomic or replaces:
+            self._begin_batch(tail, first_sequence + len(entries) - 1, replaces=replaces)
         data, lengths = encode_records(first_sequence, entries, self.salt)
         offset = tail.add(data, first_sequence + len(entries) - 1)
         self.position += len(data)
@@ -216,7 +226,7 @@ class FileLog:
             block.first_time_ns = entries[0][3]
         block.last_time_ns = entries[-1][3]
         self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
-        if self._sync is not None and self.failure is None:
+        if self._sync is not None and self.failure is None and not replaces:
             self._write_ahead()
 
     def _write_ahead(self) -> None:
@@ -228,10 +238,11 @@ class FileLog:
             except OSError as error:
                 self._fail(error)
 
-    def _begin_batch(self, tail: Tail, last_sequence: int) -> None:
-        data = encode_batch(last_sequence, self.salt)
+    def _begin_batch(self, tail: Tail, last_sequence: int, *, replaces: bool) -> None:
+        data = encode_batch(last_sequence, self.salt, replaces=replaces)
         tail.add(data, self.catalog.last_sequence)
         self.position += len(data)
+        self._replacing = replaces
 
     def _tail_from(self, sequence: int) -> Tail:
         """Return the tail that takes the message with this sequence."""
@@ -320,7 +331,12 @@ class FileLog:
         return self._start_sync()
 
     def _note_removals(self) -> None:
-        for removal in self.catalog.take_removals():
+        removals = self.catalog.take_removals()
+        if self._replacing and not removals:
+            # Nothing was there to be replaced, but the batch ends only with a removal.
+            removals = [Removal(self.catalog.first_sequence, ())]
+        self._replacing = False
+        for removal in removals:
             self._note_removal(self._tail_for_removal(), removal)
 
     def _note_removal(self, tail: Tail, removal: Removal) -> None:

@@ -40,7 +40,12 @@ class MemoryLog:
         return self.catalog.last_sequence
 
     def append(
-        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+        self,
+        first_sequence: int,
+        entries: Sequence[Entry],
+        *,
+        is_atomic: bool = False,
+        replaces: bool = False,
     ) -> None:
         """Keep messages and tell the catalog."""
         block = self._block_from(first_sequence)

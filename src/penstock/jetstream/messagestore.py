@@ -53,7 +53,12 @@ class Log(Protocol):
         """Return the bytes that are not durable yet."""
 
     def append(
-        self, first_sequence: int, entries: Sequence[Entry], *, is_atomic: bool = False
+        self,
+        first_sequence: int,
+        entries: Sequence[Entry],
+        *,
+        is_atomic: bool = False,
+        replaces: bool = False,
     ) -> None:
         """Store messages and tell the catalog; raise StoreError after a failure."""
 
@@ -146,12 +151,14 @@ class MessageStore:
         """Return why appends are refused, or None."""
         return self._log.failure
 
-    def append(self, entries: Sequence[Entry], *, is_atomic: bool = False) -> int:
+    def append(
+        self, entries: Sequence[Entry], *, is_atomic: bool = False, replaces: bool = False
+    ) -> int:
         """Add messages, drop what the limits no longer allow, return the first new sequence."""
         catalog = self._catalog
         first = catalog.last_sequence + 1
         if entries:
-            self._log.append(first, entries, is_atomic=is_atomic)
+            self._log.append(first, entries, is_atomic=is_atomic, replaces=replaces)
             catalog.last_time_ns = entries[-1][3]
             if self._limits.messages_max or self._limits.bytes_max:
                 self._drop_surplus()

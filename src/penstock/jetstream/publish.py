@@ -94,7 +94,12 @@ class Intake:
 
     def append_together(self, batch: list[Prepared], reply: bytes, suffix: bytes) -> None:
         """Store messages of one batch, all or none; the answer ends with `suffix`."""
-        first_sequence = self._append([each[0] for each in batch], [], is_atomic=True)
+        first_sequence = self._append(
+            [each[0] for each in batch],
+            [],
+            is_atomic=True,
+            replaces=any(map(self._replaces, batch)),
+        )
         if not first_sequence:
             raise store_failed(self.stream.store.failure or "not stored")
         for sequence, prepared in enumerate(batch, first_sequence):
@@ -172,13 +177,18 @@ class Intake:
         return f'{{"error":{document},{self._refused}'.encode()
 
     def _append(
-        self, entries: list[Entry], replies: list[bytes], *, is_atomic: bool = False
+        self,
+        entries: list[Entry],
+        replies: list[bytes],
+        *,
+        is_atomic: bool = False,
+        replaces: bool = False,
     ) -> int:
         """Store messages that need no further check; return the first sequence."""
         stream = self.stream
         plan = self._republish and self._republish.plan(stream.store, entries)
         try:
-            first_sequence = stream.store.append(entries, is_atomic=is_atomic)
+            first_sequence = stream.store.append(entries, is_atomic=is_atomic, replaces=replaces)
         except StoreError as error:
             refusal = self.refusal(store_failed(str(error)))
             for reply in replies:
@@ -246,10 +256,18 @@ class Intake:
     def _append_one(self, prepared: Prepared, replies: list[bytes]) -> int:
         entry, _, rollup, _ = prepared
         previous = self.stream.store.last(entry[0]) if rollup == b"sub" else None
-        sequence = self._append([entry], replies)
+        sequence = self._append([entry], replies, replaces=self._replaces(prepared))
         if sequence:
             self._finish(prepared, sequence, previous)
         return sequence
+
+    def _replaces(self, prepared: Prepared) -> bool:
+        """Tell whether storing a message removes others, by a rollup or the end of a schedule."""
+        (_, header, _, _), _, rollup, _ = prepared
+        if rollup is not None:
+            return True
+        stream = self.stream
+        return stream.config.allow_msg_schedules and bool(stream.schedules.purged_subject(header))
 
     def _finish(
         self, prepared: Prepared, sequence: int, previous: tuple[int, int] | None = None

@@ -37,6 +37,7 @@ FORMAT_VERSION = 1
 SEGMENT_MAGIC = b"PENSTOCK"
 HEADER_BYTES = 64
 ERASE = 1
+REPLACES = 1
 
 _HEADER = struct.Struct("<8sHHIQQQQqI")
 
@@ -63,12 +64,15 @@ class Removal(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """An atomic batch whose last message was not seen yet."""
+    """An atomic batch whose end was not seen yet."""
 
     offset: int
     last_sequence: int
+    replaces: bool
+    """Whether a removal belongs to it, which then is its end."""
     messages_before: int
-    """How many messages were found before it, and the time of the last of them."""
+    removals_before: int
+    """The number of messages and removals found before it, and the time of the last message."""
     time_ns_before: int
 
 
@@ -90,10 +94,22 @@ class Scan:
     batch: Batch | None = None
     """The batch that is not complete."""
 
+    def begin_batch(self, offset: int, last_sequence: int, *, replaces: bool) -> None:
+        """Note that what follows counts together or not at all."""
+        self.batch = Batch(
+            offset,
+            last_sequence,
+            replaces,
+            len(self.sequences),
+            len(self.removals),
+            self.last_time_ns,
+        )
+
     def drop_batch(self, batch: Batch) -> None:
         """Forget a batch of which the end is missing."""
         for column in (self.sequences, self.offsets, self.lengths, self.subjects):
             del column[batch.messages_before :]
+        del self.removals[batch.removals_before :]
         self.last_time_ns = batch.time_ns_before
         self.end = batch.offset
 
@@ -139,9 +155,14 @@ def encode_removal(removal: Removal, salt: int) -> bytes:
     return U32.pack(crc32(body, salt)) + body
 
 
-def encode_batch(last_sequence: int, salt: int) -> bytes:
-    """Return the record that begins an atomic batch, whose last message has this sequence."""
-    body = RECORD_BODY.pack(RECORD_BYTES_MIN, RECORD_MARK, BATCH, 0, 0, last_sequence, 0)
+def encode_batch(last_sequence: int, salt: int, *, replaces: bool = False) -> bytes:
+    """
+    Return the record that begins an atomic batch, whose last message has this sequence.
+
+    If it `replaces` others, the removal of those follows and is part of it.
+    """
+    flags = REPLACES if replaces else 0
+    body = RECORD_BODY.pack(RECORD_BYTES_MIN, RECORD_MARK, BATCH, flags, 0, last_sequence, 0)
     return U32.pack(crc32(body, salt)) + body
 
 
@@ -188,9 +209,11 @@ def _scan_run(
         if crc32(view[offset + 4 : end], salt) != checksum:
             break
         if kind == BATCH:
-            found.batch = Batch(offset, sequence, len(found.sequences), found.last_time_ns)
+            found.begin_batch(offset, sequence, replaces=bool(flags & REPLACES))
         elif kind == REMOVAL:
             found.removals.append(_decode_removal(buffer, offset, end, sequence, flags))
+            if found.batch is not None and last_sequence >= found.batch.last_sequence:
+                found.batch = None
         elif sequence > last_sequence and kind in (MESSAGE, MESSAGE_WITH_HEADERS):
             sequences(sequence)
             offsets(offset)
@@ -201,7 +224,8 @@ def _scan_run(
                 found.first_time_ns = time_ns
             found.last_time_ns = time_ns
             last_sequence = sequence
-            if found.batch is not None and sequence >= found.batch.last_sequence:
+            batch = found.batch
+            if batch is not None and not batch.replaces and sequence >= batch.last_sequence:
                 found.batch = None
         else:
             break

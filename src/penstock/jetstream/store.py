@@ -124,11 +124,15 @@ class Store(Protocol):
     def failure(self) -> str | None:
         """Return why appends are refused, or None while all is well."""
 
-    def append(self, entries: Sequence[Entry], *, is_atomic: bool = False) -> int:
+    def append(
+        self, entries: Sequence[Entry], *, is_atomic: bool = False, replaces: bool = False
+    ) -> int:
         """
         Add messages, drop what the limits no longer allow, return the first new sequence.
 
-        If it is atomic, a power cut takes all of them or none. Nothing is durable yet.
+        If it is atomic, a power cut takes all of them or none. If it `replaces` others,
+        whatever is removed before the next append or flush belongs to it: after a crash
+        both happened or neither. Nothing is durable yet.
         Raises StoreError, and adds nothing, after a failure.
         """
 

@@ -327,3 +327,58 @@ def test_segments_of_another_store_are_noticed() -> None:
 
 def on_disk(disk: SimDisk, text: bytes) -> bool:
     return any(text in inode.content for inode in disk.names_now.values())
+
+
+def test_a_crash_at_any_byte_leaves_a_rollup_and_what_it_replaces_together() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=LARGE)
+    store.append(entries(1, 4))
+    settle(store)
+    path = f"{DIRECTORY}/{1:016d}.seg"
+    before = disk.names_now[path].content[:]
+    store.append([(b"a.9", b"NATS/1.0\r\nNats-Rollup: all\r\n\r\n", b"new", 9)], replaces=True)
+    store.purge(b">", before=5)
+    store.flush()
+    content = disk.names_now[path].content[:]
+
+    outcomes = set()
+    for end in range(len(before), len(content) + 1):
+        after = SimDisk()
+        after.make_directory(DIRECTORY)
+        file = after.create(path)
+        file.write(bytes(content[:end]), 0)
+        reopened, _ = open_file_store(after, DIRECTORY, salt=5, settings=LARGE)
+        outcomes.add(tuple(message[0] for message in everything(reopened)))
+
+    assert outcomes == {(1, 2, 3, 4), (5,)}
+
+
+def test_a_rollup_that_replaces_nothing_is_complete_too() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=LARGE)
+    store.append(entries(1, 1), replaces=True)
+    store.append(entries(2, 1), replaces=True)
+    settle(store)
+    store.append(entries(3, 1))
+    settle(store)
+
+    assert [message[0] for message in everything(open_it(disk.crash(), settings=LARGE))] == [
+        1,
+        2,
+        3,
+    ]
+
+
+def test_nothing_is_written_between_a_rollup_and_what_it_replaces() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=FileSettings(reserve_bytes=0, write_ahead_bytes=1))
+    store.append(entries(1, 4))
+    sync = store.flush()
+    store.append(entries(9, 1), replaces=True)
+    complete(sync)
+    survivors = everything(open_file_store(disk.crash(), DIRECTORY, salt=5)[0])
+    store.purge(b">", before=5)
+    settle(store)
+
+    assert [message[0] for message in survivors] == [1, 2, 3, 4]
+    assert [message[0] for message in everything(open_it(disk.crash(), settings=LARGE))] == [5]

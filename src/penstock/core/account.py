@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from penstock import _hot, accounts
 from penstock.core.route import (
     FAMILIES,
+    Deliver,
     Handler,
     Route,
     RouteTable,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Figures: TypeAlias = tuple[int, int, int, int]
 """Messages and bytes in, messages and bytes out."""
+
+Way: TypeAlias = Callable[[Route, list[Op], "Session | None"], None]
 
 LARGE_BYTES = 2048
 """From this size on, each payload of a batch is a buffer of its own, and copied for nobody."""
@@ -57,36 +60,52 @@ class Account:
         """Whether it may have no more connections."""
         return 0 <= self.config.limits.connections_max <= self.connections
 
-    def listen(self, subject: bytes, handler: Handler, *, is_internal: bool = True) -> Subscription:
-        """Call `handler` with each batch published to `subject`: how the server itself listens."""
+    def listen(
+        self,
+        subject: bytes,
+        handler: Handler,
+        *,
+        is_internal: bool = True,
+        deliver: Deliver | None = None,
+    ) -> Subscription:
+        """
+        Call `handler` with each batch published to `subject`: how the server itself listens.
+
+        It hears clients, and the server where it speaks for itself. Deliveries and
+        answers go wherever a client has said, with what a client has stored, so they
+        reach only those that hand messages on: `deliver` is called for a delivery.
+        """
         subscription = Subscription(subject, None, handler=handler)
         subscription.is_internal = is_internal
+        subscription.deliver = deliver
         self.routes.insert(subscription)
         return subscription
 
     def send(
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b""
     ) -> None:
-        """Publish one message from inside the server."""
-        self.publish([new_message(subject, payload, reply=reply, header=header)], None)
+        """Send one answer, or word of something, from inside the server."""
+        self.respond([new_message(subject, payload, reply=reply, header=header)], None)
 
     def unlisten(self, subscription: Subscription) -> None:
         """Stop to listen."""
         self.routes.remove(subscription)
 
-    def deliver_as(self, subject: bytes, publishes: list[Op]) -> bool:
+    def deliver_as(self, subject: bytes, publishes: list[Op]) -> None:
         """
         Deliver messages to whoever listens on `subject`, under the subjects they carry.
 
         This is how JetStream delivers: a stored message keeps its own subject and
-        goes to an inbox. Tell whether anybody was there.
+        goes to an inbox.
         """
         route = self.routes.cache.get(subject) or self.routes.find(subject)
-        if route.handlers and self.replies.knows(subject):
-            self.replies.deliver(subject, publishes)
-        elif not route.is_empty:
+        if not route.handlers:
             self._deliver(route, publishes, None)
-        return not route.is_empty
+            return
+        self._deliver_outside(route, publishes, None)
+        for subscription in route.handlers:
+            if subscription.deliver is not None:
+                subscription.deliver(subject, publishes)
 
     def sole_receiver(self, subject: bytes) -> Subscription | None:
         """Return the one subscription that gets messages on `subject`, if it is just one."""
@@ -108,7 +127,7 @@ class Account:
         if subscription is None:
             numbered = enumerate(replies, first_number)
             answers = [new_message(reply, b"%b%d%b" % (before, n, after)) for n, reply in numbered]
-            self.publish(answers, None)
+            self.respond(answers, None)
             return
         encoded, payload_bytes = _hot.numbered_answers(
             replies, subscription.sid, before, after, first_number
@@ -121,7 +140,11 @@ class Account:
         if route is not None and route.sole is not None:
             self._deliver(route, answers, None)
         else:
-            self.publish(answers, None)
+            self.respond(answers, None)
+
+    def respond(self, answers: Sequence[Op], responder: Session | None) -> None:
+        """Send answers to the subjects that those who asked have named: these obey nobody."""
+        self._publish(answers, responder, self._deliver_answers)
 
     def has_interest(self, subject: bytes) -> bool:
         """Tell whether anybody would get a message on `subject`."""
@@ -152,14 +175,17 @@ class Account:
                 return
         self._publish(publishes, publisher)
 
-    def _publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
+    def _publish(
+        self, publishes: Sequence[Op], publisher: Session | None, deliver: Way | None = None
+    ) -> None:
+        deliver = deliver or self._deliver
         cache, find = self.routes.cache, self.routes.find
         delivered = _hot.fan_out_each(publishes, cache, self.random)
         if delivered:
             publishes = publishes[delivered:]
         if len(publishes) == 1:
             subject = publishes[0][1]
-            self._deliver(cache.get(subject) or find(subject), list(publishes), publisher)
+            deliver(cache.get(subject) or find(subject), list(publishes), publisher)
             return
         batch: list[Op] = []
         batch_route: Route | None = None
@@ -168,12 +194,12 @@ class Account:
             route = cache.get(subject) or find(subject)
             if route is not batch_route or publish[4] >= LARGE_BYTES:
                 if batch_route is not None:
-                    self._deliver(batch_route, batch, publisher)
+                    deliver(batch_route, batch, publisher)
                 batch_route = route
                 batch = []
             batch.append(publish)
         if batch_route is not None:
-            self._deliver(batch_route, batch, publisher)
+            deliver(batch_route, batch, publisher)
 
     def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.sole_handler is not None:
@@ -182,6 +208,23 @@ class Account:
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
             return
+        self._deliver_outside(route, batch, publisher)
+        for subscription in route.handlers:
+            assert subscription.handler is not None
+            subscription.handler(batch, publisher)
+
+    def _deliver_answers(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        if not route.handlers:
+            self._deliver(route, batch, publisher)
+            return
+        self._deliver_outside(route, batch, publisher)
+        for subscription in route.handlers:
+            if subscription.deliver is not None:
+                assert subscription.handler is not None
+                subscription.handler(batch, publisher)
+
+    def _deliver_outside(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
+        """Deliver to everybody but the server's own handlers."""
         if len(batch) == 1 or route.queues:
             for publish in batch:
                 if len(publish[5]) == publish[4] + 2:
@@ -190,7 +233,7 @@ class Account:
                     self._deliver_many(route, [publish], publisher)
         else:
             self._deliver_many(route, batch, publisher)
-        if not route.is_plain:
+        if route.careful or route.careful_queues:
             self._deliver_carefully(route, batch, publisher)
 
     def _deliver_many(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
@@ -201,18 +244,14 @@ class Account:
                 self._deliver_queue(members, publish, publisher)
 
     def _deliver_carefully(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
-        if route.careful or route.careful_queues:
-            is_heard = bool(route.shared or route.single or route.queues or route.handlers)
-            for publish in batch:
-                taken = [self.offer(each, publish, publisher) for each in route.careful]
-                queues = route.careful_queues
-                taken += [self._deliver_queue(each, publish, publisher) for each in queues]
-                missed = message_count(publish) - max(taken)
-                if missed and not is_heard:
-                    self.answer_no_responders([last_messages(publish, missed)], publisher)
-        for subscription in route.handlers:
-            assert subscription.handler is not None
-            subscription.handler(batch, publisher)
+        is_heard = bool(route.shared or route.single or route.queues or route.handlers)
+        for publish in batch:
+            taken = [self.offer(each, publish, publisher) for each in route.careful]
+            queues = route.careful_queues
+            taken += [self._deliver_queue(each, publish, publisher) for each in queues]
+            missed = message_count(publish) - max(taken)
+            if missed and not is_heard:
+                self.answer_no_responders([last_messages(publish, missed)], publisher)
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
         if batch[0][4] >= LARGE_BYTES:

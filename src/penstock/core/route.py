@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.sharing import Relation
 
 Handler = Callable[[list[Op], Optional["Session"]], None]
+Deliver = Callable[[bytes, list[Op]], None]
+"""Takes what JetStream delivers to a subject; the messages carry subjects of their own."""
 
 ACK_PREFIX = b"$JS.ACK."
 FAMILIES = (ACK_PREFIX, b"$JS.API.DIRECT.GET.")
@@ -33,6 +35,7 @@ class Subscription(_hot.Receiver):
     """One SUB of one session, or a handler inside the server."""
 
     __slots__ = (
+        "deliver",
         "handler",
         "is_internal",
         "messages_max",
@@ -55,6 +58,8 @@ class Subscription(_hot.Receiver):
         self.subject = subject
         self.queue = queue
         self.handler = handler
+        self.deliver: Deliver | None = None
+        """How a handler passes on what the server delivers; None if it only obeys clients."""
         self.messages_max = 0
         self.is_internal = False
         """Whether the server itself listens: then what is imported is none of its business."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import times
 from penstock.accounts import Export
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 REPLY_PREFIX = "_R_."
 REQUEST_INFO = b"Nats-Request-Info"
+_REQUEST_INFO = REQUEST_INFO.lower() + b":"
 SWEEP_MIN = 1024
 """Answers waited for before those that came too late are looked for."""
 
@@ -69,7 +71,9 @@ class Replies:
     ) -> bytes:
         """Return a subject here that leads to a reply subject of another account."""
         if self._listening is None:
-            self._listening = self._account.listen(self._prefix + b">", self._on_answers)
+            self._listening = self._account.listen(
+                self._prefix + b">", self._on_answers, deliver=self.deliver
+            )
         if len(self._waiting) >= self._sweep_at:
             self._sweep()
         subject = self._prefix + self._new_id().encode()
@@ -114,10 +118,6 @@ class Replies:
             for message in single_messages(publish):
                 self._on_answer(message, publisher)
 
-    def knows(self, subject: bytes) -> bool:
-        """Tell whether a subject is one of these."""
-        return subject in self._waiting
-
     def deliver(self, subject: bytes, publishes: list[Op]) -> None:
         """Hand over what JetStream delivers: it keeps its own subject on the other side too."""
         waiting = self._take(subject, is_end=False)
@@ -148,7 +148,7 @@ class Replies:
         if reply and not reply.startswith(ACK_PREFIX):
             # Whoever answers may ask back.
             reply = waiting.account.replies.open(self._account, reply, waiting.export)
-        waiting.account.publish([(PUB, waiting.reply, reply, *rest)], publisher)
+        waiting.account.respond([(PUB, waiting.reply, reply, *rest)], publisher)
         if waiting.measured is not None:
             self.tell(waiting.measured, responder=publisher)
 
@@ -174,7 +174,9 @@ class ServiceImport:
 
     def open(self) -> None:
         """Begin to take requests."""
-        self._listening = self._importer.listen(self._relation.local, self._on_requests)
+        self._listening = self._importer.listen(
+            self._relation.local, self._on_requests, deliver=self._deliver
+        )
 
     def close(self) -> None:
         """Take no more."""
@@ -186,10 +188,36 @@ class ServiceImport:
             for message in single_messages(publish):
                 self._ask(message, publisher)
 
+    def _deliver(self, subject: bytes, publishes: list[Op]) -> None:
+        """Hand over what JetStream delivers: it keeps its own subject on the other side too."""
+        exporter, target = self._exporter, self._relation.to_foreign(subject)
+        if exporter.mappings is not None:
+            mapped = exporter.mappings.apply([(PUB, target, b"", 0, 0, CRLF)])
+            target = mapped[0][1] if mapped else b""
+        outer = exporter.asked
+        for message in chain.from_iterable(map(single_messages, publishes)):
+            exporter.asked = self._told(message)
+            exporter.deliver_as(target, [exporter.asked])
+        exporter.asked = outer
+
+    def _told(self, message: Op) -> Op:
+        """Return a message that says which account it comes from."""
+        kind, subject, reply, header_bytes, _, data = message
+        header = self._header(data[:header_bytes], None)
+        content = header + data[header_bytes:]
+        return (kind, subject, reply, len(header), len(content) - len(CRLF), content)
+
+    def _header(self, header: bytes, publisher: Session | None) -> bytes:
+        """Return the header of a request with who asks, as far as the service may know it."""
+        if publisher is None:
+            return request_header(header, {"acc": self._importer.name})
+        told = client_info(publisher) if self._share else client_account(publisher)
+        return request_header(header, told)
+
     def _ask(self, message: Op, publisher: Session | None) -> None:
         _, subject, reply, header_bytes, _, data = message
         foreign = self._relation.to_foreign(subject)
-        header = request_header(data[:header_bytes], publisher, share=self._share)
+        header = self._header(data[:header_bytes], publisher)
         request: Op = (PUB, foreign, b"", len(header), 0, header + data[header_bytes:])
         exporter = self._exporter
         measured = self._measured(data[:header_bytes], publisher)
@@ -222,12 +250,10 @@ class ServiceImport:
         )
 
 
-def request_header(header: bytes, publisher: Session | None, *, share: bool) -> bytes:
-    """Return the header of a request with who asks, as far as the service may know it."""
-    if publisher is None:
-        return header
+def request_header(header: bytes, told: dict[str, Any]) -> bytes:
+    """Return the header of a request with what is told of who asks, whatever it said itself."""
     lines = header.removesuffix(CRLF).split(CRLF)[:-1] if header else [b"NATS/1.0"]
-    kept = [line for line in lines if not line.startswith(REQUEST_INFO + b":")]
-    told = client_info(publisher) if share else client_account(publisher)
+    # In whatever letters: some clients do not tell them apart.
+    kept = [line for line in lines if not line.lower().startswith(_REQUEST_INFO)]
     info = json.dumps(told, separators=(",", ":"))
     return CRLF.join([*kept, REQUEST_INFO + b": " + info.encode(), CRLF])

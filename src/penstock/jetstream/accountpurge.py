@@ -30,6 +30,8 @@ class AccountPurge:
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
+            if not publish[1].startswith(SUBJECT):
+                continue
             name = publish[1].removeprefix(SUBJECT).decode(errors="replace")
             for _ in range(message_count(publish)):
                 self._purge(name, publish[2])

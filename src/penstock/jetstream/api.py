@@ -119,19 +119,19 @@ class Api:
     def open(self) -> None:
         """Start to listen."""
         account, domain = self._engine.account, self._engine.domain
-        account.listen(PREFIX + b">", lambda batch, who: self._on_batch(batch, who, len(PREFIX)))
+        account.listen(PREFIX + b">", lambda batch, who: self._on_batch(batch, who, PREFIX))
         if domain:
             prefix = f"$JS.{domain}.API.".encode()
-            account.listen(
-                prefix + b">", lambda batch, who: self._on_batch(batch, who, len(prefix))
-            )
+            account.listen(prefix + b">", lambda batch, who: self._on_batch(batch, who, prefix))
 
-    def _on_batch(self, batch: list[Op], publisher: Session | None, skip: int) -> None:
+    def _on_batch(self, batch: list[Op], publisher: Session | None, prefix: bytes) -> None:
         found: list[Op] = []
         # A client that reads many keys of a bucket asks for the same stream each time.
         readable: dict[bytes, Stream | None] = {}
         for publish in batch:
-            name = publish[1][skip:]
+            if not publish[1].startswith(prefix):
+                continue
+            name = publish[1][len(prefix) :]
             if name.startswith(DIRECT_GET):
                 stream_name, _, subject = name[len(DIRECT_GET) :].partition(b".")
                 if stream_name not in readable:
@@ -228,7 +228,7 @@ class Api:
             answer.stream.owe(messages)
             self._engine.touch(answer.stream)
         else:
-            self._engine.account.publish(messages, None)
+            self._engine.account.respond(messages, None)
 
 
 def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:

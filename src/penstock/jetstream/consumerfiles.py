@@ -196,7 +196,7 @@ class ConsumerFiles:
             return
         self._had_failure = False
         if owed:
-            self._engine.account.publish(owed, None)
+            self._engine.account.answer(owed)
 
     def _fail(self, owed: list[Op]) -> None:
         if not self._had_failure:

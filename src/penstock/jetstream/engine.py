@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _hot, subjects
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
+from penstock.core.route import ACK_PREFIX
 from penstock.errors import ApiError, JetStreamError, StoreError
 from penstock.jetstream import (
     clusterapi,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
+FLOW_CONTROL_PREFIX = b"$JS.FC."
 RETRY_NS = 1_000_000_000
 """How long after a failure of the disk it is tried again."""
 UNLIMITED = JetStreamLimits()
@@ -115,8 +117,8 @@ class Engine:
         for name in self.files.names():
             self._recover(name)
         self.api.open()
-        self.account.listen(b"$JS.ACK.>", self._on_acks)
-        self.account.listen(b"$JS.FC.>", self._on_flow_control)
+        self.account.listen(ACK_PREFIX + b">", self._on_acks)
+        self.account.listen(FLOW_CONTROL_PREFIX + b">", self._on_flow_control)
 
     def close(self) -> None:
         """Make everything durable and let go of it. Blocks; no commit may be under way."""
@@ -399,6 +401,8 @@ class Engine:
 
     def _ack_target(self, subject: bytes) -> tuple[bytes, Consumer | None]:
         """Return what the acks of this one's consumer start with, and the consumer."""
+        if not subject.startswith(ACK_PREFIX):
+            return b" ", None
         tokens = subject.split(b".")
         # The newer form has the domain and a hash of the account before the names.
         start = 4 if len(tokens) >= 11 else 2
@@ -410,6 +414,7 @@ class Engine:
     def _on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
             tokens = publish[1].decode(errors="replace").split(".")
-            consumer = self.consumer(tokens[2], tokens[3]) if len(tokens) > 3 else None
+            is_ours = len(tokens) > 3 and publish[1].startswith(FLOW_CONTROL_PREFIX)
+            consumer = self.consumer(tokens[2], tokens[3]) if is_ours else None
             if consumer is not None:
                 consumer.on_flow_control(publish)

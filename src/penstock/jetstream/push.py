@@ -133,6 +133,7 @@ class PushDelivery:
         return any(
             each.subject == self._subject and each.queue == self._group
             for each in chain(route.receivers(), route.handlers)
+            if each.handler is None or each.deliver is not None
         )
 
     def room(self) -> int:

@@ -39,6 +39,8 @@ class Refusal:
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
+            if not publish[1].startswith(PREFIX):
+                continue
             name = publish[1][len(PREFIX) :]
             if name.startswith((DIRECT_GET, MESSAGE_NEXT)) and not self._is_system:
                 self._account.answer_no_responders([publish], publisher)
@@ -46,7 +48,7 @@ class Refusal:
             document = self._document(name.decode(errors="replace"))
             if document is not None and publish[2]:
                 answers = [new_message(publish[2], document)] * message_count(publish)
-                self._account.publish(answers, None)
+                self._account.respond(answers, None)
 
     def _document(self, name: str) -> bytes | None:
         """Return the answer to a call, if it has one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.account import payloads
+from penstock.core.account import new_message, payloads
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -98,7 +98,12 @@ class AccountRemote:
             waiting.extend(arrival for publish in batch for arrival in _arrivals(publish))
 
         # Imported streams come to those who are not internal.
-        subscription = account.listen(subject.encode(), on_batch, is_internal=False)
+        subscription = account.listen(
+            subject.encode(),
+            on_batch,
+            is_internal=False,
+            deliver=lambda _, publishes: on_batch(publishes, None),
+        )
 
         def end() -> None:
             account.unlisten(subscription)
@@ -110,7 +115,8 @@ class AccountRemote:
         self, subject: bytes, payload: bytes = b"", *, reply: bytes = b"", header: bytes = b""
     ) -> None:
         """Publish in the account."""
-        self._engine.account.send(subject, payload, reply=reply, header=header)
+        message = new_message(subject, payload, reply=reply, header=header)
+        self._engine.account.publish([message], None)
 
     def _soon(self, action: Callable[[], None]) -> None:
         engine = self._engine

@@ -148,7 +148,12 @@ class Stream:
         """Start to listen on the subjects of the stream."""
         account = self.engine.account
         self._subscriptions = [
-            account.listen(subject.encode(), self.intake.on_publish, is_internal=False)
+            account.listen(
+                subject.encode(),
+                self.intake.on_publish,
+                is_internal=False,
+                deliver=lambda _, publishes: self.intake.on_publish(publishes, None),
+            )
             for subject in self.config.subjects
         ]
         self._arm_age_timer()
@@ -265,8 +270,10 @@ class Stream:
         for first_sequence, items in owed:
             if first_sequence > 0:
                 self.intake.send_acks(first_sequence, items)
-            else:
+            elif first_sequence == ANNOUNCED:
                 self.engine.account.publish(items, None)
+            else:
+                self.engine.account.answer(items)
 
     def _fail(self, owed: list[Owed], failure: str) -> None:
         """Answer everybody who waited that the disk failed; try again with the next commit."""

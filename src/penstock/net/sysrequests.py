@@ -96,7 +96,7 @@ class SystemRequests:
                 account.listen(subject.encode(), self._on_own)
 
     def _on_server(self, batch: list[Op], publisher: Session | None) -> None:
-        for subject, reply, body, publish in _requests(batch):
+        for subject, reply, body, publish in _requests(batch, SERVER):
             target, _, kind = subject.removeprefix(SERVER).partition(".")
             if target == PING and kind in ("", "STATSZ"):
                 self._answer(reply, body, lambda asked: {"statsz": views.statsz(self._server)})
@@ -114,7 +114,7 @@ class SystemRequests:
                 self._nobody(publish, publisher)
 
     def _on_account(self, batch: list[Op], publisher: Session | None) -> None:
-        for subject, reply, body, publish in _requests(batch):
+        for subject, reply, body, publish in _requests(batch, ACCOUNT):
             name, _, kind = subject.removeprefix(ACCOUNT).rpartition(".")
             if name.endswith(".CLAIMS") and self._server.claims.hears(kind):
                 continue
@@ -245,12 +245,13 @@ class _BadRequest(Exception):
     """A request that is no JSON object."""
 
 
-def _requests(batch: list[Op]) -> Iterator[tuple[str, bytes, bytes, Op]]:
+def _requests(batch: list[Op], prefix: str = "") -> Iterator[tuple[str, bytes, bytes, Op]]:
     """Yield subject, reply and body of each request, and the run it came in."""
     for publish in batch:
-        for message in payloads(publish):
-            subject = publish[1].decode(errors="replace")
-            yield subject, publish[2], message[publish[3] : -2], publish
+        subject = publish[1].decode(errors="replace")
+        if subject.startswith(prefix):
+            for message in payloads(publish):
+                yield subject, publish[2], message[publish[3] : -2], publish
 
 
 def _options(body: bytes) -> Json:

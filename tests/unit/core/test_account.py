@@ -277,10 +277,54 @@ def test_messages_are_delivered_under_another_subject_than_their_own() -> None:
     peer = world.peer()
     hears(peer, b"SUB inbox 1")
 
-    assert account.deliver_as(b"inbox", [run_of(b"hi", subject=b"orders.1")])
-    assert not account.deliver_as(b"nobody", [run_of(b"hi", subject=b"orders.1")])
+    account.deliver_as(b"inbox", [run_of(b"hi", subject=b"orders.1")])
+    account.deliver_as(b"nobody", [run_of(b"hi", subject=b"orders.1")])
 
     assert peer.taken() == msg(b"orders.1", b"1", b"hi")
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_deliveries_and_answers_command_no_handler(is_alone: bool) -> None:
+    world = World()
+    account = world.broker.default_account
+    obeyed: list[Op] = []
+    account.listen(b"api.>", lambda batch, publisher: obeyed.extend(batch))
+    peer = world.peer()
+    if not is_alone:
+        hears(peer, b"SUB api.x 1")
+
+    account.deliver_as(b"api.x", [run_of(b"1", subject=b"orders.1")])
+    account.send(b"api.x", b"2")
+    account.answer([run_of(b"3", subject=b"api.x")])
+    account.answer_all([b"api.x"], (b"", b""), 4)
+
+    expected = b"".join(
+        msg(subject, b"1", payload)
+        for subject, payload in (
+            *((b"orders.1", b"1"), (b"api.x", b"2")),
+            *((b"api.x", b"3"), (b"api.x", b"4")),
+        )
+    )
+    assert peer.taken() == (b"" if is_alone else expected)
+    assert obeyed == []
+
+
+def test_a_handler_that_hands_on_gets_deliveries_by_where_they_go() -> None:
+    world = World()
+    account = world.broker.default_account
+    delivered: list[tuple[bytes, Op]] = []
+    published: list[Op] = []
+    account.listen(
+        b"on.>",
+        lambda batch, publisher: published.extend(batch),
+        deliver=lambda subject, batch: delivered.extend((subject, each) for each in batch),
+    )
+    stored, answer = run_of(b"1", subject=b"orders.1"), run_of(b"2", subject=b"on.y")
+
+    account.deliver_as(b"on.x", [stored])
+    account.answer([answer])
+
+    assert (delivered, published) == ([(b"on.x", stored)], [answer])
 
 
 @pytest.mark.parametrize("first_number", [1, 9])

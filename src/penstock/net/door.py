@@ -61,17 +61,18 @@ class Door:
             if session is not None and found is not None:
                 session.ip, session.port = found
             if tls is not None:
-                if read:
-                    sock.close()
-                else:
-                    self._secure(sock, found or address, tls, session)
+                self._secure(sock, found or address, tls, session)
                 return
             assert session is not None
             connection = self.serve(sock, session)
             if read:
                 connection.receive(memoryview(read))
 
-        ProxyHeader(self.reactor, sock, session, done)
+        header = ProxyHeader(
+            self.reactor, sock, peer=peer_of(address), done=done, takes_none=tls is None
+        )
+        if session is not None:
+            header.greet(session)
 
     def serve(self, sock: Channel, session: Session) -> Connection:
         """Make a connection of a session and its socket."""
@@ -96,11 +97,11 @@ class Door:
             self.reactor,
             sock,
             tls,
-            peer=f"{address[0]}:{address[1]}",
+            peer=peer_of(address),
             secured=partial(self._secured, address),
         )
         if session is not None:
-            handshake.greet(session, self._plainly)
+            handshake.invite(session, self._plainly)
         elif first is None:
             self._greet(handshake, address)
         elif first == 0:
@@ -109,7 +110,7 @@ class Door:
             handshake.wait_or(partial(self._greet, handshake, address), first)
 
     def _greet(self, handshake: Handshake, address: Address) -> None:
-        handshake.greet(self._broker.open(*address), self._plainly)
+        handshake.invite(self._broker.open(*address), self._plainly)
 
     @property
     def _plainly(self) -> Plain | None:
@@ -157,7 +158,7 @@ class WebSocketDoor:
             self._upgrade(address, sock, None)
         else:
             secured = partial(self._secured, address)
-            peer = f"{address[0]}:{address[1]}"
+            peer = peer_of(address)
             Handshake(self._door.reactor, sock, self.tls, peer=peer, secured=secured).wait()
 
     def _secured(
@@ -166,7 +167,9 @@ class WebSocketDoor:
         self._upgrade(address, sock, state)
 
     def _upgrade(self, address: Address, sock: Channel, state: TlsState | None) -> None:
-        Upgrade(self._door.reactor, sock, self.config, partial(self._upgraded, address, state))
+        upgraded = partial(self._upgraded, address, state)
+        peer = peer_of(address)
+        Upgrade(self._door.reactor, sock, self.config, peer=peer, upgraded=upgraded)
 
     def _upgraded(
         self, address: Address, state: TlsState | None, sock: Channel, agreement: Agreement
@@ -193,6 +196,11 @@ def prepare(sock: socket.socket) -> Address | None:
         sock.close()
         return None
     return ip, port
+
+
+def peer_of(address: Address) -> str:
+    """Return how the log calls a client that has no session yet."""
+    return f"{address[0]}:{address[1]}"
 
 
 def websocket_info(config: WebSocketConfig, port: int) -> dict[str, Any]:

@@ -8,8 +8,6 @@ begins; where clients without TLS are welcome too, the first byte tells which it
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from penstock.core.session import Session
 from penstock.core.tls import TlsState
+from penstock.net.arrival import Arrival
 from penstock.net.tls import WANTS, TlsSocket, server_context, tls_state
 from penstock.transport import TlsConfig
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
-
-log = logging.getLogger("penstock")
 
 HANDSHAKE_BYTE = b"\x16"
 """What every TLS handshake begins with, and no NATS protocol line does."""
@@ -66,126 +63,88 @@ Plain = Callable[[socket.socket, Session], None]
 """Called when a client goes on in clear text."""
 
 
-class Handshake:
+class Handshake(Arrival):
     """What the reactor serves until TLS is agreed on."""
 
-    wants_read = True
+    what = "TLS handshake"
+    failure = "TLS Handshake Failure"
+    sock: socket.socket
 
     def __init__(
         self, reactor: Reactor, sock: socket.socket, tls: Tls, *, peer: str, secured: Secured
     ) -> None:
-        self.reactor = reactor
-        self.peer = peer
-        self.fd = sock.fileno()
-        self.session: Session | None = None
-        self.is_blocked = self.is_closed = False
-        self._sock = sock
+        super().__init__(reactor, sock, peer)
         self._tls = tls
         self._secured = secured
         self._began = self._is_admitted = False
         self._is_first = True
         self._plain: Plain | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        reactor.serve(self)
-
-    def __str__(self) -> str:
-        return str(self.session or self.peer)
 
     def wait(self) -> None:
         """Wait for the client to begin."""
-        self._limit_time(self._tls.config.timeout_s)
+        self.limit_time(self._tls.config.timeout_s)
         self._admit()
 
     def wait_or(self, greet: Callable[[], None], delay_s: float) -> None:
         """Wait for the client to begin; greet it when it does not."""
-        self._timer = self.reactor.loop.call_later(delay_s, greet)
+        self.limit_time(delay_s, greet)
 
-    def greet(self, session: Session, plain: Plain | None) -> None:
+    def invite(self, session: Session, plain: Plain | None) -> None:
         """Send INFO in clear text, and wait for the client to begin, or to go on with `plain`."""
-        self.session = session
-        session.transport = self
         self._is_first = False
         self._plain = plain
-        self._limit_time(self._tls.config.timeout_s)
-        self.flush()
+        self.limit_time(self._tls.config.timeout_s)
+        self.greet(session)
         if plain is None and not self.is_closed:
             self._admit()
 
     def flush(self) -> None:
         """Write in clear text what there is to say before the handshake; the rest waits."""
-        session = self.session
-        if session is None or self.is_closed or self._began:
-            return
-        data = b"".join(session.outbox)
-        try:
-            # A socket nothing was written to takes this much.
-            self._sock.send(data)
-        except OSError:
-            self.close("Write Error")
-            return
-        session.outbox.clear()
-        session.outbox_bytes = 0
-        if session.closing:
-            self.close(session.closing)
+        if not self._began:
+            super().flush()
 
-    def on_readable(self) -> None:
+    def advance(self) -> None:
         """Go on with the handshake."""
         try:
             if not self._began and not self._begin():
                 return
-            assert isinstance(self._sock, ssl.SSLSocket)
-            self._sock.do_handshake()
+            assert isinstance(self.sock, ssl.SSLSocket)
+            self.sock.do_handshake()
+            self._finish(self.sock)
         except WANTS as want:
             self.is_blocked = isinstance(want, ssl.SSLWantWriteError)
             self.reactor.watch(self)
         except (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError):
             # Somebody who only looked whether there is a server here.
-            self.close("TLS Handshake Failure")
+            self.close(self.failure)
         except (OSError, ValueError) as error:
-            self._fail(str(error))
-        else:
-            self._finish(self._sock)
-
-    def on_writable(self) -> None:
-        """Go on where the kernel had no room."""
-        self.on_readable()
-
-    def close(self, reason: str) -> None:
-        """Give up; twice is once."""
-        if self.is_closed:
-            return
-        self._leave()
-        self._sock.close()
-        if self.session is not None:
-            self.session.transport = None
-            self.reactor.broker.close(self.session, reason)
+            self.fail(str(error))
 
     def _begin(self) -> bool:
         """Tell whether what comes is a handshake, and start it."""
-        if self._plain is not None and not self._sees_handshake():
+        if self._plain is not None and not self._sees_handshake(self._plain):
             return False
         if not self._is_admitted and not self._admit():
             return False
-        self._limit_time(self._tls.config.timeout_s)
+        self.limit_time(self._tls.config.timeout_s)
         self._began = True
-        self._sock = self._tls.context.wrap_socket(
-            self._sock, server_side=True, do_handshake_on_connect=False
+        self.sock = self._tls.context.wrap_socket(
+            self.sock, server_side=True, do_handshake_on_connect=False
         )
         return True
 
-    def _sees_handshake(self) -> bool:
+    def _sees_handshake(self, plain: Plain) -> bool:
         """Look at the first byte. Without a handshake, the connection goes on in clear text."""
-        assert self._plain is not None
-        assert self.session is not None
         try:
-            first = self._sock.recv(1, socket.MSG_PEEK)
+            first = self.sock.recv(1, socket.MSG_PEEK)
         except OSError:
             self.close("Read Error")
             return False
         if first == HANDSHAKE_BYTE:
             return True
-        self._leave()
-        self._plain(self._sock, self.session)
+        session = self.session
+        assert session is not None
+        self.go_on(lambda: plain(self.sock, session))
         return False
 
     def _admit(self) -> bool:
@@ -200,24 +159,7 @@ class Handshake:
 
     def _finish(self, sock: ssl.SSLSocket) -> None:
         state = tls_state(sock, is_first=self._is_first)
-        if not self._tls.is_pinned(state):
-            self._fail("certificate not pinned")
-            return
-        self._leave()
-        self._secured(TlsSocket(sock), state, self.session)
-
-    def _leave(self) -> None:
-        """Make room in the reactor."""
-        self.is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self.reactor.forget(self)
-
-    def _limit_time(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.reactor.loop.call_later(seconds, self._fail, "timeout")
-
-    def _fail(self, reason: str) -> None:
-        log.error("! %s TLS handshake error: %s", self, reason)
-        self.close("TLS Handshake Failure")
+        if self._tls.is_pinned(state):
+            self.go_on(lambda: self._secured(TlsSocket(sock), state, self.session))
+        else:
+            self.fail("certificate not pinned")

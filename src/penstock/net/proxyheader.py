@@ -9,17 +9,14 @@ is taken for who it is.
 from __future__ import annotations
 
 import ipaddress
-import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.core.session import Session
+from penstock.net.arrival import Arrival
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
-
-log = logging.getLogger("penstock")
 
 V1 = b"PROXY "
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -103,93 +100,47 @@ Done = Callable[[Address | None, bytes], None]
 """Called with whom the proxy speaks for, and with what was read that is no header."""
 
 
-class ProxyHeader:
+class ProxyHeader(Arrival):
     """What the reactor serves until the header is there."""
 
-    wants_read = True
+    what = "PROXY protocol header"
+    failure = "Protocol Violation"
+    sock: socket.socket
 
     def __init__(
-        self, reactor: Reactor, sock: socket.socket, session: Session | None, done: Done
+        self, reactor: Reactor, sock: socket.socket, *, peer: str, done: Done, takes_none: bool
     ) -> None:
-        self.reactor = reactor
-        self.fd = sock.fileno()
-        self.session = session
-        self.is_blocked = self.is_closed = False
-        self._sock = sock
+        super().__init__(reactor, sock, peer)
         self._done = done
+        self._takes_none = takes_none
+        """Whether what was read of no header can be put to use."""
         self._read = b""
-        self._timer = reactor.loop.call_later(TIMEOUT_S, self._fail, "it did not come")
-        reactor.serve(self)
-        if session is not None:
-            session.transport = self
-            self.flush()
+        self.limit_time(TIMEOUT_S)
 
-    def flush(self) -> None:
-        """Greet a client; a socket nothing was written to takes this much."""
-        if self.session is None or self.is_closed:
-            return
-        try:
-            self._sock.send(b"".join(self.session.outbox))
-        except OSError:
-            self.close("Write Error")
-            return
-        self.session.outbox.clear()
-        self.session.outbox_bytes = 0
-        if self.session.closing:
-            self.close(self.session.closing)
-
-    def on_readable(self) -> None:
+    def advance(self) -> None:
         """Take what is surely part of the header, and no more."""
         try:
-            seen = self._sock.recv(V1_BYTES_MAX + V2_BYTES, socket.MSG_PEEK)
+            seen = self.sock.recv(V1_BYTES_MAX + V2_BYTES, socket.MSG_PEEK)
             if not seen:
                 self.close("Client Closed")
                 return
             size = wanted(self._read + seen)
             missing = size - len(self._read)
             if size:
-                self._read += self._sock.recv(min(max(missing, 1), len(seen)))
+                self._read += self.sock.recv(min(max(missing, 1), len(seen)))
+            self._find(size)
         except BlockingIOError:
             return
         except OSError:
             self.close("Read Error")
-            return
         except InvalidHeader as error:
-            self._fail(str(error))
-            return
-        self._go_on(size)
+            self.fail(str(error))
 
-    def on_writable(self) -> None:
-        """Nothing waits to be written."""
-
-    def close(self, reason: str) -> None:
-        """Give up; twice is once."""
-        if self.is_closed:
-            return
-        self._leave()
-        self._sock.close()
-        if self.session is not None:
-            self.session.transport = None
-            self.reactor.broker.close(self.session, reason)
-
-    def _go_on(self, size: int) -> None:
+    def _find(self, size: int) -> None:
         if not size:
-            self._leave()
-            self._done(None, self._read)
+            if self._read and not self._takes_none:
+                raise InvalidHeader("it is neither a header nor a TLS handshake")
+            self.go_on(lambda: self._done(None, self._read))
         elif len(self._read) >= size and wanted(self._read) == len(self._read):
-            try:
-                found = source(self._read)
-            except InvalidHeader as error:
-                self._fail(str(error))
-                return
-            self._leave()
-            self._done(found, b"")
-
-    def _leave(self) -> None:
-        self.is_closed = True
-        self._timer.cancel()
-        self.reactor.forget(self)
-
-    def _fail(self, reason: str) -> None:
-        log.warning("Error reading PROXY protocol header: %s", reason)
-        self.close("Protocol Violation")
+            found = source(self._read)
+            self.go_on(lambda: self._done(found, b""))

@@ -8,13 +8,13 @@ did not take may stay in the session's outbox as it was.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.session import Session
+from penstock.net.arrival import Arrival
 from penstock.net.connection import Channel
 from penstock.net.frames import (
     BINARY,
@@ -220,35 +220,32 @@ Upgraded = Callable[[Channel, Agreement], None]
 """Called when a client has become a WebSocket."""
 
 
-class Upgrade:
+class Upgrade(Arrival):
     """What the reactor serves until a client has asked for WebSocket."""
 
-    wants_read = True
-    is_blocked = False
+    what = "websocket handshake"
+    failure = "Handshake Failure"
 
     def __init__(
-        self, reactor: Reactor, sock: Channel, config: WebSocketConfig, upgraded: Upgraded
+        self,
+        reactor: Reactor,
+        sock: Channel,
+        config: WebSocketConfig,
+        *,
+        peer: str,
+        upgraded: Upgraded,
     ) -> None:
-        self.fd = sock.fileno()
-        self.is_closed = False
-        self._reactor = reactor
-        self._sock = sock
+        super().__init__(reactor, sock, peer)
         self._config = config
         self._upgraded = upgraded
         self._head = b""
-        self._timer: asyncio.TimerHandle = reactor.loop.call_later(
-            config.handshake_timeout_s, self.close, "Handshake Timeout"
-        )
-        reactor.serve(self)
+        self.limit_time(config.handshake_timeout_s)
 
-    def __str__(self) -> str:
-        return f"WebSocket upgrade on descriptor {self.fd}"
-
-    def on_readable(self) -> None:
+    def advance(self) -> None:
         """Read the request as far as it has come."""
         buffer = bytearray(HEAD_BYTES_MAX)
         try:
-            size = self._sock.recv_into(buffer)
+            size = self.sock.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -262,15 +259,6 @@ class Upgrade:
         elif len(self._head) >= HEAD_BYTES_MAX:
             self._refuse(Refusal(431, "request header fields too large"))
 
-    def on_writable(self) -> None:
-        """Never waited for: a socket nothing was written to takes an answer at once."""
-
-    def close(self, reason: str) -> None:
-        """Give up; twice is once."""
-        if not self.is_closed:
-            self._leave()
-            self._sock.close()
-
     def _answer(self) -> None:
         head, _, rest = self._head.partition(b"\r\n\r\n")
         try:
@@ -281,24 +269,16 @@ class Upgrade:
             self._refuse(refusal)
             return
         try:
-            self._sock.send(agreement.answer)
+            self.sock.send(agreement.answer)
         except OSError:
             self.close("Write Error")
             return
-        self._leave()
-        self._upgraded(self._sock, agreement)
+        self.go_on(lambda: self._upgraded(self.sock, agreement))
 
     def _refuse(self, refusal: Refusal) -> None:
-        log.error("websocket handshake error: %s", refusal)
         try:
-            self._sock.send(refusal.answer)
+            self.sock.send(refusal.answer)
         except OSError:
             # Whoever does not take it has no use for it.
             pass
-        self.close("Handshake Failure")
-
-    def _leave(self) -> None:
-        """Make room in the reactor."""
-        self.is_closed = True
-        self._timer.cancel()
-        self._reactor.forget(self)
+        self.fail(str(refusal))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from penstock.errors import ApiError, ClientError, JetStreamError, NoResponders
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
 
+T = TypeVar("T")
+
 FORBIDDEN_IN_NAMES = frozenset(" .*>/\\\t\r\n")
+ENTRIES_MAX = 1 << 20
+"""Entries that a list may have, all its pages together."""
 
 
 class Api:
@@ -45,12 +49,15 @@ class Api:
         offset = 0
         while True:
             page = await self.call(operation, {**(request or {}), "offset": offset})
-            entries = page.get(key) or []
+            # A server that has nothing to list writes `null`.
+            entries = [] if page.get(key) is None else field(page, key, list)
             for entry in entries:
                 yield entry
             offset += len(entries)
-            if not entries or offset >= page.get("total", 0):
+            if not entries or offset >= field({"total": 0} | page, "total", int):
                 return
+            if offset > ENTRIES_MAX:
+                raise ClientError(f"`{operation}` lists more than {ENTRIES_MAX} entries")
 
 
 def check_name(name: str, what: str) -> str:
@@ -75,14 +82,44 @@ def _encode_value(value: object) -> object:
 
 def decode(payload: bytes) -> dict[str, Any]:
     """Read an answer; raise the error it carries."""
-    answer: dict[str, Any] = json.loads(payload)
+    answer = read_object(payload)
     if "error" in answer:
         raise error_of(answer["error"])
     return answer
 
 
-def error_of(error: Mapping[str, Any]) -> JetStreamError:
-    """Turn the error object of an answer into an exception."""
+def read_object(payload: bytes) -> dict[str, Any]:
+    """Read what must be a JSON object; whoever answered may have sent anything."""
+    try:
+        answer = json.loads(payload, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ClientError(f"an answer cannot be read: {error}") from None
+    if not isinstance(answer, dict):
+        raise ClientError(f"an answer is no JSON object: {payload[:40]!r}")
+    return answer
+
+
+def field(answer: object, name: str, kind: type[T]) -> T:
+    """Return a field of an answer that must be there, and of its type."""
+    value = answer.get(name) if isinstance(answer, dict) else None
+    # JSON has no bool that is a number, Python has.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ClientError(f"an answer is wrong: its `{name}` is {repr(value)[:40]}")
+    return value
+
+
+def error_of(error: object) -> JetStreamError:
+    """Turn the error object of an answer into an exception; what is no such object, too."""
+    fields = error if isinstance(error, dict) else {"description": repr(error)[:40]}
+    code, err_code = fields.get("code"), fields.get("err_code")
     return JetStreamError(
-        ApiError(error.get("code", 0), error.get("err_code", 0), error.get("description", ""))
+        ApiError(
+            code if isinstance(code, int) else 0,
+            err_code if isinstance(err_code, int) else 0,
+            str(fields.get("description", "")),
+        )
     )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -90,6 +90,7 @@ class Connection:
         self.server: Server | None = None
         self._sids = 0
         self._link: Link | None = None
+        self._adopted_s = 0.0
         self._last_error: Exception | None = None
         self._reconnecting: asyncio.Task[None] | None = None
 
@@ -292,6 +293,9 @@ class Connection:
     async def _reconnect(self) -> None:
         """Go round the servers until one takes us or none is left."""
         wait_s = self.options.reconnect_wait_s
+        if asyncio.get_running_loop().time() - self._adopted_s < wait_s:
+            # A server that takes us only to drop us must not keep us busy.
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
         while errors := await self._dial_round():
             if not len(self.pool):
                 self._finish(ConnectFailed("every server was given up: " + "; ".join(errors)))
@@ -323,6 +327,7 @@ class Connection:
         if link.closed.is_set():
             return False
         self._link, self._last_error = link, None
+        self._adopted_s = asyncio.get_running_loop().time()
         self.server = self.pool.connected(server, encrypted=link.encrypted)
         self._take_info(info)
         link.lost = self._lost

@@ -17,12 +17,29 @@ from typing import TYPE_CHECKING
 from penstock.client.api import encode
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status, unfilled
-from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout
+from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
 from penstock.setting import setting
 from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
+
+
+EMPTY_REQUESTS_MAX = 3
+"""Requests in a row that may end without a message and be made again at once."""
+
+SURPLUS_BATCHES = 4
+"""How often requests that were given up for lost may all be answered after all."""
+
+
+def wanted(client: Client, messages: list[Op], waiting: int, batch: int) -> list[Op]:
+    """Return the messages there is room for beside those that wait: no server may fill us up."""
+    room = max(0, SURPLUS_BATCHES * batch - waiting)
+    if len(messages) > room:
+        client.connection.report(
+            SlowConsumer(f"the server sent more than the {batch} messages that were asked for")
+        )
+    return messages[:room]
 
 
 def nanoseconds(seconds: float) -> int:
@@ -60,6 +77,7 @@ class Consume:
         self._operations: deque[Op] = deque()
         self._requested = 0
         self._requests = 0
+        self._empty_requests = 0
         self._arrived = asyncio.Event()
         self._ended = False
         self._error: Exception | None = None
@@ -130,7 +148,10 @@ class Consume:
         messages = [operation for operation in operations if operation[3]]
         if messages:
             self._gone_since_s = None
-            self._operations.extend(messages)
+            self._empty_requests = 0
+            self._operations.extend(
+                wanted(self._client, messages, len(self._operations), self._options.batch)
+            )
             self._requested = max(0, self._requested - len(messages))
             self._arrived.set()
         if len(messages) != len(operations):
@@ -141,11 +162,18 @@ class Consume:
         for operation in operations:
             outcome, error = read_status(operation)
             if outcome is Outcome.OVER:
-                self._requested = max(0, self._requested - unfilled(operation))
+                self._over(unfilled(operation))
             elif outcome is Outcome.GONE:
                 self._gone(error)
             elif outcome is Outcome.FAILED:
                 self._fail(error)
+
+    def _over(self, missing: int) -> None:
+        """Ask again for what will not come: in a moment, if request after request is empty."""
+        self._requested = max(0, self._requested - missing)
+        self._empty_requests += 1
+        if self._empty_requests > EMPTY_REQUESTS_MAX:
+            self._ask_later()
 
     def _refill(self) -> None:
         waiting = self._requested + len(self._operations)
@@ -173,6 +201,10 @@ class Consume:
             self._fail(error)
         elif self._retry is None:
             self._requested = 0
+            self._ask_later()
+
+    def _ask_later(self) -> None:
+        if self._retry is None and not self._ended:
             self._retry = self._loop.call_later(self._options.retry_wait_s, self._ask_again)
 
     def _ask_again(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from penstock.client.api import field
 from penstock.client.jetstream import Expect, JetStream
 from penstock.client.messages import Message
 from penstock.client.streams import StoredMessage
@@ -102,7 +103,8 @@ class KeyValue:
     async def open(cls, js: JetStream, bucket: str) -> KeyValue:
         """Open a bucket that exists."""
         info = await js.streams.info(f"{STREAM_PREFIX}{check_bucket(bucket)}")
-        return cls(js, bucket, is_direct=info["config"].get("allow_direct", False))
+        config = field(info, "config", dict)
+        return cls(js, bucket, is_direct=bool(config.get("allow_direct", False)))
 
     async def info(self) -> dict[str, Any]:
         """Return configuration and state of the bucket's stream."""
@@ -214,12 +216,13 @@ class KeyValue:
             headers_only=headers_only,
             **self._filters(patterns),
         )
+        name = field(info, "name", str)
         try:
-            if info["num_pending"]:
-                async for message in self._messages(info["name"]):
+            if field(info, "num_pending", int):
+                async for message in self._messages(name):
                     yield self._delivered(message)
         finally:
-            await self._js.consumers.delete(self.stream, info["name"])
+            await self._js.consumers.delete(self.stream, name)
 
     async def _messages(self, consumer: str) -> AsyncIterator[Message]:
         expected = 1

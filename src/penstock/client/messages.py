@@ -22,6 +22,8 @@ Headers: TypeAlias = Mapping[str, str | list[str]] | Iterable[tuple[str, str]]
 ACK, NAK, IN_PROGRESS, TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
 ACK_SUBJECT = b"$JS.ACK."
 NO_RESPONDERS = b"NATS/1.0 503"
+NUMBER_DIGITS_MAX = 20
+"""2^64 has as many."""
 
 
 class Metadata(NamedTuple):
@@ -50,12 +52,12 @@ class Message:
     @property
     def subject(self) -> str:
         """The subject it was published to."""
-        return self.operation[1].decode()  # type: ignore[no-any-return]
+        return self.operation[1].decode(errors="replace")  # type: ignore[no-any-return]
 
     @property
     def reply(self) -> str:
         """Where an answer is expected; empty if none is."""
-        return self.operation[3].decode()  # type: ignore[no-any-return]
+        return self.operation[3].decode(errors="replace")  # type: ignore[no-any-return]
 
     @property
     def payload(self) -> bytes:
@@ -152,14 +154,17 @@ def check_responders(operation: Op, subject: bytes) -> None:
 
 def parse_metadata(reply: bytes) -> Metadata:
     """Read an ack subject, in its form with 9 tokens or with 11 and more."""
-    tokens = reply.decode().split(".")
+    text = reply.decode(errors="replace")
+    tokens = text.split(".")
     if not reply.startswith(ACK_SUBJECT) or len(tokens) < 9 or len(tokens) == 10:
-        raise ClientError(f"not a JetStream message: its reply subject is `{reply.decode()}`")
+        raise ClientError(f"not a JetStream message: its reply subject is `{text}`")
     domain = ""
     if len(tokens) > 9:
         domain = "" if tokens[2] == "_" else tokens[2]
         tokens[2:4] = []
-    deliveries, stream_sequence, consumer_sequence, timestamp_ns, pending = map(int, tokens[4:9])
+    deliveries, stream_sequence, consumer_sequence, timestamp_ns, pending = map(
+        read_number, tokens[4:9]
+    )
     return Metadata(
         tokens[2],
         tokens[3],
@@ -170,6 +175,13 @@ def parse_metadata(reply: bytes) -> Metadata:
         pending,
         domain,
     )
+
+
+def read_number(text: str) -> int:
+    """Read a sequence, a time or a count as servers write them: digits, and not too many."""
+    if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
+        raise ClientError(f"the server sent what is no number: {text[:40]!r}")
+    return int(text)
 
 
 def encode_headers(headers: Headers) -> bytes:

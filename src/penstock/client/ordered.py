@@ -14,16 +14,19 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from penstock.client.api import Api
+from penstock.client.api import Api, field
 from penstock.client.consume import Consume, ConsumeOptions
 from penstock.client.consumers import Consumers
 from penstock.client.messages import Message
-from penstock.errors import JetStreamError, NoResponders, RequestTimeout
+from penstock.errors import ConnectionLost, JetStreamError, NoResponders, RequestTimeout
 
 GONE_S_MAX = 30.0
 """How long the stream may be without a leader before that is an error."""
 
 RETRY_WAIT_S = 0.25
+RESETS_IN_A_ROW_MAX = 20
+"""Consumers that bring no message in order before that is an error."""
+
 INACTIVE_THRESHOLD = timedelta(minutes=1)
 """How long the server keeps a consumer of a client that died."""
 
@@ -53,6 +56,7 @@ class OrderedConsumer:
         self._consumer = ""
         self._stream_sequence = 0
         self._consumer_sequence = 0
+        self._resets_in_a_row = 0
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
@@ -85,10 +89,17 @@ class OrderedConsumer:
         """Check and take over the sequences of the next message's ack subject."""
         tokens = reply.split(b".")
         first = 5 if len(tokens) == 9 else 7
-        if int(tokens[first + 1]) != self._consumer_sequence + 1:
+        try:
+            stream_sequence, consumer_sequence = map(int, tokens[first : first + 2])
+        except ValueError:
             return False
-        self._stream_sequence = int(tokens[first])
+        if consumer_sequence != self._consumer_sequence + 1:
+            return False
+        if stream_sequence <= self._stream_sequence:
+            return False
+        self._stream_sequence = stream_sequence
         self._consumer_sequence += 1
+        self._resets_in_a_row = 0
         return True
 
     async def _create(self) -> None:
@@ -98,7 +109,7 @@ class OrderedConsumer:
             config["deliver_policy"] = "by_start_sequence"
             config["opt_start_seq"] = self._stream_sequence + 1
         info = await self._create_patiently(config)
-        self._consumer = info["name"]
+        self._consumer = field(info, "name", str)
         self._consumer_sequence = 0
         subject = f"{self._api.prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}"
         self._consume = Consume(self._api.client, subject.encode(), CONSUME)
@@ -118,7 +129,15 @@ class OrderedConsumer:
 
     async def _reset(self) -> None:
         self.resets += 1
+        self._resets_in_a_row += 1
         await self._leave()
+        if self._resets_in_a_row > RESETS_IN_A_ROW_MAX:
+            raise ConnectionLost(
+                f"stream `{self.stream}` cannot be read in order: "
+                f"{self._resets_in_a_row} consumers brought nothing"
+            )
+        if self._resets_in_a_row > 1:
+            await asyncio.sleep(RETRY_WAIT_S)
 
     async def _leave(self) -> None:
         if self._consume is None:

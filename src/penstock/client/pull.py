@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from penstock.client.api import Api, check_name, encode
-from penstock.client.consume import Consume, ConsumeOptions, nanoseconds
+from penstock.client.consume import Consume, ConsumeOptions, nanoseconds, wanted
 from penstock.client.interest import Interest
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status
@@ -47,6 +47,7 @@ class PullConsumer:
         self._requests = 0
         self._reply = b""
         self._batch = 0
+        self._batch_max = 0
         self._error: Exception | None = None
         self._heard_s = 0.0
         self._done = asyncio.Event()
@@ -124,6 +125,7 @@ class PullConsumer:
         self._requests += 1
         self._reply = self._inbox + b"%d" % self._requests
         self._batch, self._error = batch, None
+        self._batch_max = max(self._batch_max, batch)
         self._heard_s = self._loop.time()
         self._done.clear()
         body = encode({"batch": batch - len(self._operations), **request})
@@ -158,7 +160,9 @@ class PullConsumer:
     def _receive(self, operations: list[Op]) -> None:
         self._heard_s = self._loop.time()
         messages = [operation for operation in operations if operation[3]]
-        self._operations.extend(messages)
+        self._operations.extend(
+            wanted(self._client, messages, len(self._operations), self._batch_max)
+        )
         if len(messages) != len(operations):
             self._read_statuses([operation for operation in operations if not operation[3]])
         if len(self._operations) >= self._batch:

@@ -12,12 +12,17 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.client.api import field
 from penstock.client.messages import ACK_SUBJECT, Message
 from penstock.client.subscription import Callback, Subscription, next_message
 from penstock.errors import ClientError
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
+
+
+FLOW_CONTROL = "$JS.FC."
+CONTROL = 100
 
 
 class PushConsumer:
@@ -33,11 +38,13 @@ class PushConsumer:
         cls, client: Client, info: Mapping[str, Any], *, callback: Callback | None
     ) -> PushConsumer:
         """Subscribe to where the consumer that `info` describes delivers."""
-        config = info["config"]
+        config = field(info, "config", dict)
         if "deliver_subject" not in config:
-            raise ClientError(f"consumer `{info['name']}` is no push consumer: use pull_consumer")
+            name = field(info, "name", str)
+            raise ClientError(f"consumer `{name}` is no push consumer: use pull_consumer")
         subscription = await client.subscribe(
-            config["deliver_subject"], queue=config.get("deliver_group", "")
+            field(config, "deliver_subject", str),
+            queue=field({"deliver_group": ""} | config, "deliver_group", str),
         )
         consumer = cls(client, subscription)
         if callback is not None:
@@ -83,11 +90,11 @@ class PushConsumer:
 
     async def _control(self, message: Message) -> None:
         """Answer flow control: the server sends on once we are where it is."""
-        stalled = message.header("Nats-Consumer-Stalled")
-        if message.reply:
-            await message.respond()
-        elif stalled:
-            await self._client.publish(stalled)
+        # Anybody who may publish to the deliver subject can ask for an answer: to a subject
+        # of flow control it does no harm, to one of the API it would be a call in our name.
+        target = message.reply or message.header("Nats-Consumer-Stalled") or ""
+        if target.startswith(FLOW_CONTROL) and message.status[0] == CONTROL:
+            await self._client.publish(target)
 
     async def _work(self, callback: Callback) -> None:
         asynchronous = inspect.iscoroutinefunction(callback)

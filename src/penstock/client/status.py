@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from penstock import headers as header_block
-from penstock.client.messages import status_of
-from penstock.errors import ApiError, JetStreamError, NoResponders
+from penstock.client.messages import read_number, status_of
+from penstock.errors import ApiError, ClientError, JetStreamError, NoResponders
 from penstock.wire import Op
 
 
@@ -26,6 +26,8 @@ GONE_TEXTS = ("leadership change", "server shutdown", "interest expired", "reque
 def read_status(operation: Op) -> tuple[Outcome, Exception]:
     """Return what to do, and the error to raise if that is not done."""
     code, description = status_of(operation)
+    if not code:
+        return Outcome.FAILED, ClientError("a pull was answered by neither message nor status")
     error = JetStreamError(ApiError(code, 0, description))
     text = description.lower()
     if code == 100:
@@ -42,4 +44,4 @@ def read_status(operation: Op) -> tuple[Outcome, Exception]:
 def unfilled(operation: Op) -> int:
     """Return how many messages of its request will not come."""
     value = header_block.get(operation[5][: operation[4]], b"Nats-Pending-Messages")
-    return int(value) if value else 0
+    return read_number(value.decode(errors="replace")) if value else 0

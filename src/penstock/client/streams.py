@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import binascii
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from penstock import headers as header_block
-from penstock.client.api import Api, check_name, encode
-from penstock.client.messages import Message
+from penstock.client.api import Api, check_name, encode, field
+from penstock.client.messages import Message, read_number
 from penstock.errors import ApiError, ClientError, JetStreamError
 
 END_OF_BATCH = 204
@@ -69,7 +70,7 @@ class Streams:
     async def purge(self, name: str, **request: Any) -> int:
         """Delete its messages, by `filter`, up to `seq`, or all but `keep`; return how many."""
         answer = await self._call("PURGE", name, request)
-        return int(answer["purged"])
+        return field(answer, "purged", int)
 
     async def names(self, *, subject: str = "") -> list[str]:
         """Return the names of all streams, or of those that store `subject`."""
@@ -83,15 +84,14 @@ class Streams:
 
     async def get(self, name: str, **request: Any) -> StoredMessage:
         """Read one message: by `seq`, `last_by_subj`, or `next_by_subj` from `seq` on."""
-        answer = (await self._call("MSG.GET", name, request))["message"]
-        block = base64.b64decode(answer.get("hdrs", ""))
+        answer = field(await self._call("MSG.GET", name, request), "message", dict)
         return StoredMessage(
             stream=name,
-            subject=answer["subject"],
-            sequence=answer["seq"],
-            time=answer["time"],
-            payload=base64.b64decode(answer.get("data", "")),
-            header_pairs=header_block.decode(block),
+            subject=field(answer, "subject", str),
+            sequence=field(answer, "seq", int),
+            time=field(answer, "time", str),
+            payload=_decoded(answer, "data"),
+            header_pairs=header_block.decode(_decoded(answer, "hdrs")),
         )
 
     async def delete_message(self, name: str, sequence: int, *, erase: bool = True) -> None:
@@ -121,12 +121,13 @@ class Streams:
                 encode({"batch": batch, **request}),
                 reply=replies.subject,
             )
-            while True:
+            for _ in range(batch + 1):
                 reply = await replies.next(timeout_s=self._api.timeout_s)
                 if reply.status[0] == END_OF_BATCH:
                     return
                 _check_status(reply)
                 yield _stored(reply)
+            raise ClientError(f"stream `{name}` answered with more than {batch} messages")
 
     async def _call(self, operation: str, name: str, request: dict[str, Any]) -> dict[str, Any]:
         return await self._api.call(f"STREAM.{operation}.{check_name(name, 'stream')}", request)
@@ -138,6 +139,14 @@ def _check_status(reply: Message) -> None:
         raise JetStreamError(ApiError(code, 0, description))
 
 
+def _decoded(answer: dict[str, Any], name: str) -> bytes:
+    """Return bytes that an answer carries as base64; one that has none leaves them out."""
+    try:
+        return base64.b64decode(field({name: ""} | answer, name, str))
+    except (binascii.Error, ValueError) as error:
+        raise ClientError(f"an answer is wrong: its `{name}` is no base64: {error}") from None
+
+
 def _stored(reply: Message) -> StoredMessage:
     pairs = reply.header_pairs
     try:
@@ -146,7 +155,7 @@ def _stored(reply: Message) -> StoredMessage:
         return StoredMessage(
             stream=own["Nats-Stream"],
             subject=own["Nats-Subject"],
-            sequence=int(own["Nats-Sequence"]),
+            sequence=read_number(own["Nats-Sequence"]),
             time=own["Nats-Time-Stamp"],
             payload=reply.payload,
             header_pairs=[pair for pair in pairs if pair[0] not in DIRECT_HEADERS],

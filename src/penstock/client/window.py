@@ -9,15 +9,20 @@ next publisher waits. Acks share one inbox; the last token says whose it is.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.client.api import error_of
+from penstock.client.api import decode, field, read_object
 from penstock.client.messages import status_of
-from penstock.errors import ClientError, ConnectionClosed, NoResponders, RequestTimeout
+from penstock.errors import (
+    ClientError,
+    ConnectionClosed,
+    JetStreamError,
+    NoResponders,
+    RequestTimeout,
+)
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -37,18 +42,18 @@ class PubAck:
     def fields(self) -> dict[str, Any]:
         """All that the server said."""
         if self._fields is None:
-            self._fields = json.loads(self._payload)
+            self._fields = read_object(self._payload)
         return self._fields
 
     @property
     def stream(self) -> str:
         """The stream that stored it."""
-        return self.fields["stream"]  # type: ignore[no-any-return]
+        return field(self.fields, "stream", str)
 
     @property
     def sequence(self) -> int:
         """Its sequence there."""
-        return self.fields["seq"]  # type: ignore[no-any-return]
+        return field(self.fields, "seq", int)
 
     @property
     def duplicate(self) -> bool:
@@ -144,8 +149,8 @@ class PublishWindow:
         for operation in operations:
             sink, _ = unacked.pop(operation[1][start:], NOBODY)
             payload = operation[5]
-            # A quote inside a JSON string is escaped, so this is never part of a name.
-            if operation[4] or b'"error":' in payload:
+            # A quote inside a JSON string is escaped, so these are never part of a name.
+            if operation[4] or b'"error":' in payload or b'"stream":' not in payload:
                 self._settle(sink, None, _failure(operation))
             else:
                 self._settle(sink, PubAck(payload), None)
@@ -206,6 +211,9 @@ def _failure(operation: Op) -> Exception:
     if status_of(operation)[0] == 503:
         return NoResponders("no stream stores this subject")
     try:
-        return error_of(json.loads(operation[5][operation[4] :])["error"])
-    except (ValueError, KeyError, TypeError):
-        return ClientError(f"not an ack: {operation[5]!r}")
+        decode(operation[5][operation[4] :])
+    except JetStreamError as error:
+        return error
+    except ClientError:
+        pass
+    return ClientError(f"not an ack: {operation[5][:80]!r}")

@@ -27,7 +27,7 @@ RECORD_BODY = struct.Struct("<IHBBHQq")
 """The same without the checksum."""
 RECORD_BYTES_MIN = RECORD.size
 RECORD_MARK = 0x4E50
-MESSAGE, MESSAGE_WITH_HEADERS, REMOVAL, BATCH = 1, 2, 3, 4
+MESSAGE, MESSAGE_WITH_HEADERS, REMOVAL, BATCH, SYNCED = 1, 2, 3, 4, 5
 
 U32 = struct.Struct("<I")
 

@@ -91,7 +91,7 @@ def _reopen(log: FileLog, segment: Loaded) -> Tail:
     tail.file = log.disk.open(segment_path(log.directory, block.number))
     if segment.file_bytes != segment.records_end:
         tail.file.truncate(segment.records_end)
-    tail.end = tail.written_end = tail.durable_end = segment.records_end
+    tail.end = tail.records_end = tail.written_end = tail.durable_end = segment.records_end
     tail.removals = [(HEADER_BYTES, removal) for removal in segment.removals]
     return tail
 
@@ -109,7 +109,10 @@ def _ranges(found: Recovered, *, erase: bool) -> list[tuple[int, int]]:
 
 
 def _last_sequence(found: Recovered, floor: int) -> int:
-    ends = [max(s.block.last_sequence, s.header.base_sequence) for s in found.segments]
+    ends = [
+        max(s.block.last_sequence, s.header.base_sequence, s.synced_sequence)
+        for s in found.segments
+    ]
     # What is on record as removed was given before, even if it never was a message.
     removals = [removal for segment in found.segments for removal in segment.removals]
     ends += [last for removal in removals for _, last in removal.ranges]

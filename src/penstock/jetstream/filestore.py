@@ -26,6 +26,8 @@ The rules that make an acknowledgement mean something:
    an atomic batch: if what a crash leaves ends before the batch does, it ends there.
    A message that replaces others is such a batch, together with their removal; nothing
    is written between the two, so that no sync can cover only the first.
+7. A finished sync goes on record too, so that damage in what was synced can be told
+   from the torn end of what was not. That record waits for no sync itself.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from penstock.jetstream.segment import (
     encode_batch,
     encode_header,
     encode_removal,
+    encode_synced,
 )
 from penstock.jetstream.segmentcache import SegmentCache
 from penstock.jetstream.segmentfile import segment_path
@@ -388,7 +391,7 @@ class FileLog:
 
     def _start_sync(self) -> Sync | None:
         tail = self.tails[0]
-        if self._sync is not None or tail.durable_end == tail.written_end:
+        if self._sync is not None or tail.durable:
             return None
         assert tail.file is not None
         is_new = tail.durable_end == 0
@@ -412,6 +415,9 @@ class FileLog:
             self.failure = None
         tail.trim(self.settings.tail_bytes_max)
         self.retire()
+        if not tail.full:
+            synced = encode_synced(tail.end - end, self.durable_sequence, self.salt)
+            tail.mark(synced, self.catalog.last_sequence)
         self.upkeep.advance()
 
     def retire(self) -> None:

@@ -1,11 +1,11 @@
 """
 Read a store's directory: what is in it, and what has to be put right.
 
-A segment with a good trailer is taken at its word. Any other is walked. In the
-last one, the walk ends at the first record that does not check out: what follows
-was never synced, and half of a tick must not count without the other half. In
-those before it everything was synced, so there damage is damage, and the walk
-goes on behind it.
+A segment with a good trailer is taken at its word. Any other is walked. What was
+synced must be there: a record that does not check out is damage, and the walk goes
+on behind it. That is all of every segment but the last, and of the last one as far
+as its own records say. Behind that, the walk ends at the first record that does
+not check out: half of a tick must not count without the other half.
 
 `load` only reads; `mend` changes files, and says so.
 """
@@ -38,6 +38,7 @@ from penstock.jetstream.segmentfile import (
     segment_path,
 )
 from penstock.jetstream.trailer import Summary, decode_summary
+from penstock.records import RECORD_BYTES_MIN
 
 SET_ASIDE = ".lost"
 
@@ -53,6 +54,8 @@ class Loaded:
     file_bytes: int
     summary: Summary | None
     """What the trailer says; None when the records were walked."""
+    synced_sequence: int = 0
+    """A sequence that was given, as all below it, whether its message can be read or not."""
 
 
 @dataclass
@@ -125,16 +128,30 @@ def _load_segment(
     header = header or _guess_header(number, data, found, is_last=is_last, path=path)
     if header is None:
         return
-    walked = scan(data, header.salt, tolerant=not is_last)
+    walked = _walk_last(data, header.salt) if is_last else _walk(data, header.salt)
     segment = _by_walk(header, walked, len(data))
     if walked.damaged:
-        _report_damage(path, walked, found)
+        _report_damage(path, header, walked, found)
     if is_last and walked.end < len(data):
         found.torn = segment
-        found.notes.append(_describe_torn(path, data, walked, header.salt))
+        if len(data) - walked.end > RECORD_BYTES_MIN:
+            # Not worth a word: the record of a sync, which itself is not synced.
+            found.notes.append(_describe_torn(path, data, walked, header.salt))
     if is_headless:
         found.headless.append(segment)
     found.segments.append(segment)
+
+
+def _walk(data: bytes, salt: int) -> Scan:
+    return scan(data, salt, synced_end=len(data))
+
+
+def _walk_last(data: bytes, salt: int) -> Scan:
+    """Walk the segment that was being written; the records behind a damage say if it is one."""
+    strict = scan(data, salt)
+    if strict.end == len(data):
+        return strict
+    return scan(data, salt, synced_end=_walk(data, salt).synced_end)
 
 
 def _note_compressed(disk: Disk, path: str, found: Recovered) -> None:
@@ -177,7 +194,8 @@ def _by_walk(header: Header, walked: Scan, file_bytes: int) -> Loaded:
     block.first_time_ns, block.last_time_ns = walked.first_time_ns, walked.last_time_ns
     block.total = block.count = len(walked.sequences)
     block.size_bytes = block.stored_bytes = sum(walked.lengths)
-    return Loaded(header, block, tuple(walked.removals), walked.end, file_bytes, None)
+    removals = tuple(walked.removals)
+    return Loaded(header, block, removals, walked.end, file_bytes, None, walked.synced_sequence)
 
 
 def _guess_header(
@@ -200,13 +218,18 @@ def _guess_header(
     return Header(number, number, salt, last, 0, 0)
 
 
-def _report_damage(path: str, walked: Scan, found: Recovered) -> None:
-    for offset, length in walked.damaged:
-        # What follows the last record of a complete segment is its trailer.
-        if offset >= walked.end:
-            continue
+def _report_damage(path: str, header: Header, walked: Scan, found: Recovered) -> None:
+    # What follows the last record of a complete segment is its trailer.
+    damaged = [(offset, length) for offset, length in walked.damaged if offset < walked.end]
+    for offset, length in damaged:
         found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
-        found.lost += 1
+    lost = sum(length > RECORD_BYTES_MIN for _, length in damaged)
+    sequences = walked.sequences
+    if sequences and header.base_sequence < sequences[0]:
+        # Only compaction leaves gaps, so that each of these is a message that was damaged.
+        last = max(sequences[-1], walked.synced_sequence)
+        lost = max(lost, last - sequences[0] + 1 - len(sequences))
+    found.lost += lost
 
 
 def _report_missing(directory: str, segment: Loaded, following: Loaded, found: Recovered) -> None:

@@ -30,6 +30,7 @@ from penstock.records import (
     RECORD_BYTES_MIN,
     RECORD_MARK,
     REMOVAL,
+    SYNCED,
     U32,
 )
 
@@ -89,6 +90,9 @@ class Scan:
     last_time_ns: int = 0
     end: int = 0
     """Where the last good record ends."""
+    synced_end: int = 0
+    synced_sequence: int = 0
+    """Everything before this place was synced, and so was this sequence, by what records say."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches of bytes that are no records: offset, length."""
     batch: Batch | None = None
@@ -166,26 +170,37 @@ def encode_batch(last_sequence: int, salt: int, *, replaces: bool = False) -> by
     return U32.pack(crc32(body, salt)) + body
 
 
-def scan(buffer: bytes, salt: int, *, tolerant: bool = False, offset: int = HEADER_BYTES) -> Scan:
+def encode_synced(distance: int, last_sequence: int, salt: int) -> bytes:
+    """
+    Return the record of a sync that has finished.
+
+    Everything up to `distance` bytes before the record was synced, `last_sequence` with it.
+    """
+    body = RECORD_BODY.pack(RECORD_BYTES_MIN, RECORD_MARK, SYNCED, 0, 0, distance, last_sequence)
+    return U32.pack(crc32(body, salt)) + body
+
+
+def scan(buffer: bytes, salt: int, *, synced_end: int = 0, offset: int = HEADER_BYTES) -> Scan:
     """
     Walk over the records of a segment.
 
     Stops at the first record that does not check out, and before a batch that is
-    not complete. A tolerant walk goes on behind it, at the next record that does;
-    only right for what was synced.
+    not complete. Before `synced_end` that is damage, and not the end of what was
+    written: there the walk goes on with the next record that does check out.
     """
     found = Scan(end=offset)
     last_sequence = 0
     while offset < len(buffer):
         last_sequence, offset = _scan_run(buffer, offset, salt, found, last_sequence)
-        if offset == len(buffer) or not tolerant:
+        if offset == len(buffer) or offset >= synced_end:
             break
         behind = find_record(buffer, offset + 1, salt, last_sequence)
-        found.damaged.append((offset, (behind or len(buffer)) - offset))
-        if behind is None:
+        if behind is None or behind > synced_end:
+            found.damaged.append((offset, synced_end - offset))
             break
+        found.damaged.append((offset, behind - offset))
         offset = behind
-    if found.batch is not None and not tolerant:
+    if found.batch is not None and found.batch.offset >= synced_end:
         found.drop_batch(found.batch)
     return found
 
@@ -210,6 +225,9 @@ def _scan_run(
             break
         if kind == BATCH:
             found.begin_batch(offset, sequence, replaces=bool(flags & REPLACES))
+        elif kind == SYNCED:
+            found.synced_end = max(found.synced_end, offset - sequence)
+            found.synced_sequence = max(found.synced_sequence, time_ns)
         elif kind == REMOVAL:
             found.removals.append(_decode_removal(buffer, offset, end, sequence, flags))
             if found.batch is not None and last_sequence >= found.batch.last_sequence:
@@ -249,7 +267,7 @@ def find_record(buffer: bytes, offset: int, salt: int, above_sequence: int = 0) 
             return None
         checksum, length, _, kind, _, _, sequence, _ = RECORD.unpack_from(buffer, offset)
         fits = RECORD_BYTES_MIN <= length <= len(buffer) - offset
-        if fits and (kind in (REMOVAL, BATCH) or sequence > above_sequence):
+        if fits and (kind in (REMOVAL, BATCH, SYNCED) or sequence > above_sequence):
             if crc32(view[offset + 4 : offset + length], salt) == checksum:
                 return offset
         offset += 1

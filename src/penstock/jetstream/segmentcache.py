@@ -103,7 +103,8 @@ class SegmentCache:
     def _walk(self, block: Block) -> None:
         """Find the messages again by walking the records: the trailer is damaged."""
         file = self.file(block)
-        found = scan(file.read(0, file.size()), self._salt, tolerant=True)
+        size = file.size()
+        found = scan(file.read(0, size), self._salt, synced_end=size)
         if len(found.sequences) != block.total:
             raise StoreError(
                 f"segment {block.number} of `{self._directory}` is damaged: "

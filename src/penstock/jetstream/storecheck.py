@@ -47,6 +47,7 @@ from penstock.jetstream.trailer import (
     encode_trailer,
     summarize,
 )
+from penstock.records import RECORD_BYTES_MIN
 
 CONSUMER_LOG = "consumers-"
 
@@ -117,7 +118,7 @@ def _segments(disk: Disk, directory: str) -> Iterator[_Segment]:
         path = segment_path(directory, number)
         data = read_whole(disk, path) or b""
         own_salt = header.salt if header is not None else salt
-        found = scan(data, own_salt, tolerant=True)
+        found = scan(data, own_salt, synced_end=len(data))
         yield _Segment(path, number, header, data, found, own_salt)
 
 
@@ -144,7 +145,11 @@ def _faults(disk: Disk, segment: _Segment, *, is_last: bool) -> list[str]:
             faults.append(f"`{path}`: {length} bytes at {offset} are damaged")
     faults += _trailer_faults(disk, segment)
     rest = len(segment.data) - found.end
-    if rest and _footer_end(disk, segment) is None:
+    trailer_start = _footer_end(disk, segment)
+    # More than one short record there is an older trailer, which was damaged and replaced.
+    if trailer_start is not None and 0 < trailer_start - found.end <= RECORD_BYTES_MIN:
+        faults.append(f"`{path}`: {trailer_start - found.end} bytes at {found.end} are damaged")
+    if rest and trailer_start is None:
         fate = "opening cuts them off" if is_last else "the records are walked"
         faults.append(f"`{path}`: ends in {rest} bytes that are no record or trailer; {fate}")
     return faults

@@ -39,6 +39,8 @@ class Tail:
         self.block = block
         self.file: File | None = None
         self.end = HEADER_BYTES
+        self.records_end = HEADER_BYTES
+        """The end without marks behind the last record: nobody waits for those to be synced."""
         self.written_end = 0
         self.durable_end = 0
         self.full = False
@@ -52,7 +54,7 @@ class Tail:
     @property
     def durable(self) -> bool:
         """Tell whether everything added would survive a power cut."""
-        return self.durable_end == self.end
+        return self.durable_end >= self.records_end
 
     def add(self, data: bytes, last_sequence: int) -> int:
         """Take in records; return their offset."""
@@ -60,7 +62,24 @@ class Tail:
         self.chunks.append(Chunk(offset, data, last_sequence))
         self.end += len(data)
         assert self.end < 1 << 32, "offsets are 32 bits"
+        self.records_end = self.end
         return offset
+
+    def mark(self, data: bytes, last_sequence: int) -> None:
+        """
+        Take in a record that is worth no sync of its own.
+
+        It leaves with the next write, or at once if there is nothing to write. If that
+        fails it is left out, and the next write takes its place.
+        """
+        records_end, is_idle = self.records_end, self.written_end == self.end
+        self.add(data, last_sequence)
+        self.records_end = records_end
+        if is_idle:
+            try:
+                self.write(b"")
+            except OSError:
+                self.end = self.chunks.pop().offset
 
     def write(self, header: bytes) -> None:
         """Hand to the operating system, in one write, what it has not got yet; first a header."""
@@ -87,7 +106,8 @@ class Tail:
         """Note that everything before an offset is durable; return the last sequence in it."""
         assert self.durable_end <= end <= self.written_end
         self.durable_end = end
-        return max((chunk.last_sequence for chunk in self.chunks if chunk.end <= end), default=0)
+        covered = bisect_right(self.chunks, end, key=_end)
+        return self.chunks[covered - 1].last_sequence if covered else 0
 
     def trim(self, cache_bytes_max: int) -> None:
         """Let go of chunks that are durable and more than the cache may hold."""
@@ -125,10 +145,11 @@ class Tail:
             if chunk.offset >= self.durable_end
         ]
         other.end = self.end - moved
+        other.records_end = max(self.records_end - moved, HEADER_BYTES)
         other.full = self.full
         other.removals = [(at - moved, r) for at, r in self.removals if at >= self.durable_end]
         self.removals = [(at, r) for at, r in self.removals if at < self.durable_end]
-        self.end = self.written_end = self.durable_end
+        self.end = self.records_end = self.written_end = self.durable_end
         self.chunks = []
         self.full = True
         return other
@@ -171,3 +192,7 @@ def _measure(block: Block) -> None:
 
 def _offset(chunk: Chunk) -> int:
     return chunk.offset
+
+
+def _end(chunk: Chunk) -> int:
+    return chunk.end

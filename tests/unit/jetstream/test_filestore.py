@@ -12,7 +12,9 @@ from penstock.errors import StoreError
 from penstock.jetstream.disk import RealDisk
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.messagestore import MessageStore
+from penstock.jetstream.segment import HEADER_BYTES
 from penstock.jetstream.store import Entry, Message, StoreLimits, complete
+from penstock.records import RECORD_BYTES_MIN
 
 DIRECTORY = "streams/s"
 SMALL = FileSettings(
@@ -382,3 +384,72 @@ def test_nothing_is_written_between_a_rollup_and_what_it_replaces() -> None:
 
     assert [message[0] for message in survivors] == [1, 2, 3, 4]
     assert [message[0] for message in everything(open_it(disk.crash(), settings=LARGE))] == [5]
+
+
+def killed(*, damaged_at: int | None = None) -> tuple[MessageStore, list[str], int]:
+    """
+    Return a store after a kill, with one bit of its only segment flipped, and the file's size.
+
+    It had twelve messages, of which the third and the tenth were deleted.
+    """
+    disk = SimDisk()
+    store = open_it(disk, settings=LARGE)
+    for number in range(1, 13):
+        store.append(entries(number, 1))
+        settle(store)
+        if number in (4, 11):
+            store.remove([number - 1])
+            settle(store)
+    content = disk.names_now[f"{DIRECTORY}/{1:016d}.seg"].content
+    if damaged_at is not None:
+        content[damaged_at] ^= 8
+    reopened, notes = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
+    return reopened, notes, len(content)
+
+
+def test_a_flipped_bit_costs_what_it_hits_and_nothing_behind_it() -> None:
+    whole, notes, size = killed()
+    kept = {message[0] for message in everything(whole)}
+    assert (kept, notes) == (set(range(1, 13)) - {3, 10}, [])
+
+    for offset in range(HEADER_BYTES, size):
+        store, notes, _ = killed(damaged_at=offset)
+        found = {message[0] for message in everything(store)}
+        # Which messages were deleted is known unless that very record is damaged.
+        assert len(found ^ kept) <= 1, offset
+        assert notes or size - offset <= RECORD_BYTES_MIN, offset
+        lost = len(kept - found)
+        assert store.state().lost >= lost, offset
+        assert store.append(entries(20, 1)) == 13, offset
+
+
+def test_a_store_goes_on_behind_damage_and_survives_the_next_crash() -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=LARGE)
+    fill(store, 20)
+    content = disk.names_now[f"{DIRECTORY}/{1:016d}.seg"].content
+    content[bytes(content).index(b"%020d" % 7)] ^= 1
+    store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
+    assert "damaged" in notes[0]
+    store.append(entries(21, 5))
+    settle(store)
+    after, _ = open_file_store(disk.crash(), DIRECTORY, salt=5, settings=LARGE)
+
+    assert [message[0] for message in everything(after)] == [*range(1, 7), *range(8, 26)]
+
+
+@pytest.mark.parametrize("capacity", range(0, 200, 10))
+def test_a_mark_that_finds_no_room_is_left_out(capacity: int) -> None:
+    disk = SimDisk()
+    store = open_it(disk, settings=LARGE)
+    store.append(entries(1, 1))
+    complete(store.flush())
+    disk.capacity_bytes = disk.used_bytes + capacity
+    store.append(entries(2, 1))
+    complete(store.flush())
+    disk.capacity_bytes = None
+    settle(store)
+    settle(store)
+
+    assert store.failure is None
+    assert len(everything(open_it(disk.crash(), settings=LARGE))) == 2

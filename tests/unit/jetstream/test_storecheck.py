@@ -111,8 +111,12 @@ def test_messages_behind_damage_in_the_last_segment_are_saved() -> None:
     assert store.append([(b"a", b"", b"new", 99)]) == 24
 
 
-def test_without_repair_they_would_be_cut_off_but_kept_aside() -> None:
-    disk = make(is_closed=False)
+def test_what_was_never_synced_is_cut_off_at_a_damage_but_kept_aside() -> None:
+    disk = make(is_closed=False, count=21)
+    store = reopen(disk)
+    for number in (22, 23):
+        store.append([(b"a.1", b"", b"payload %02d" % number, number)])
+    store.flush()
     last = content(disk, 5)
     last[bytes(last).index(b"payload 22")] ^= 1
     store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)

@@ -83,18 +83,14 @@ class Permissions:
         return allow is None or any(subjects.matches(pattern, subject) for pattern, _ in allow)
 
     def _note_reply(self, rules: accounts.ResponseRules, reply: bytes) -> None:
-        if len(self._replies) >= DECISIONS_MAX:
-            self._drop_stale_replies()
+        self._drop_stale_replies()
         expires_ns = self._clock_ns() + int(rules.expires_s * times.SECOND_NS)
         self._replies[reply] = (rules.messages_max, expires_ns)
 
     def _drop_stale_replies(self) -> None:
-        """Keep the memory of replies bounded: the expired ones first, else the oldest."""
-        now_ns = self._clock_ns()
-        fresh = {reply: kept for reply, kept in self._replies.items() if kept[1] > now_ns}
-        while len(fresh) >= DECISIONS_MAX:
-            del fresh[next(iter(fresh))]
-        self._replies = fresh
+        """Keep the memory of replies bounded. The oldest come first, and expire first."""
+        while len(self._replies) >= DECISIONS_MAX:
+            del self._replies[next(iter(self._replies))]
 
     def _is_expected_reply(self, subject: bytes) -> bool:
         expected = self._replies.pop(subject, None)

@@ -73,7 +73,7 @@ def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
     payload_changed = broker.info["max_payload"] != limits.payload_bytes_max
     broker.info["max_payload"] = limits.payload_bytes_max
     for session in sessions:
-        session.set_payload_limit()
+        session.set_limits()
         session.parser.control_line_bytes_max = limits.control_line_bytes_max
         session.congested_bytes = limits.congested_bytes
         if payload_changed and session.connect_options.get("protocol") == 1:

@@ -29,6 +29,11 @@ Deliver = Callable[[bytes, list[Op]], None]
 ACK_PREFIX = b"$JS.ACK."
 FAMILIES = (ACK_PREFIX, b"$JS.API.DIRECT.GET.")
 """What subjects start with that are new with almost every message: acks, and gets of keys."""
+WILDCARDS = (b"*", b">")
+CACHE_SIZE_MAX = 65536
+"""Subjects that are remembered at most, however many are subscribed to."""
+BRANCH_LOOKED_THROUGH = 64
+"""Subjects with the same two first tokens that are compared with a pattern one by one."""
 
 
 class Subscription(_hot.Receiver):
@@ -179,6 +184,8 @@ class RouteTable:
 
     The memory stays correct: a literal subscription that comes or goes forgets
     its own subject, a wildcard one the remembered subjects that start as it does.
+    Nothing is looked through for that, only dropped, and what is dropped was
+    remembered before: so who comes and goes costs the same, whatever is remembered.
 
     Some subjects are new with every message: replies end in a token of their own,
     acks carry their sequence. Where nobody subscribes to one of them alone, they
@@ -190,9 +197,9 @@ class RouteTable:
         self.cache: dict[bytes, Route] = {}
         self.inserts = self.removes = self.matches = 0
         self.followers: tuple[Follower, ...] = ()
-        self._cache_size = cache_size
-        # First token → remembered subjects, so that one inbox does not touch the others.
-        self._by_token: dict[bytes, set[bytes]] = {}
+        self._cache_size = self._room = cache_size
+        # First token → second token → remembered subjects: one inbox does not touch the others.
+        self._by_tokens: dict[bytes, dict[bytes, set[bytes]]] = {}
         # Subjects with the same receivers share a route, so that their messages batch.
         self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
         self._watches: dict[bytes, list[Callable[[], None]]] = {}
@@ -206,7 +213,7 @@ class RouteTable:
         self.forget(subscription.subject)
         for follower in self.followers:
             follower.inserted(subscription)
-        if self._watches:
+        if subscription.subject in self._watches:
             self._tell_watchers(subscription.subject)
 
     def remove(self, subscription: Subscription) -> None:
@@ -216,11 +223,11 @@ class RouteTable:
         self.forget(subscription.subject)
         for follower in self.followers:
             follower.removed(subscription)
-        if self._watches:
+        if subscription.subject in self._watches:
             self._tell_watchers(subscription.subject)
 
     def watch(self, subject: bytes, action: Callable[[], None]) -> None:
-        """Call `action` whenever the interest in a literal subject may have changed."""
+        """Call `action` whenever somebody begins or ends to listen to just this subject."""
         self._watches.setdefault(subject, []).append(action)
 
     def unwatch(self, subject: bytes, action: Callable[[], None]) -> None:
@@ -229,13 +236,9 @@ class RouteTable:
         if not self._watches[subject]:
             del self._watches[subject]
 
-    def _tell_watchers(self, pattern: bytes) -> None:
-        # A literal, as inboxes mostly are, concerns one watch; a wildcard perhaps several.
-        watched = (pattern,) if subjects.is_literal(pattern) else tuple(self._watches)
-        for subject in watched:
-            if subject in self._watches and subjects.matches(pattern, subject):
-                for action in tuple(self._watches[subject]):
-                    action()
+    def _tell_watchers(self, subject: bytes) -> None:
+        for action in tuple(self._watches[subject]):
+            action()
 
     def find(self, subject: bytes) -> Route:
         """Return the route of a subject that is not in `cache`, and remember it."""
@@ -249,12 +252,29 @@ class RouteTable:
             route = self._match(subject)
             if self.trie.is_uniform(prefix, any_depth=bool(family)):
                 self._remember_prefix(prefix, route)
-            elif len(self.cache) >= self._cache_size:
-                self._forget_all()
-        if not family and len(self.cache) < self._cache_size:
-            self.cache[subject] = route
-            self._by_token.setdefault(subject.partition(b".")[0], set()).add(subject)
+            elif len(self.cache) >= self._room:
+                self._make_room()
+        if not family and len(self.cache) < self._room:
+            self._remember(subject, route)
         return route
+
+    def _make_room(self) -> None:
+        """Remember more if there are so many subscriptions, or start again."""
+        self._room = max(self._cache_size, min(2 * len(self.trie), CACHE_SIZE_MAX))
+        if len(self.cache) >= self._room:
+            self._forget_all()
+
+    def _remember(self, subject: bytes, route: Route) -> None:
+        self.cache[subject] = route
+        first, second = _leading_tokens(subject)
+        branches = self._by_tokens.get(first)
+        if branches is None:
+            branches = self._by_tokens[first] = {}
+        branch = branches.get(second)
+        if branch is None:
+            branches[second] = {subject}
+        else:
+            branch.add(subject)
 
     def family_route(self, publishes: list[Op], family: bytes) -> Route | None:
         """Return the one route of publishes that are all of a family; None if they are not all."""
@@ -300,25 +320,50 @@ class RouteTable:
         if subjects.is_literal(pattern):
             self._drop(pattern)
             return
-        prefix = subjects.literal_prefix(pattern)
-        if not prefix:
+        first, second = _leading_tokens(pattern)
+        if first in WILDCARDS:
             self._forget_all()
+        elif second in WILDCARDS:
+            for branch in self._by_tokens.pop(first, {}).values():
+                self._drop_all(branch)
+        elif first in self._by_tokens and second in self._by_tokens[first]:
+            self._forget_branch(self._by_tokens[first][second], pattern)
+
+    def _forget_branch(self, branch: set[bytes], pattern: bytes) -> None:
+        """Forget what starts as a pattern does, or all where that is too much to look through."""
+        if len(branch) > BRANCH_LOOKED_THROUGH:
+            first, second = _leading_tokens(pattern)
+            del self._by_tokens[first][second]
+            self._drop_all(branch)
             return
-        remembered = self._by_token.get(prefix.partition(b".")[0], ())
-        for subject in [each for each in remembered if each.startswith(prefix)]:
+        prefix = subjects.literal_prefix(pattern)
+        for subject in [each for each in branch if each.startswith(prefix)]:
             self._drop(subject)
+
+    def _drop_all(self, branch: set[bytes]) -> None:
+        for subject in branch:
+            del self.cache[subject]
 
     def _drop(self, subject: bytes) -> None:
         if self.cache.pop(subject, None) is not None:
-            token = subject.partition(b".")[0]
-            self._by_token[token].discard(subject)
-            if not self._by_token[token]:
-                del self._by_token[token]
+            first, second = _leading_tokens(subject)
+            branches = self._by_tokens[first]
+            branches[second].discard(subject)
+            if not branches[second]:
+                del branches[second]
+                if not branches:
+                    del self._by_tokens[first]
 
     def _forget_all(self) -> None:
         self.cache.clear()
-        self._by_token.clear()
+        self._by_tokens.clear()
         self._by_receivers.clear()
+
+
+def _leading_tokens(subject: bytes) -> tuple[bytes, bytes]:
+    """Return the first two tokens; a subject of one has an empty second one."""
+    tokens = subject.split(b".", 2)
+    return tokens[0], tokens[1] if len(tokens) > 1 else b""
 
 
 def family_of(subject: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects, times, wire
@@ -81,6 +82,7 @@ class Session(_hot.Outlet):
         "round_trip_ns",
         "start_ns",
         "subscriptions",
+        "subscriptions_max",
         "tls",
         "transport",
         "verbose",
@@ -116,6 +118,7 @@ class Session(_hot.Outlet):
             _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
         )
         self.subscriptions: dict[bytes, Subscription] = {}
+        self.subscriptions_max: float = inf
         self.identity: Identity | None = None
         self.permissions: Permissions | None = None
         self.is_connected = False
@@ -398,7 +401,7 @@ class Session(_hot.Outlet):
         """Take on what a user may do, and end the subscriptions it may not have."""
         self.identity = identity
         self._enter_account(self.broker.accounts[identity.account])
-        self.set_payload_limit()
+        self.set_limits()
         self._start_expiry(identity)
         rules = identity.permissions
         self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
@@ -417,13 +420,16 @@ class Session(_hot.Outlet):
             self._is_counted = True
             account.connections += 1
 
-    def set_payload_limit(self) -> None:
-        """Take payloads as large as the server, the account and the user allow."""
-        limits = [self.broker.config.limits.payload_bytes_max]
+    def set_limits(self) -> None:
+        """Take payloads and subscriptions as the server, the account and the user allow."""
+        limits = self.broker.config.limits
+        payloads, subscriptions = [limits.payload_bytes_max], [limits.subscriptions_max or -1]
         if self.identity is not None:
-            limits += [self.account.config.limits.payload_bytes_max]
-            limits += [self.identity.payload_bytes_max]
-        self.parser.payload_bytes_max = min(limit for limit in limits if limit >= 0)
+            for each in (self.account.config.limits, self.identity):
+                payloads.append(each.payload_bytes_max)
+                subscriptions.append(each.subscriptions_max)
+        self.parser.payload_bytes_max = min(limit for limit in payloads if limit >= 0)
+        self.subscriptions_max = min((limit for limit in subscriptions if limit >= 0), default=inf)
 
     def _start_expiry(self, identity: Identity) -> None:
         self.stop_expiry()
@@ -465,18 +471,10 @@ class Session(_hot.Outlet):
             self.report("Invalid Subject")
         elif not self._may_subscribe(subject, queue):
             return
-        elif not self._has_room_to_subscribe():
+        elif len(self.subscriptions) >= self.subscriptions_max:
             self.report("maximum subscriptions exceeded")
         else:
             self._subscribe(subject, queue, sid)
-
-    def _has_room_to_subscribe(self) -> bool:
-        count = len(self.subscriptions)
-        limits = [self.broker.config.limits.subscriptions_max or -1]
-        limits += [self.account.config.limits.subscriptions_max]
-        if self.identity is not None:
-            limits += [self.identity.subscriptions_max]
-        return not any(0 <= limit <= count for limit in limits)
 
     def _may_subscribe(self, subject: bytes, queue: bytes) -> bool:
         """Tell whether a subscription is permitted, and the peer if it is not."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 VERSION = b"NATS/1.0"
+NUMBER_MAX = 2**63 - 1
+NUMBER_DIGITS_MAX = 19
 EMPTY = VERSION + b"\r\n\r\n"
 
 
@@ -76,6 +78,18 @@ def put(block: bytes, key: bytes, value: bytes) -> bytes:
 def lines(block: bytes) -> bytes:
     """Return the block up to where one more line may follow."""
     return (block.rstrip(b"\r\n") or VERSION) + b"\r\n"
+
+
+def number(value: bytes | None) -> int | None:
+    """
+    Return the number that a client wrote; None for what is none.
+
+    One that no 64 bits hold is the largest they do: no sequence, no count and no level
+    reaches it, and nobody has to read a million digits to say so.
+    """
+    if not value or not value.isdigit():
+        return None
+    return min(int(value), NUMBER_MAX) if len(value) <= NUMBER_DIGITS_MAX else NUMBER_MAX
 
 
 def _line_end(block: bytes, start: int) -> int:

@@ -175,7 +175,7 @@ def _of_one_wildcard(name: str, arguments: list[bytes], token: bytes) -> Functio
 
 
 def _integer(text: bytes) -> int | None:
-    return int(text) if re.fullmatch(rb"[+-]?[0-9]+", text) else None
+    return int(text) if re.fullmatch(rb"[+-]?[0-9]{1,19}", text) else None
 
 
 def _integers(arguments: list[bytes], token: bytes) -> list[int]:

@@ -141,3 +141,22 @@ def test_no_bytes_make_reading_fail(block: bytes) -> None:
     headers.put(block, b"A", b"b")
     headers.remove(block, b"A")
     headers.without_prefixes(block, (b"A",))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (None, None),
+        (b"", None),
+        (b"-1", None),
+        (b"1x", None),
+        ("²".encode(), None),
+        (b"0", 0),
+        (b"007", 7),
+        (b"9223372036854775807", 2**63 - 1),
+        (b"9223372036854775808", 2**63 - 1),
+        (b"9" * 5000, 2**63 - 1),
+    ],
+)
+def test_a_number_is_never_longer_than_64_bits(text: bytes | None, number: int | None) -> None:
+    assert headers.number(text) == number

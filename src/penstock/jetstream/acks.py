@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import _hot, headers
 from penstock.core.account import message_count, payloads
-from penstock.times import parse_duration
+from penstock.times import DURATION_NS_MAX, parse_duration
 from penstock.wire import Op
 
 if TYPE_CHECKING:
@@ -78,10 +78,11 @@ def _take_payload(consumer: Consumer, delivery: Delivery, payload: bytes, reply:
 
 def parse(numbers: bytes) -> Delivery | None:
     """Return what `<delivered>.<stream seq>.<consumer seq>.<time>.<pending>` says."""
-    fields = numbers.split(b".")
-    if len(fields) < 5 or not all(field.isdigit() for field in fields[:5]):
+    found = [headers.number(field) for field in numbers.split(b".")[:5]]
+    delivered, sequence, consumer_sequence, *rest = found + [None] * (5 - len(found))
+    if delivered is None or sequence is None or consumer_sequence is None or None in rest:
         return None
-    return Delivery(int(fields[0]), int(fields[1]), int(fields[2]))
+    return Delivery(delivered, sequence, consumer_sequence)
 
 
 def parse_flow(publish: Op) -> list[Delivery]:
@@ -89,10 +90,10 @@ def parse_flow(publish: Op) -> list[Delivery]:
     deliveries = []
     for message in payloads(publish):
         header = message[: publish[3]]
-        sequence = headers.get(header, b"Nats-Last-Stream") or b""
-        number = headers.get(header, b"Nats-Last-Consumer") or b""
-        if sequence.isdigit() and int(sequence) > 0:
-            deliveries.append(Delivery(1, int(sequence), int(number) if number.isdigit() else 0))
+        sequence = headers.number(headers.get(header, b"Nats-Last-Stream"))
+        number = headers.number(headers.get(header, b"Nats-Last-Consumer"))
+        if sequence:
+            deliveries.append(Delivery(1, sequence, number or 0))
     return deliveries
 
 
@@ -104,7 +105,8 @@ def parse_delay_ns(text: bytes) -> int:
     try:
         if text.startswith(b"{"):
             delay_ns = json.loads(text).get("delay", 0)
-            return delay_ns if isinstance(delay_ns, int) else 0
+            is_delay = isinstance(delay_ns, int) and abs(delay_ns) <= DURATION_NS_MAX
+            return delay_ns if is_delay else 0
         return parse_duration(text.decode())
     except (ValueError, RecursionError):
         log.warning("Bad NAK delay value: %r", text)

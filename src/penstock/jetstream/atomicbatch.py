@@ -62,13 +62,13 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_DISABLED)
         if len(batch_id) > ID_BYTES_MAX:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INVALID_BATCH_ID)
-        sequence = headers.get(header, b"Nats-Batch-Sequence") or b""
-        if not sequence.isdigit():
+        sequence = headers.number(headers.get(header, b"Nats-Batch-Sequence"))
+        if sequence is None:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_MISSING_SEQUENCE)
         commit = headers.get(header, b"Nats-Batch-Commit")
-        batch = self._opened(batch_id, int(sequence), commit)
+        batch = self._opened(batch_id, sequence, commit)
         message = self._checked(batch_id, message, commit)
-        self._check_place(batch_id, batch, int(sequence), commit)
+        self._check_place(batch_id, batch, sequence, commit)
         if commit == b"eob":
             subject, header, payload = batch.messages[-1]
             header = headers.add(header, b"Nats-Batch-Commit", b"1")

@@ -127,7 +127,7 @@ class Checks:
         return header
 
     def _check_last_sequence(self, header: bytes, staged: Staged | None) -> None:
-        sequence = _number(headers.get(header, b"Nats-Expected-Last-Sequence"))
+        sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Sequence"))
         if sequence is None:
             return
         last_sequence = self._stream.store.last_sequence + (staged.messages if staged else 0)
@@ -139,7 +139,7 @@ class Checks:
     def _check_last_subject_sequence(
         self, subject: bytes, header: bytes, staged: Staged | None
     ) -> None:
-        sequence = _number(headers.get(header, b"Nats-Expected-Last-Subject-Sequence"))
+        sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Subject-Sequence"))
         other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
         if sequence is None:
             if other:
@@ -251,7 +251,3 @@ def _says_time_to_live(header: bytes) -> bool:
         return b"\r\nNats-TTL:" in header and time_to_live_ns(header) is not None
     except JetStreamError:
         return False
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value and value.isdigit() else None

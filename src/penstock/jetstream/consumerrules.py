@@ -16,17 +16,18 @@ from penstock import subjects
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes as codes
 from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import (
     REQUIRED_LEVEL,
     SERVER_LEVEL,
     SERVER_VERSION,
     StreamConfig,
     metadata_bytes,
+    name_bytes,
 )
 from penstock.jetstream.rules import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
-    NAME_CHARACTERS_MAX,
 )
 from penstock.jetstream.store import Filters
 from penstock.jetstream.times import parse_time
@@ -43,6 +44,8 @@ MAX_ACK_PENDING = 1000
 NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
 INT_MAX = 2**63 - 1
+INT_DIGITS_MAX = 20
+"""With the sign."""
 
 SMALLEST = {
     "max_deliver": (-1, "max_deliver must be set to -1"),
@@ -145,6 +148,9 @@ def _check_names(config: ConsumerConfig) -> None:
     for words, name in (("name", config.name), ("durable name", config.durable_name)):
         if set(name) & NAME_FORBIDDEN:
             text = f"consumer {words} can not contain '.', '*', '>', '\\', '/'"
+            raise JetStreamError(codes.STREAM_INVALID_CONFIG, err=text)
+        if name and name_bytes(name) <= NAME_BYTES_MAX and not is_file_name(name):
+            text = f"consumer {words} can not contain control characters"
             raise JetStreamError(codes.STREAM_INVALID_CONFIG, err=text)
 
 
@@ -279,7 +285,7 @@ def _check_sampling(frequency: str) -> None:
     problem = ""
     if not re.fullmatch("[+-]?[0-9]+", number):
         problem = f'strconv.Atoi: parsing "{number}": invalid syntax'
-    elif abs(int(number)) > INT_MAX:
+    elif len(number) > INT_DIGITS_MAX or abs(int(number)) > INT_MAX:
         problem = f'strconv.Atoi: parsing "{number}": value out of range'
     elif int(number) < 0:
         problem = "<nil>"
@@ -323,8 +329,13 @@ def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Fil
         if others and not config.filters:
             raise JetStreamError(codes.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED)
         check_unique(config, others)
-    if len(config.name) > NAME_CHARACTERS_MAX:
-        raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_CHARACTERS_MAX)
+    check_name_length(config.name)
+
+
+def check_name_length(name: str) -> None:
+    """Refuse a name under which no consumer could be kept."""
+    if name_bytes(name) > NAME_BYTES_MAX:
+        raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_BYTES_MAX)
 
 
 def check_unique(config: ConsumerConfig, others: Iterable[Filters]) -> None:

@@ -23,7 +23,8 @@ Sources: TypeAlias = dict[str, dict[str, str]]
 Total: TypeAlias = tuple[int, Sources]
 
 SOURCES = b"Nats-Counter-Sources"
-NUMBER = re.compile(rb"[+-]?[0-9]+")
+NUMBER = re.compile(rb"[+-]?[0-9]{1,4000}")
+"""Python reads and writes numbers of up to 4,300 digits: no count of such steps gets there."""
 EXCLUDED = (
     b"Nats-Rollup",
     b"Nats-Expected-Stream",
@@ -80,7 +81,7 @@ def value(payload: bytes) -> str:
     try:
         document = json.loads(payload)
         text = document.get("val", "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise JetStreamError(errorcodes.MESSAGE_COUNTER_BROKEN) from None
     return text if isinstance(text, str) and NUMBER.fullmatch(text.encode()) else "0"
 
@@ -89,14 +90,21 @@ def _stored(store: Store, subject: bytes) -> Total:
     message = store.get(store.last(subject)[0])
     if message is None:
         return 0, {}
-    sources: Sources = {}
     told = headers.get(message[3], SOURCES)
-    if told:
-        try:
-            sources = json.loads(told)
-        except ValueError:
-            raise JetStreamError(errorcodes.MESSAGE_COUNTER_BROKEN) from None
-    return int(value(message[4])), sources
+    return int(value(message[4])), _sources(told) if told else {}
+
+
+def _sources(told: bytes) -> Sources:
+    """Return what a stored counter says of its sources: its publisher may have written that."""
+    try:
+        sources = json.loads(told)
+        totals = [total for theirs in sources.values() for total in theirs.values()]
+        is_known = all(NUMBER.fullmatch(total.encode()) for total in totals)
+    except (ValueError, AttributeError, RecursionError):
+        is_known = False
+    if not is_known:
+        raise JetStreamError(errorcodes.MESSAGE_COUNTER_BROKEN)
+    return sources  # type: ignore[no-any-return]
 
 
 def _contribution(sources: Sources, origin: list[str], subject: bytes, payload: bytes) -> int:

@@ -10,9 +10,28 @@ from __future__ import annotations
 
 import fcntl
 import os
+import unicodedata
 from typing import Protocol
 
 from penstock.errors import StoreError
+
+NAME_BYTES_MAX = 255
+"""What file systems take for the name of a file or a directory."""
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether a directory may be called so: what a client names is kept under its name."""
+    if not name or name in (".", "..") or any(map(_is_forbidden, name)):
+        return False
+    try:
+        name.encode()
+        return len(os.fsencode(name)) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_forbidden(character: str) -> bool:
+    return character == "/" or unicodedata.category(character) == "Cc"
 
 
 class File(Protocol):

@@ -25,7 +25,7 @@ from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
-from penstock.times import SECOND_NS, duration, parse_duration
+from penstock.times import DURATION_NS_MAX, SECOND_NS, duration, parse_duration
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream
@@ -44,14 +44,24 @@ def time_to_live_ns(header: bytes) -> int | None:
         return None
     if value.lower() == b"never":
         return NEVER
-    text = value.decode(errors="replace")
+    seconds = headers.number(value)
     try:
-        ttl_ns = int(text) * SECOND_NS if text.isdigit() else parse_duration(text)
+        text = value.decode(errors="replace")
+        ttl_ns = parse_duration(text) if seconds is None else seconds * SECOND_NS
+        ttl_ns = min(ttl_ns, DURATION_NS_MAX)
     except ValueError:
         ttl_ns = 0
     if ttl_ns < SECOND_NS:
         raise JetStreamError(errorcodes.MESSAGE_TTL_INVALID)
     return ttl_ns // SECOND_NS * SECOND_NS
+
+
+def stored_time_to_live_ns(header: bytes) -> int | None:
+    """As `time_to_live_ns`, of a message that is stored: if it says nonsense, it says nothing."""
+    try:
+        return time_to_live_ns(header)
+    except JetStreamError:
+        return None
 
 
 def marker(ttl_ns: int) -> bytes:
@@ -114,7 +124,7 @@ class Expiry:
             sequence, count_max=lookup.READ_COUNT, bytes_max=lookup.READ_BYTES
         )
         for stored, time_ns, _, header, _ in messages:
-            ttl_ns = time_to_live_ns(header)
+            ttl_ns = stored_time_to_live_ns(header)
             if ttl_ns is not None and ttl_ns != NEVER:
                 self.add(time_ns + ttl_ns, stored)
         if sequence <= store.last_sequence and not self._stream.is_closed:
@@ -138,7 +148,7 @@ class Expiry:
             bytes_max=lookup.READ_BYTES,
             last_sequence=young_sequence - 1,
         )
-        old = [each for each in messages if time_to_live_ns(each[3]) != NEVER]
+        old = [each for each in messages if stored_time_to_live_ns(each[3]) != NEVER]
         for sequence in self._expire(old):
             self._aged_sequence = min(self._aged_sequence, sequence)
 
@@ -151,15 +161,22 @@ class Expiry:
         due = []
         while self._heap and self._heap[0][0] <= now_ns:
             due.append(heapq.heappop(self._heap)[1])
-        if self._marker_ttl_ns:
-            found = [self._stream.store.get(sequence) for sequence in sorted(due)]
-            kept = self._expire([message for message in found if message is not None])
+        kept = due
+        try:
+            kept = self._remove(due)
+        finally:
             for sequence in kept:
                 heapq.heappush(self._heap, (now_ns + RETRY_NS, sequence))
-        else:
+            if self._heap:
+                self._arm()
+
+    def _remove(self, due: list[int]) -> list[int]:
+        """Remove messages whose time has come; return what could not go."""
+        if not self._marker_ttl_ns:
             self._stream.remove(due)
-        if self._heap:
-            self._arm()
+            return []
+        found = [self._stream.store.get(sequence) for sequence in sorted(due)]
+        return self._expire([message for message in found if message is not None])
 
     @property
     def _marker_ttl_ns(self) -> int:

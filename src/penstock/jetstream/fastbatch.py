@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock import headers
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.checks import Duplicate
@@ -45,11 +46,10 @@ def place(reply: bytes) -> Place:
     tokens = reply[: -len(SUFFIX)].rsplit(b".", 5)
     if len(tokens) == 6:
         _, batch_id, flow, gap_mode, sequence, operation = tokens
-        if sequence.isdigit() and operation.isdigit() and gap_mode in GAP_MODES:
-            wanted = int(flow) if flow.isdigit() and int(flow) > 0 else FLOW
-            found = Place(
-                batch_id, min(wanted, FLOW_MAX), GAP_MODES[gap_mode], int(sequence), int(operation)
-            )
+        place_number, verb = headers.number(sequence), headers.number(operation)
+        if place_number is not None and verb is not None and gap_mode in GAP_MODES:
+            wanted = min(headers.number(flow) or FLOW, FLOW_MAX)
+            found = Place(batch_id, wanted, GAP_MODES[gap_mode], place_number, verb)
             if _makes_sense(found):
                 return found
     raise JetStreamError(errorcodes.BATCH_PUBLISH_INVALID_PATTERN)

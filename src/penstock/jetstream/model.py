@@ -56,10 +56,16 @@ def metadata_bytes(metadata: Mapping[str, str]) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
 
 
+def name_bytes(name: str) -> int:
+    """Return how long a name is where it matters: on disk."""
+    return len(name.encode(errors="replace"))
+
+
 def is_api_level_known(header: bytes) -> bool:
     """Tell whether this server is new enough for a request with these headers."""
-    level = headers.get(header, API_LEVEL_HEADER)
-    return not level or (level.isdigit() and int(level) <= API_LEVEL)
+    text = headers.get(header, API_LEVEL_HEADER)
+    level = headers.number(text)
+    return not text or (level is not None and level <= API_LEVEL)
 
 
 def without_api_level(header: bytes) -> bytes | None:

@@ -6,6 +6,7 @@ A status is an empty message with a header: `408 Request Timeout`, `404 No Messa
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ FIELDS = {
     "id": "string",
     "priority": "int",
 }
+PLAIN_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+REMEMBERED_BYTES_MAX = 512
 TYPE_NAME = ""
 """nats-server reads into a value without a name, and says so."""
 
@@ -79,12 +82,16 @@ class Request:
         return min(deadlines, default=0)
 
 
-@lru_cache(maxsize=256)
 def parse_wish(payload: bytes) -> Wish:
     """Return what a request asks for: nothing is one message, a number so many."""
+    # A client asks the same again and again. What is remembered must not be large.
+    return _remembered(payload) if len(payload) <= REMEMBERED_BYTES_MAX else _parsed(payload)
+
+
+def _parsed(payload: bytes) -> Wish:
     text = payload.strip()
     if not text.startswith(b"{"):
-        is_number = text.removeprefix(b"-").isdigit()
+        is_number = PLAIN_NUMBER.fullmatch(text)
         return Wish(batch=int(text)) if is_number else Wish()
     try:
         # Unlike the API, this does not mind fields it does not know.
@@ -106,6 +113,9 @@ def parse_wish(payload: bytes) -> Wish:
         pin_id=values.get("id", ""),
         priority=values.get("priority", 0),
     )
+
+
+_remembered = lru_cache(maxsize=256)(_parsed)
 
 
 def encode_status(status: str) -> bytes:

@@ -15,10 +15,10 @@ from penstock import subjects as patterns
 from penstock import transforms
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, originrules
-from penstock.jetstream.model import StreamConfig, is_valid_name, metadata_bytes
+from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
+from penstock.jetstream.model import StreamConfig, is_valid_name, metadata_bytes, name_bytes
 from penstock.jetstream.originrules import Find
 
-NAME_CHARACTERS_MAX = 255
 DESCRIPTION_BYTES_MAX = 4 * 1024
 METADATA_BYTES_MAX = 128 * 1024
 REPLICAS_MAX = 5
@@ -94,8 +94,10 @@ def overlap(one: StreamConfig, other: StreamConfig) -> bool:
 def _check_names(config: StreamConfig) -> None:
     if not is_valid_name(config.name):
         raise invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(config.name) > NAME_CHARACTERS_MAX:
-        raise invalid(f"stream name is too long, maximum allowed is {NAME_CHARACTERS_MAX}")
+    if name_bytes(config.name) > NAME_BYTES_MAX:
+        raise invalid(f"stream name is too long, maximum allowed is {NAME_BYTES_MAX}")
+    if not is_file_name(config.name):
+        raise invalid("stream name can not contain control characters")
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}")
     if metadata_bytes(config.metadata) > METADATA_BYTES_MAX:

@@ -29,6 +29,10 @@ INTEGERS = {
     "int32": (-(1 << 31), (1 << 31) - 1),
     "uint64": (0, (1 << 64) - 1),
 }
+INTEGER_CHARACTERS_MAX = 20
+"""With the sign."""
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+"""Half a character: JSON can write it, UTF-8 can not."""
 ANYTHING = "interface {}"
 TOO_DEEP = "exceeded max depth"
 WHITE_SPACE = " \t\r\n"
@@ -63,7 +67,7 @@ class InvalidJson(ValueError):
 
 
 class _Fraction(str):
-    """A number with a fraction or an exponent, as it was written: no field takes one."""
+    """A number with a fraction or an exponent, or far too long, as written: no field takes one."""
 
 
 def decode(
@@ -112,7 +116,12 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-_DECODER = json.JSONDecoder(parse_float=_Fraction, parse_constant=_refuse)
+def _whole_number(text: str) -> Any:
+    # No field takes a longer one, and Python takes its time to read it.
+    return int(text) if len(text) <= INTEGER_CHARACTERS_MAX else _Fraction(text)
+
+
+_DECODER = json.JSONDecoder(parse_float=_Fraction, parse_int=_whole_number, parse_constant=_refuse)
 
 
 def _object(value: Mapping[str, Any], fields: Fields, path: str) -> dict[str, Any]:
@@ -163,7 +172,7 @@ def _strings(items: Any, path: str) -> tuple[str, ...]:
     for index, item in enumerate(_typed(items, list, path, "[]string")):
         if item is not None and type(item) is not str:
             raise _mismatch(item, f"{path}.{index} of type string")
-    return tuple(item or "" for item in items)
+    return tuple(_whole(item or "") for item in items)
 
 
 def _durations(items: Any, path: str) -> tuple[int, ...]:
@@ -174,9 +183,18 @@ def _durations(items: Any, path: str) -> tuple[int, ...]:
 def _string_map(items: Any, path: str) -> dict[str, str]:
     found = _typed(items, dict, path, "map[string]string")
     return {
-        key: "" if item is None else _typed(item, str, f"{path}.{key}", "string")
+        _whole(key): "" if item is None else _string(item, f"{path}.{key}")
         for key, item in found.items()
     }
+
+
+def _string(item: Any, path: str) -> str:
+    return _whole(_typed(item, str, path, "string"))
+
+
+def _whole(text: str) -> str:
+    """Return a text with what is no character replaced, as Go does."""
+    return LONE_SURROGATES.sub("\ufffd", text) if not text.isascii() else text
 
 
 def _time(item: Any, path: str) -> str:
@@ -190,7 +208,7 @@ def _time(item: Any, path: str) -> str:
 
 
 _CHECKS: dict[str, Any] = {
-    "string": lambda item, path: _typed(item, str, path, "string"),
+    "string": _string,
     "bool": lambda item, path: _typed(item, bool, path, "bool"),
     "[]string": _strings,
     "[]time.Duration": _durations,

@@ -16,6 +16,7 @@ from tests.unit.jetstream.consuming import (
 )
 from tests.unit.jetstream.world import SECOND_NS, World
 
+from penstock.jetstream import pullrequest
 from penstock.jetstream.pullrequest import Refused, Wish, parse_wish
 
 
@@ -227,3 +228,16 @@ def test_a_request_that_does_not_read_is_refused(payload: bytes, text: str) -> N
         parse_wish(payload)
 
     assert f"400 Bad Request - {text}" == refused.value.args[0]
+
+
+def test_only_small_requests_are_remembered() -> None:
+    known = pullrequest._remembered.cache_info().currsize
+    for size in (pullrequest.REMEMBERED_BYTES_MAX + 1, 1 << 20):
+        assert parse_wish(b'{"batch":3}'.ljust(size)) == parse_wish(b'{"batch":3}')
+
+    assert pullrequest._remembered.cache_info().currsize <= known + 1
+
+
+@pytest.mark.parametrize("text", [b"9" * 5000, b"-" + b"9" * 5000])
+def test_a_number_too_long_for_any_batch_asks_for_one_message(text: bytes) -> None:
+    assert parse_wish(text) == Wish()

@@ -1,0 +1,90 @@
+"""What a client names is kept under its name: only names that a file system takes are taken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.jetstream.world import World
+
+from penstock.errors import JetStreamError
+from penstock.jetstream import consumers, rules
+from penstock.jetstream.consumerconfig import ConsumerConfig
+from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
+from penstock.jetstream.model import StreamConfig
+
+REFUSED = (
+    *("a\0b", "\0", "a\nb", "\x01", "\x7f", "\x85", "a\x1fb"),
+    "\ud800",
+    "\udc80",
+    "a" * 256,
+    "é" * 128,
+    "\U0001f600" * 64,
+)
+TAKEN = ("a", "A" * 255, "é" * 127, "\U0001f600" * 63, "$KV", "-", "a b".replace(" ", "_"))
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=300))
+def test_a_file_name_is_what_the_operating_system_makes_a_directory_of(name: str) -> None:
+    if not is_file_name(name):
+        return
+    encoded = os.fsencode(name)
+
+    assert b"\0" not in encoded
+    assert b"/" not in encoded
+    assert 0 < len(encoded) <= NAME_BYTES_MAX
+    assert os.fsdecode(encoded) == name
+
+
+@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+def test_a_name_that_no_file_system_takes_is_none(name: str) -> None:
+    assert not is_file_name(name)
+
+
+@pytest.mark.parametrize("name", TAKEN, ids=ascii)
+def test_a_name_that_is_taken_can_be_a_directory(name: str, tmp_path: Path) -> None:
+    assert is_file_name(name)
+    (tmp_path / name).mkdir()
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+def test_a_stream_with_such_a_name_is_refused(name: str, storage: str) -> None:
+    config = StreamConfig(name=name, subjects=("s",), storage=storage)
+
+    with pytest.raises(JetStreamError, match="stream name"):
+        rules.checked_create(config, lambda other: None)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+def test_a_consumer_with_such_a_name_is_refused(name: str, storage: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("S", subjects=["s"], storage=storage)
+
+    stream = world.engine.streams["S"]
+
+    with pytest.raises(JetStreamError, match="consumer name"):
+        consumers.create(
+            stream, ConsumerConfig(name=name), action="", pedantic=False, answer=lambda _: None
+        )
+
+    assert stream.consumers == {}
+
+
+@pytest.mark.parametrize("name", TAKEN, ids=ascii)
+def test_a_stream_and_a_consumer_with_a_name_that_is_taken_come_back(
+    name: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    world.create(name, subjects=["s"], storage="file")
+    options = {"durable_name": name, "name": name, "ack_policy": "explicit"}
+    world.call(f"CONSUMER.CREATE.{name}.{name}", stream_name=name, config=options)
+
+    world.restart()
+
+    assert list(world.engine.streams) == [name]
+    assert list(world.engine.streams[name].consumers) == [name]

@@ -32,9 +32,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+CAUSE_CHARACTERS_MAX = 500
+
 
 class PenstockError(Exception):
     """The root of all of them."""
+
+
+def reason(error: Exception) -> str:
+    """Return why something failed, in the words of the operating system if it said why."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
+
+
+def cause(error: BaseException) -> str:
+    """Return what went wrong and where, in one line for the log."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f" ({trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{error!r}"[:CAUSE_CHARACTERS_MAX] + place
 
 
 class ProtocolError(PenstockError):

@@ -8,6 +8,7 @@ subscriber is sent differs from its neighbour's only in the sid.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,12 +22,15 @@ from penstock.core.route import (
     Subscription,
     family_of,
 )
+from penstock.errors import cause
 from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
     from penstock.core.mappings import Mappings
     from penstock.core.services import Replies
     from penstock.core.session import Session
+
+log = logging.getLogger("penstock")
 
 Figures: TypeAlias = tuple[int, int, int, int]
 """Messages and bytes in, messages and bytes out."""
@@ -203,15 +207,17 @@ class Account:
 
     def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.sole_handler is not None:
-            route.sole_handler(batch, publisher)
+            try:
+                route.sole_handler(batch, publisher)
+            except Exception as error:
+                self._on_failure(error, batch, publisher)
             return
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
             return
         self._deliver_outside(route, batch, publisher)
         for subscription in route.handlers:
-            assert subscription.handler is not None
-            subscription.handler(batch, publisher)
+            self._handle(subscription, batch, publisher)
 
     def _deliver_answers(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if not route.handlers:
@@ -220,8 +226,7 @@ class Account:
         self._deliver_outside(route, batch, publisher)
         for subscription in route.handlers:
             if subscription.deliver is not None:
-                assert subscription.handler is not None
-                subscription.handler(batch, publisher)
+                self._handle(subscription, batch, publisher)
 
     def _deliver_outside(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         """Deliver to everybody but the server's own handlers."""
@@ -252,6 +257,22 @@ class Account:
             missed = message_count(publish) - max(taken)
             if missed and not is_heard:
                 self.answer_no_responders([last_messages(publish, missed)], publisher)
+
+    def _handle(
+        self, subscription: Subscription, batch: list[Op], publisher: Session | None
+    ) -> None:
+        assert subscription.handler is not None
+        try:
+            subscription.handler(batch, publisher)
+        except Exception as error:
+            self._on_failure(error, batch, publisher)
+
+    def _on_failure(self, error: Exception, batch: list[Op], publisher: Session | None) -> None:
+        """Let a publisher answer for what it sent; what the server sends by itself goes on."""
+        if publisher is not None:
+            raise error
+        subject = batch[0][1].decode(errors="replace")
+        log.error("! account '%s': a message to `%s` failed: %s", self.name, subject, cause(error))
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
         if batch[0][4] >= LARGE_BYTES:
@@ -298,8 +319,7 @@ class Account:
             return 0
         session, count = subscription.session, message_count(publish)
         if session is None:
-            assert subscription.handler is not None
-            subscription.handler([publish], publisher)
+            self._handle(subscription, [publish], publisher)
             return count
         if subscription.messages_max:
             left = subscription.messages_max - subscription.delivered

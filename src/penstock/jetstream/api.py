@@ -10,12 +10,13 @@ promises durability is returned as `Deferred` and leaves with the commit.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
-from penstock.errors import JetStreamError
+from penstock.errors import JetStreamError, cause
 from penstock.jetstream import directget, errorcodes, strictjson
 from penstock.jetstream.model import is_api_level_known
 from penstock.wire import Op
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.jetstream.engine import Engine
     from penstock.jetstream.stream import Stream
+
+log = logging.getLogger("penstock")
 
 PREFIX = b"$JS.API."
 DIRECT_GET = b"DIRECT.GET."
@@ -207,10 +210,21 @@ class Api:
                 raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
             answer = call.run(request)
         except JetStreamError as error:
-            self.errors += 1
-            answer = {"error": error.document} | dict(call.on_error or {})
+            answer = self._refusal(call, error)
+        except (ValueError, RecursionError, OverflowError) as error:
+            # What no rule was made for is still a request that makes no sense.
+            log.warning("A request to %s makes no sense: %s", request.subject, cause(error))
+            answer = self._refusal(call, JetStreamError(errorcodes.BAD_REQUEST))
+        except Exception as error:
+            log.error("A request to %s failed: %s", request.subject, cause(error))
+            refused = JetStreamError(errorcodes.STREAM_GENERAL, err="the request failed")
+            answer = self._refusal(call, refused)
         if answer is not None:
             self.answer(request, answer)
+
+    def _refusal(self, call: Call, error: JetStreamError) -> Mapping[str, Any]:
+        self.errors += 1
+        return {"error": error.document} | dict(call.on_error or {})
 
     def answer(
         self, request: Request, answer: Mapping[str, Any] | Deferred, *, header: bytes = b""

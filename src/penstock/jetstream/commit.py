@@ -6,14 +6,21 @@ The server then begins a commit, which hands everything to the operating system,
 runs its slow part in a thread, and finishes it on the loop. Answers that
 promise durability leave when the commit that covers them is finished; whatever
 arrives meanwhile collects for the next one.
+
+The items of a commit belong to different streams of different accounts. So whatever goes
+wrong with one of them, foreseen or not, is kept for that one, and the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from penstock.errors import cause
 from penstock.jetstream.store import Work
+
+log = logging.getLogger("penstock")
 
 
 class Durable(Protocol):
@@ -25,15 +32,51 @@ class Durable(Protocol):
     def end_commit(self) -> None:
         """Let go of the answers that waited for it. The work's `finish` was called before."""
 
+    def fail_commit(self, reason: str) -> None:
+        """In place of `end_commit`: tell those who waited that nobody knows what is safe."""
+
+
+class Together:
+    """Pieces of work that are done one after the other, each of which may fail for itself."""
+
+    def __init__(self, works: Sequence[Work | None]) -> None:
+        self.works = works
+        # A thread that ends halfway has not made the others durable.
+        self._errors: dict[int, Exception] = {
+            index: OSError("it was never done") for index, work in enumerate(works) if work
+        }
+
+    def run(self) -> None:
+        """Do the slow part of all of them."""
+        for index, work in enumerate(self.works):
+            if work is not None:
+                try:
+                    work.run()
+                    del self._errors[index]
+                except Exception as error:
+                    self._errors[index] = error
+
+    def finish(self) -> dict[int, Exception]:
+        """Tell each how it went; return those who could not even take that."""
+        failed: dict[int, Exception] = {}
+        for index, work in enumerate(self.works):
+            if work is not None:
+                try:
+                    work.finish(self._errors.get(index))
+                except Exception as error:
+                    log.error("%s can not be finished: %s", _name(work), cause(error))
+                    failed[index] = error
+        return failed
+
 
 def release(items: Iterable[Durable]) -> list[Work]:
     """Write changes, let the answers go before the sync, and return that: it is made later."""
     works: list[Work] = []
     for item in items:
-        work = item.begin_commit()
+        work, error = _begun(item)
         if work is not None:
             works.append(work)
-        item.end_commit()
+        _end(item, error)
     return works
 
 
@@ -41,27 +84,48 @@ class Commit:
     """One sync under way. `run` belongs in a thread, everything else on the loop."""
 
     def __init__(self, items: Iterable[Durable]) -> None:
-        self._items = [(item, item.begin_commit()) for item in items]
-        self._errors: dict[int, OSError] = {}
+        begun = [(item, *_begun(item)) for item in items]
+        self._items = [(item, error) for item, _, error in begun]
+        self._works = Together([work for _, work, _ in begun])
 
     @property
     def is_slow(self) -> bool:
         """Whether there is anything to wait for; memory streams have nothing."""
-        return any(work is not None for _, work in self._items)
+        return any(work is not None for work in self._works.works)
 
     def run(self) -> None:
         """Wait for the disk. An error is kept for the stream it belongs to."""
-        for index, (_, work) in enumerate(self._items):
-            if work is not None:
-                try:
-                    work.run()
-                except OSError as error:
-                    self._errors[index] = error
+        self._works.run()
 
     def finish(self) -> None:
         """Tell everybody how it went."""
-        for index, (_, work) in enumerate(self._items):
-            if work is not None:
-                work.finish(self._errors.get(index))
-        for item, _ in self._items:
+        failed = self._works.finish()
+        for index, (item, error) in enumerate(self._items):
+            _end(item, error or failed.get(index))
+
+
+def _begun(item: Durable) -> tuple[Work | None, Exception | None]:
+    try:
+        return item.begin_commit(), None
+    except Exception as error:
+        log.error("%s can not be written: %s", _name(item), cause(error))
+        return None, error
+
+
+def _end(item: Durable, error: Exception | None) -> None:
+    """Let an item answer; one that fails at that says so to those who still wait."""
+    if error is None:
+        try:
             item.end_commit()
+            return
+        except Exception as caught:
+            log.error("%s can not be finished: %s", _name(item), cause(caught))
+            error = caught
+    try:
+        item.fail_commit(str(error) or type(error).__name__)
+    except Exception as caught:
+        log.error("%s can not say that it failed: %s", _name(item), cause(caught))
+
+
+def _name(item: object) -> str:
+    return type(item).__name__

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 GONE_CHECK_NS = 100_000_000
 """How long after a purge it is looked which messages that wait for an ack are gone."""
+RETRY_NS = 1_000_000_000
+"""How long after a failure it is looked again at what is due."""
 REMOVED_REASON = "Unacknowledged message was deleted"
 
 
@@ -479,6 +481,13 @@ class Consumer:
         """Do what is due: redeliveries, heartbeats, expired requests, the end of an idle one."""
         if self.is_closed:
             return
+        try:
+            self._do_what_is_due(now_ns)
+        except Exception:
+            self._timer = self.engine.timers.at(now_ns + RETRY_NS, self._on_time)
+            raise
+
+    def _do_what_is_due(self, now_ns: int) -> None:
         if self._is_inactive(now_ns):
             self.delete()
             return

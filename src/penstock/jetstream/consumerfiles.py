@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import StoreError
+from penstock.errors import StoreError, cause
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
 from penstock.jetstream.consumerrecords import ConsumerState
@@ -38,7 +38,7 @@ META = "consumer.json"
 COLLECT_NS = 20_000_000
 """How long changes are collected that nobody waits for."""
 
-Done = Callable[[OSError | None], None]
+Done = Callable[[Exception | None], None]
 
 
 class Meta(NamedTuple):
@@ -57,7 +57,7 @@ class Filing:
         self.jobs = jobs
         self._disk = disk
         self._sync = sync
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     def write(self) -> None:
         """Write and remove files, durably. Touches nothing but files."""
@@ -68,7 +68,7 @@ class Filing:
                 else:
                     self._disk.make_directory(job.directory)
                     write_whole(self._disk, f"{job.directory}/{META}", job.content)
-            except OSError as error:
+            except Exception as error:
                 job.error = error
 
     def run(self) -> None:
@@ -77,10 +77,10 @@ class Filing:
         if self._sync is not None:
             try:
                 self._sync.run()
-            except OSError as error:
+            except Exception as error:
                 self._error = error
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Tell the log how it went."""
         if self._sync is not None:
             self._sync.finish(error or self._error)
@@ -95,7 +95,14 @@ class Job:
         self.directory = directory
         self.content = content
         self.done = done
-        self.error: OSError | None = None
+        self.error: Exception | None = None
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Tell whoever waits how it went; what goes wrong with that is of no other's concern."""
+        try:
+            self.done(self.error or error)
+        except Exception as failed:
+            log.error("`%s` can not be answered: %s", self.directory, cause(failed))
 
 
 class ConsumerFiles:
@@ -174,9 +181,10 @@ class ConsumerFiles:
         if self._is_discarded:
             return None
         jobs, owed = self._committing
-        filing = Filing(self._disk, self._jobs, self.log.flush())
-        self._committing = (jobs + self._jobs, owed + self._owed)
+        fresh = self._jobs
+        self._committing = (jobs + fresh, owed + self._owed)
         self._jobs, self._owed = [], []
+        filing = Filing(self._disk, fresh, self.log.flush())
         if self._engine.config.sync != "always":
             # The sync may be minutes away, but what is killed now must find its consumers.
             filing.write()
@@ -190,13 +198,22 @@ class ConsumerFiles:
         if self._is_discarded:
             return
         for job in jobs:
-            job.done(job.error)
+            job.finish()
         if self.log.failure is not None:
             self._fail(owed)
             return
         self._had_failure = False
         if owed:
             self._engine.account.answer(owed)
+
+    def fail_commit(self, reason: str) -> None:
+        """Answer that nothing is known to be safe; acks wait for the next commit."""
+        jobs, owed = self._committing
+        self._committing = ([], [])
+        for job in jobs:
+            job.finish(OSError(reason))
+        self._owed = owed + self._owed
+        self._engine.retry(self)
 
     def _fail(self, owed: list[Op]) -> None:
         if not self._had_failure:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.errors import StoreError
+from penstock.errors import StoreError, reason
 from penstock.jetstream.consumerrecords import (
     ACKED,
     ADVANCED,
@@ -89,7 +89,7 @@ class ConsumerSync:
         if self._directory is not None:
             self._log.disk.sync_directory(self._directory)
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Tell the log how it went."""
         self._log.synced(self, error)
 
@@ -171,7 +171,8 @@ class ConsumerLog:
                 self._begin_file()
             self._write(b"".join(self._buffer))
             self._buffer.clear()
-        except OSError as error:
+        except Exception as error:
+            # Also what nobody foresaw: the next file begins with what consumers say then.
             self._fail(error)
             return None
         if self._sync is not None or self._durable_bytes == self.written_bytes:
@@ -219,7 +220,7 @@ class ConsumerLog:
             self._file_end += len(data)
             self.written_bytes += len(data)
 
-    def synced(self, sync: ConsumerSync, error: OSError | None) -> None:
+    def synced(self, sync: ConsumerSync, error: Exception | None) -> None:
         """Take note of how a sync went."""
         assert sync is self._sync, "a sync is finished once"
         self._sync = None
@@ -241,8 +242,8 @@ class ConsumerLog:
             # It is tried again after the next sync; until then the newer file counts.
             return
 
-    def _fail(self, error: OSError) -> None:
-        self.failure = f"cannot store consumers in `{self.directory}`: {error.strerror or error}"
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"cannot store consumers in `{self.directory}`: {reason(error)}"
 
     def discard(self) -> None:
         """Let go of the file: nothing in it counts any more."""

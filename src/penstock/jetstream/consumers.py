@@ -159,7 +159,7 @@ def _keep(
         answer(info)
         return
 
-    def done(error: OSError | None) -> None:
+    def done(error: Exception | None) -> None:
         if error is not None:
             failed = JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error)
             answer({"error": failed.document})
@@ -229,14 +229,17 @@ def recover(stream: Stream) -> None:
             meta = files.read(name)
             if meta is not None:
                 stream.consumers[name] = _recovered(stream, files, meta)
-        except (OSError, StoreError) as error:
+        except Exception as error:
             _complain(stream, f"consumer `{name}`", error)
     files.states.clear()
     _drop_settled(stream)
     stream.consumers_changed()
     for consumer in tuple(stream.consumers.values()):
         if isinstance(consumer, Consumer):
-            consumer.open()
+            try:
+                consumer.open()
+            except Exception as error:
+                _complain(stream, f"consumer `{consumer.name}`", error)
 
 
 def _complain(stream: Stream, what: str, error: Exception) -> None:

@@ -25,7 +25,7 @@ from penstock import _hot, subjects
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.core.route import ACK_PREFIX
-from penstock.errors import ApiError, JetStreamError, StoreError
+from penstock.errors import ApiError, JetStreamError, StoreError, cause
 from penstock.jetstream import (
     clusterapi,
     consumerapi,
@@ -110,6 +110,8 @@ class Engine:
         self._retry: Timer | None = None
         self._turn = 0
         """Which stream is asked first whether it wants housekeeping."""
+        self._untidy: set[str] = set()
+        """Streams whose housekeeping fails."""
 
     def open(self) -> None:
         """Bring back the streams on disk and start to listen."""
@@ -193,11 +195,24 @@ class Engine:
         """Return the next piece of housekeeping that some store wants done; they take turns."""
         streams = list(self.streams.values())
         for index in range(self._turn, self._turn + len(streams)):
-            work = streams[index % len(streams)].store.maintain()
+            work = self._maintained(streams[index % len(streams)])
             if work is not None:
                 self._turn = index % len(streams) + 1
                 return work
         return None
+
+    def _maintained(self, stream: Stream) -> Work | None:
+        """Ask one stream; one that fails at it is skipped, and said so once."""
+        try:
+            work = stream.store.maintain()
+        except Exception as error:
+            if stream.name not in self._untidy:
+                self._untidy.add(stream.name)
+                name = f"{self.account.name} > {stream.name}"
+                log.error("Stream '%s' can not be kept in order: %s", name, cause(error))
+            return None
+        self._untidy.discard(stream.name)
+        return work
 
     # Streams.
 
@@ -313,26 +328,31 @@ class Engine:
         try:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
-        except (OSError, StoreError) as error:
+            self._serve(Stream(self, config, created_ns=created_ns, store=store))
+        except Exception as error:
+            self.streams.pop(name, None)
             self.unreadable[name] = str(error)
-            log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, error)
+            told = error if isinstance(error, OSError | StoreError) else cause(error)
+            log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, told)
             return
-        stream = Stream(self, config, created_ns=created_ns, store=store)
-        self.streams[name] = stream
-        # A crash may have kept a message and not the removal of those it pushed out.
-        store.enforce(self.clock_ns())
-        self.touch(stream)
-        stream.open()
-        if self.files.is_expiring(name):
-            stream.expiry.recover()
-        if config.allow_msg_schedules:
-            stream.schedules.recover()
-        consumers.recover(stream)
         for note in notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)
         log.info(
             "  Restored %s messages for stream '%s > %s'", store.messages, self.account.name, name
         )
+
+    def _serve(self, stream: Stream) -> None:
+        """Go on with a stream that was found on disk."""
+        self.streams[stream.name] = stream
+        # A crash may have kept a message and not the removal of those it pushed out.
+        stream.store.enforce(self.clock_ns())
+        self.touch(stream)
+        stream.open()
+        if self.files.is_expiring(stream.name):
+            stream.expiry.recover()
+        if stream.config.allow_msg_schedules:
+            stream.schedules.recover()
+        consumers.recover(stream)
 
     # Origins elsewhere.
 

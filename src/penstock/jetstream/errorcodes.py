@@ -35,6 +35,7 @@ REQUIRED_API_LEVEL = ApiError(412, 10185, "JetStream minimum api level required"
 # Streams and publishing.
 STREAM_CREATE = ApiError(500, 10049, "{err}")
 STREAM_DELETE = ApiError(500, 10050, "{err}")
+STREAM_GENERAL = ApiError(500, 10051, "{err}")
 STREAM_INVALID_CONFIG = ApiError(500, 10052, "{err}")
 STREAM_MESSAGE_EXCEEDS_MAXIMUM = ApiError(400, 10054, "message size exceeds maximum allowed")
 STREAM_MISMATCH = ApiError(400, 10056, "stream name in subject does not match request")

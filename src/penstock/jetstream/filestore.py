@@ -37,7 +37,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock._hot import decode_messages, encode_records
-from penstock.errors import StoreError
+from penstock.errors import StoreError, reason
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
@@ -125,7 +125,7 @@ class Sync:
         self.recovers = log.failure is not None
         self.covers: tuple[int, int] = log.written
         self._overdue = log.upkeep.overdue()
-        self._overdue_error: OSError | None = None
+        self._overdue_error: Exception | None = None
 
     def run(self) -> None:
         """Return once it would survive a power cut."""
@@ -137,14 +137,17 @@ class Sync:
         if self._overdue is not None:
             try:
                 self._overdue.run()
-            except OSError as error:
+            except Exception as error:
                 self._overdue_error = error
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Move `durable_sequence` up, or mark the store as failed."""
-        if self._overdue is not None:
-            self._overdue.finish(error or self._overdue_error)
-        self._log.synced(self, error)
+        try:
+            if self._overdue is not None:
+                self._overdue.finish(error or self._overdue_error)
+        finally:
+            # Whatever becomes of the housekeeping: a sync that does not end is the last one.
+            self._log.synced(self, error)
 
 
 class FileLog:
@@ -314,12 +317,12 @@ class FileLog:
 
     def flush(self) -> Work | None:
         """Write what is buffered; return what makes it durable."""
-        self._note_removals()
-        self.upkeep.doom(self.catalog.take_emptied())
-        self.retire()
-        if not self.tails:
-            return None
         try:
+            self._note_removals()
+            self.upkeep.doom(self.catalog.take_emptied())
+            self.retire()
+            if not self.tails:
+                return None
             if self.failure is not None:
                 if self._sync is not None:
                     return None
@@ -327,7 +330,8 @@ class FileLog:
                 if not self.catalog.messages:
                     self._leave_out_purged()
             self._write()
-        except OSError as error:
+        except Exception as error:
+            # Also what nobody foresaw: then too, nobody knows what the file holds (rule 3).
             self._fail(error)
             is_worth_a_try = not self.catalog.messages and self.upkeep.reserve.give()
             return self.flush() if is_worth_a_try else None
@@ -398,7 +402,7 @@ class FileLog:
         self._sync = Sync(self, tail.file, self.directory if is_new else None)
         return self._sync
 
-    def synced(self, sync: Sync, error: OSError | None) -> None:
+    def synced(self, sync: Sync, error: Exception | None) -> None:
         """Take note of how a sync went."""
         assert sync is self._sync, "a sync is finished once"
         self._sync = None
@@ -428,8 +432,8 @@ class FileLog:
             self.cache.adopt_file(tail.block, tail.file)
             self.upkeep.seal_later(tail.block, tail.end, [removal for _, removal in tail.removals])
 
-    def _fail(self, error: OSError) -> None:
-        self.failure = f"cannot store messages in `{self.directory}`: {error.strerror or error}"
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"cannot store messages in `{self.directory}`: {reason(error)}"
 
     def _salvage(self) -> None:
         """Cut the failed file off at its last good sync; the rest goes to a new segment."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import headers
+from penstock.errors import cause
 from penstock.jetstream.follower import StreamFollower
 from penstock.jetstream.messagestore import VOID
 from penstock.jetstream.origin import Follower, Origin, Take
@@ -90,7 +91,11 @@ class Origins:
     def _open_followers(self) -> None:
         if not self._stream.is_closed:
             for follower in self._followers:
-                follower.open()
+                try:
+                    follower.open()
+                except Exception as error:
+                    name, origin = self._stream.name, follower.origin.name
+                    log.error("Stream '%s' can not follow '%s': %s", name, origin, cause(error))
 
     def on_stream(self, created: Stream) -> None:
         """A stream was created: it may be the one that is waited for."""
@@ -102,7 +107,10 @@ class Origins:
         if self._mirror is None and not self._sources:
             return
         for follower in self._followers:
-            follower.on_safe(visible_sequence)
+            try:
+                follower.on_safe(visible_sequence)
+            except Exception as error:
+                log.error("Stream '%s' can not go on: %s", self._stream.name, cause(error))
         if self._is_changed and self._stream.engine.clock_ns() - self._saved_ns >= SAVE_NS:
             self._save(visible_sequence)
 
@@ -244,9 +252,10 @@ def _source(origin: Origin, sequence: int, subject: bytes) -> bytes:
 def _restore(origins: Mapping[tuple[bytes, bytes, bytes], Origin], value: bytes) -> None:
     """Take from a stored message up to where its source was read."""
     fields = value.split(b" ")
-    if len(fields) < 5 or not fields[1].isdigit():
+    sequence = headers.number(fields[1]) if len(fields) >= 5 else None
+    if sequence is None:
         return
     origin = origins.get((fields[0], fields[2], fields[3]))
     if origin is not None:
-        origin.read_sequence = int(fields[1])
-        origin.identity = fields[5].decode() if len(fields) > 5 else ""
+        origin.read_sequence = sequence
+        origin.identity = fields[5].decode(errors="replace") if len(fields) > 5 else ""

@@ -162,7 +162,7 @@ class RemoteFollower:
                 self._on_refused(info["error"])
             else:
                 self._begin(info, headers.get(header, sourcing.IDENTITY.encode()) or b"")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._fail(f"the answer of the origin makes no sense: {error}")
 
     def _on_refused(self, error: dict[str, Any]) -> None:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import heapq
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from penstock import headers
 from penstock import subjects as patterns
-from penstock.errors import JetStreamError
+from penstock.errors import JetStreamError, cause
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.cron import next_time_ns
 from penstock.jetstream.expiry import time_to_live_ns
@@ -176,7 +177,10 @@ class Schedules:
         scheduler = headers.get(header, b"Nats-Scheduler")
         following = headers.get(header, b"Nats-Schedule-Next")
         if scheduler in self._due and following and following != PURGE:
-            self._put(scheduler, self._due[scheduler][0], parse_time(following.decode()))
+            # It may have been stored verbatim too, and say anything.
+            with suppress(ValueError, OverflowError):
+                next_ns = parse_time(following.decode(errors="replace"))
+                self._put(scheduler, self._due[scheduler][0], next_ns)
 
     def purged_subject(self, header: bytes) -> bytes | None:
         """Return the subject of a schedule that a stored message takes away, if it does."""
@@ -207,7 +211,17 @@ class Schedules:
             if wanted_ns == due_ns and sequence:
                 due.append((sequence, subject))
         for sequence, subject in sorted(set(due)):
-            self._make(sequence, subject, now_ns)
+            try:
+                self._make(sequence, subject, now_ns)
+            except Exception as error:
+                # The others of this stream are due all the same.
+                name = self._stream.name
+                log.error("Stream '%s': schedule %d failed: %s", name, sequence, cause(error))
+                if isinstance(error, JetStreamError):
+                    # It will not make more sense the next time.
+                    self._due.pop(subject, None)
+                else:
+                    self._put(subject, sequence, now_ns + RETRY_NS)
         self._arm()
 
     def _make(self, sequence: int, subject: bytes, now_ns: int) -> None:

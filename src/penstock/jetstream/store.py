@@ -59,9 +59,9 @@ class Work(Protocol):
     """Something slow a store wants done: `run` in any thread, then `finish` on the loop."""
 
     def run(self) -> None:
-        """Do it. Touches no state of the store; raises OSError."""
+        """Do it. Touches no state of the store; raises OSError, or whatever else goes wrong."""
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Tell the store how it went. Must be called exactly once, in the loop's thread."""
 
 
@@ -223,7 +223,7 @@ def complete(work: Work | None) -> None:
         return
     try:
         work.run()
-    except OSError as error:
+    except Exception as error:
         work.finish(error)
     else:
         work.finish()

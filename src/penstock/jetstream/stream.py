@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
-from penstock.errors import JetStreamError
+from penstock.errors import JetStreamError, cause
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
@@ -45,6 +45,8 @@ log = logging.getLogger("penstock")
 
 AGE_CHECK_NS_MIN = 10_000_000
 """Messages that grow too old within so short a time are removed together."""
+AGE_RETRY_NS = 1_000_000_000
+"""How long after a failure it is tried again to remove them."""
 
 Json = dict[str, Any]
 Owed = tuple[int, list[Any]]
@@ -250,9 +252,27 @@ class Stream:
         if self.config.max_age:
             self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
-            consumer.on_messages()
+            try:
+                consumer.on_messages()
+            except Exception as error:
+                self._complain(f"consumer `{consumer.name}`", error)
         for follower in tuple(self.followers):
-            follower.on_messages()
+            try:
+                follower.on_messages()
+            except Exception as error:
+                self._complain("who copies from it", error)
+
+    def fail_commit(self, reason: str) -> None:
+        """Tell everybody who waits that it failed, and try again."""
+        owed, self._committing = self._committing, []
+        if not self.is_closed:
+            self._fail(owed, reason)
+            self.engine.retry(self)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Say what went wrong with one of many who hear of new messages."""
+        account = self.engine.account.name
+        log.error("Stream '%s > %s': %s can not go on: %s", account, self.name, what, cause(error))
 
     def _hold_back(self, owed: list[Owed]) -> list[Owed]:
         """Return what is safe of what is owed; all behind that waits for the next commit."""
@@ -363,11 +383,15 @@ class Stream:
         return self.store.state().first_time_ns
 
     def _on_age(self, now_ns: int) -> None:
-        if self.config.allow_msg_ttl:
-            self.expiry.age_out(now_ns)
-        elif self.store.enforce(now_ns):
-            self.engine.touch(self)
-        self._arm_age_timer()
+        try:
+            if self.config.allow_msg_ttl:
+                self.expiry.age_out(now_ns)
+            elif self.store.enforce(now_ns):
+                self.engine.touch(self)
+            self._arm_age_timer()
+        except Exception:
+            self._age_timer = self.engine.timers.at(now_ns + AGE_RETRY_NS, self._on_age)
+            raise
 
     # What clients are told.
 

@@ -155,7 +155,7 @@ class Grave:
         self._disk.sync_directory(self._root)
         self._disk.remove_directory(self._path)
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Say what stayed behind; the next start removes it."""
         if error is not None:
             log.error("`%s` can not be removed: %s", self._path, error)
@@ -176,7 +176,7 @@ class Deletion:
 
     def begin_commit(self) -> Work | None:
         """Close the files; return what removes them."""
-        with suppress(OSError, StoreError):
+        with suppress(Exception):
             # What it could not save is about to be removed anyway.
             self._stream.store.close()
             if self._stream.consumer_files is not None:
@@ -187,10 +187,14 @@ class Deletion:
         """Say that it is done."""
         self._done()
 
+    def fail_commit(self, reason: str) -> None:
+        """Say that it is done all the same: its name is free, and the next start removes it."""
+        self._done()
+
 
 def close_store(store: Store) -> None:
     """Close a store; what could not be saved was never acknowledged."""
     try:
         store.close()
-    except (OSError, StoreError) as error:
+    except Exception as error:
         log.error("A store could not be closed in order: %s", error)

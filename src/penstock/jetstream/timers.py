@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
+
+from penstock.errors import cause
+
+log = logging.getLogger("penstock")
 
 Action = Callable[[int], None]
 """Called with the time it is now, in nanoseconds."""
@@ -57,4 +62,8 @@ class Timers:
         for timer in due:
             action, timer.action = timer.action, None
             if action is not None:
-                action(now_ns)
+                try:
+                    action(now_ns)
+                except Exception as error:
+                    # They belong to different accounts: the others are due all the same.
+                    log.error("What was due at %d failed: %s", timer.deadline_ns, cause(error))

@@ -54,7 +54,7 @@ class Task:
         """Do the slow part."""
         self._result = self._work()
 
-    def finish(self, error: OSError | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Make the result count, or try again some other time."""
         self._upkeep.finished(error)
         if error is None:
@@ -130,11 +130,11 @@ class Upkeep:
         for block, sealer in list(self._unsealed.values()):
             try:
                 sealer.run()
-            except OSError:
+            except Exception:
                 return
             self._sealed(block)
 
-    def finished(self, error: OSError | None) -> None:
+    def finished(self, error: Exception | None) -> None:
         """Be ready for the next piece of work."""
         self._busy = False
         if error is not None:

@@ -56,6 +56,9 @@ def _problems(server: Server, asked: Query, switches: set[str]) -> Iterator[Prob
         yield Problem(UNAVAILABLE, "CONN", "the server accepts no connections", {})
     # `js-enabled-only` asks whether it runs, `js-server-only` leaves the streams out.
     if server.journal is not None and not switches - {"js-meta-only"}:
+        if server.journal.stuck_s:
+            text = f"JetStream waits for its disk since {server.journal.stuck_s:.0f} s"
+            yield Problem(UNAVAILABLE, "JETSTREAM", text, {})
         yield from _jetstream_problems(server.journal.engines, asked)
 
 

@@ -23,8 +23,9 @@ from penstock.accounts import GLOBAL, JetStreamLimits
 from penstock.config import JetStreamConfig
 from penstock.core.account import Account
 from penstock.core.broker import Broker
-from penstock.errors import StoreError
+from penstock.errors import StoreError, cause
 from penstock.jetstream.accountpurge import AccountPurge
+from penstock.jetstream.commit import Together
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.filestore import FileSettings
@@ -43,6 +44,10 @@ HOUSEKEEPING_LATEST_S = 1.0
 """A busy server puts housekeeping off no longer than this."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """With a sync interval: what is not synced yet is held in memory too, so it has a bound."""
+DEADLINE_NS_MAX = 3600 * 1_000_000_000
+"""The clock is looked at so often at least, however far away the next deadline is."""
+STUCK_S = 30.0
+"""A commit that takes longer than this is one that may never end."""
 COMMITS_MAX = 8
 """Commits in a row that need no disk: the answers of one may be the publishes of the next."""
 
@@ -86,6 +91,8 @@ class Journal:
         """How long they took together."""
         self._job: asyncio.Future[None] | None = None
         """What the thread is doing."""
+        self._began_s: float | None = None
+        """Since when it does."""
         self._unsynced: list[Work] = []
         self._synced_bytes = 0
         """How much was appended when the last sync began."""
@@ -207,6 +214,7 @@ class Journal:
     def _run(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
         """Do something in the thread, then go on here."""
         self._job = self._loop.create_future()
+        self._began_s = self._loop.time()
         # Not `run_in_executor`: its futures take the loop two turns more.
         self._executor.submit(self._run_in_thread, run, finish)
 
@@ -222,8 +230,9 @@ class Journal:
         job, self._job = self._job, None
         assert job is not None
         job.set_result(None)
+        self._began_s = None
         if error is not None:
-            raise error
+            log.error("The journal's thread failed: %s", cause(error))
         finish()
         if self._loop.time() - self._kept_house_s > HOUSEKEEPING_LATEST_S:
             self._keep_house_now()
@@ -235,8 +244,8 @@ class Journal:
             self._deadline.cancel()
         self._deadline_ns, self._deadline = deadline_ns, None
         if deadline_ns is not None:
-            delay_s = max(deadline_ns - engine.clock_ns(), 0) / 1e9
-            self._deadline = self._loop.call_later(delay_s, self._on_deadline, engine)
+            delay_ns = min(max(deadline_ns - engine.clock_ns(), 0), DEADLINE_NS_MAX)
+            self._deadline = self._loop.call_later(delay_ns / 1e9, self._on_deadline, engine)
 
     def _on_deadline(self, engine: Engine) -> None:
         self._deadline_ns = self._deadline = None
@@ -275,8 +284,8 @@ class Journal:
         if self._job is not None:
             return
         for _ in range(len(self._housekeeping)):
-            work = self._housekeeping[0].maintain()
             self._housekeeping.rotate(-1)
+            work = self._housekeeping[-1].maintain()
             if work is not None:
                 self._work([work], then=self._keep_house)
                 return
@@ -284,21 +293,22 @@ class Journal:
     def _work(
         self, works: list[Work], then: Callable[[], None], *, is_commit: bool = False
     ) -> None:
-        errors: dict[int, OSError] = {}
-
-        def run() -> None:
-            for index, work in enumerate(works):
-                try:
-                    work.run()
-                except OSError as error:
-                    errors[index] = error
+        together = Together(works)
 
         def finish() -> None:
-            for index, work in enumerate(works):
-                work.finish(errors.get(index))
+            together.finish()
             then()
 
+        run = together.run
         self._run((lambda: self._measure(run)) if is_commit else run, finish)
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long a commit has been under way that does not end; 0 if all is well."""
+        if self._began_s is None:
+            return 0.0
+        passed_s = self._loop.time() - self._began_s
+        return passed_s if passed_s > STUCK_S else 0.0
 
     async def leave_remotes(self) -> None:
         """Copy no more from other servers, and leave nothing behind there."""

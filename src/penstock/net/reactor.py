@@ -124,15 +124,17 @@ class Reactor:
                 if mask & ~WRITE and not connection.is_closed:
                     connection.on_readable()
             except Exception:
-                # A mistake of ours costs this one connection, never the server.
-                log.exception("! %s internal error", connection)
-                connection.close("Internal Error")
+                self._fail(connection)
         self.flush()
 
     def flush(self) -> None:
         """Write every session that is owed something. Whoever acts outside a tick calls this."""
         if self.before_flush is not None:
-            self.before_flush()
+            try:
+                self.before_flush()
+            except Exception:
+                # Whatever it was about, nobody's answers wait for it.
+                log.exception("! internal error")
         broker = self.broker
         while broker.dirty:
             dirty = broker.dirty.copy()
@@ -140,9 +142,17 @@ class Reactor:
             for session in dirty:
                 session.is_dirty = False
                 if session.transport is not None:
-                    session.transport.flush()
+                    try:
+                        session.transport.flush()
+                    except Exception:
+                        self._fail(session.transport)
         # Who filled these up was no publisher that could be slowed: a timer, or JetStream.
         broker.congested.clear()
+
+    def _fail(self, connection: Served) -> None:
+        """Close a connection: a mistake of ours costs this one, never the others or the server."""
+        log.exception("! %s internal error", connection)
+        connection.close("Internal Error")
 
     def slow_down(self, publisher: Connection) -> None:
         """Hold a publisher back while those it publishes to have too much waiting."""
@@ -152,7 +162,11 @@ class Reactor:
             connection = session.transport
             if connection is None:
                 continue
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:
+                self._fail(connection)
+                continue
             waiting = session.outbox_bytes > session.congested_bytes
             if waiting and not session.is_stuck and not connection.is_closed:
                 connection.hold_back(publisher)
@@ -202,7 +216,11 @@ class Reactor:
             except OSError as error:
                 self._pause_accepting(fd, error)
                 return
-            accept(sock)
+            try:
+                accept(sock)
+            except Exception:
+                log.exception("! a new connection: internal error")
+                sock.close()
 
     def _pause_accepting(self, fd: int, error: OSError) -> None:
         """Wait a while when the system has no descriptors left, instead of spinning."""

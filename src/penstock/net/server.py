@@ -212,8 +212,8 @@ class Server:
         return dataclasses.replace(config, authorization=changed)
 
     def _tell_figures(self) -> None:
-        self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
+        self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Do something later on behalf of the broker, and write what that gives."""

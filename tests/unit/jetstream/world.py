@@ -64,7 +64,7 @@ class World:
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self.now_ns = START_NS
-        self.disk = FailingDisk()
+        self.disk = settings.pop("disk", None) or FailingDisk()
         self.config = JetStreamConfig(store_dir=str(directory), **settings)
         self.remotes: dict[str, Remote] = {}
         """Other servers, by the API prefix that stands for each."""

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.aio import asynchronous, until
 from penstock.config import JetStreamConfig
 from penstock.errors import StoreError
 from penstock.jetstream import disk
+from penstock.net import journal
 from penstock.net.healthz import healthz
 from penstock.net.server import Server
 
@@ -218,4 +220,30 @@ async def test_consumers_that_can_not_be_kept_are_told_of_until_the_disk_is_well
         assert "JetStream stream 'S' can not store how far its consumers are" in error
 
         break_syncs(False)
+        await until(lambda: healthz(server, {})[0] == 200)
+
+
+@asynchronous
+async def test_a_commit_that_does_not_end_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    sync = disk._sync_data
+
+    def wait(descriptor: int) -> None:
+        answers.wait()
+        sync(descriptor)
+
+    monkeypatch.setattr(journal, "STUCK_S", 0.01)
+    async with serving(settings(tmp_path)) as (server, client):
+        await create(client, "S")
+        assert 200 == healthz(server, {})[0]
+        monkeypatch.setattr(disk, "_sync_data", wait)
+        try:
+            client.send("S", "x")
+            await until(lambda: healthz(server, {})[0] == 503)
+            assert "JetStream waits for its disk" in healthz(server, {})[1]["error"]
+        finally:
+            answers.set()
+        assert 1 == (await client.answer())["seq"]
         await until(lambda: healthz(server, {})[0] == 200)

@@ -38,8 +38,8 @@ class Channel(Protocol):
     def fileno(self) -> int:
         """Return the descriptor."""
 
-    def recv_into(self, buffer: bytearray, /) -> int:
-        """Read into the buffer; 0 is the end."""
+    def recv_into(self, buffer: bytearray | memoryview, /) -> int:
+        """Read into the buffer; 0 is the end. What it keeps back is `Reactor.read_on`'s."""
 
     def send(self, data: Any, /) -> int:
         """Write what the kernel takes."""
@@ -67,7 +67,6 @@ class Connection:
         "is_blocked",
         "is_closed",
         "reactor",
-        "receive",
         "sent_bytes",
         "session",
         "sock",
@@ -81,8 +80,6 @@ class Connection:
         self._is_plain = type(sock) is socket.socket
         self.session = session
         session.transport = self
-        self.receive: Callable[[memoryview], None] = session.receive
-        """Takes what the socket gave: the session, or who unpacks it for the session."""
         self.farewell: Callable[[str], None] | None = None
         """Says goodbye before the socket is closed, where there are words for it."""
         self.is_blocked = self.is_closed = False
@@ -117,7 +114,7 @@ class Connection:
         if not size:
             self.close("Client Closed")
             return
-        self.receive(reactor.read_view[:size])
+        self.session.receive(reactor.read_view[:size])
         if reactor.broker.congested:
             reactor.slow_down(self)
         session = self.session

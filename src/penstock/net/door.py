@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
 
 Address = tuple[str, int]
+INFLATED_MESSAGES_MAX = 8
+"""As many of the largest messages one compressed message of WebSocket may grow to."""
 
 
 class Door:
@@ -66,7 +68,7 @@ class Door:
             assert session is not None
             connection = self.serve(sock, session)
             if read:
-                connection.receive(memoryview(read))
+                connection.session.receive(read)
 
         header = ProxyHeader(
             self.reactor, sock, peer=peer_of(address), done=done, takes_none=tls is None
@@ -179,10 +181,14 @@ class WebSocketDoor:
         session.forwarded_for = agreement.forwarded_for
         session.tls = state
         session.connect_options |= agreement.credentials
-        websocket = WebSocket(sock, session, agreement)
-        connection = self._door.serve(websocket.sock, session)
-        connection.receive = websocket.receive
+        limits = self._broker.config.limits
+        message_bytes_max = limits.payload_bytes_max + limits.control_line_bytes_max
+        websocket = WebSocket(
+            sock, session, agreement, inflated_bytes_max=INFLATED_MESSAGES_MAX * message_bytes_max
+        )
+        connection = self._door.serve(websocket, session)
         connection.farewell = websocket.farewell
+        websocket.read_on = partial(self._door.reactor.read_on, connection)
         connection.flush()
 
 

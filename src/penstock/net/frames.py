@@ -3,13 +3,14 @@ The frames of WebSocket (RFC 6455), without I/O: bytes in, payloads out, and hea
 
 The NATS protocol takes no notice of where messages of WebSocket begin and end, so a
 payload is passed on as it comes, and a frame larger than any buffer is never held.
-Compressed messages (RFC 7692) are inflated as they come, each with a window of its own.
+Compressed messages (RFC 7692) are inflated as they are asked for, each with a window of
+its own: ninety kilobytes can stand for sixty megabytes, and stay ninety until somebody
+has a use for more.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 DATA = (TEXT, BINARY)
@@ -17,9 +18,6 @@ CONTROL = (CLOSE, PING, PONG)
 FINAL, COMPRESSED, RESERVED, MASKED = 0x80, 0x40, 0x30, 0x80
 
 CONTROL_BYTES_MAX = 125
-INFLATED_BYTES_MAX = 64 * 1024 * 1024
-"""What one compressed message may grow to."""
-INFLATED_STEP_BYTES = 64 * 1024
 EMPTY_BLOCK = b"\x00\x00\xff\xff"
 """What a sender leaves out at the end of a compressed message."""
 
@@ -36,52 +34,99 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Takes the frames of one peer apart, cut anywhere."""
+    """
+    Takes the frames of one peer apart, cut anywhere.
 
-    def __init__(self, *, inflates: bool, is_masked: bool = True) -> None:
-        self._inflates = inflates
+    `feed` gives it bytes, and `read` takes from them as much as there is room for.
+    """
+
+    def __init__(self, *, inflated_bytes_max: int = 0, is_masked: bool = True) -> None:
+        self._inflated_bytes_max = inflated_bytes_max
+        """What one compressed message may grow to; 0: compression was not agreed on."""
         self._is_masked = is_masked
-        self._head = b""
+        self.has_rest = False
+        """Whether there may be something to read without more bytes of the peer's."""
+        self._data = b""
+        self._position = 0
         self._left = 0
         """Bytes of the current frame still to come."""
         self._key = b""
         self._is_in_message = False
         self._is_final = True
         self._inflater: zlib._Decompress | None = None
+        self._packed: bytes | None = None
+        """What is to be inflated next, and may be nothing but what the inflater still holds."""
         self._inflated_bytes = 0
 
-    def feed(self, data: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
-        """Yield (BINARY, piece of payload) and whole control frames as (opcode, payload)."""
-        if self._head:
-            data = self._head + bytes(data)
-            self._head = b""
-        position, end = 0, len(data)
-        while position < end:
-            if self._left:
-                piece = self._unmasked(data[position : position + self._left])
-                position += len(piece)
-                self._left -= len(piece)
-                yield from self._payload(piece)
-                continue
-            size = _head_size(data, position)
-            if size is None or position + size > end:
-                break
-            opcode = self._read_head(bytes(data[position : position + size]))
-            if opcode in CONTROL:
-                if position + size + self._left > end:
-                    # Small as they are, they wait to be whole; their head is read again.
-                    self._left = 0
-                    break
-                position += size
-                payload = self._unmasked(data[position : position + self._left])
-                position += self._left
-                self._left = 0
-                yield opcode, payload
-            else:
-                position += size
-                if not self._left:
-                    yield from self._payload(b"")
-        self._head = bytes(data[position:])
+    def feed(self, data: bytes) -> None:
+        """Take what the peer has sent."""
+        self._data = self._data[self._position :] + data
+        self._position = 0
+        self.has_rest = True
+
+    def read(self, size_max: int) -> tuple[int, bytes] | None:
+        """
+        Return (BINARY, piece of payload) or a whole control frame as (opcode, payload).
+
+        A piece has at most `size_max` bytes, and perhaps none. None: more has to come first.
+        """
+        if self._packed is not None:
+            return BINARY, self._inflate(size_max)
+        found = self._payload(size_max) if self._left else self._frame(size_max)
+        self.has_rest = found is not None
+        return found
+
+    def _frame(self, size_max: int) -> tuple[int, bytes] | None:
+        """Begin a frame: return a control frame whole, and the first piece of any other."""
+        start = self._position
+        size = _head_size(self._data, start)
+        if size is None or start + size > len(self._data):
+            return None
+        opcode = self._read_head(self._data[start : start + size])
+        if opcode not in CONTROL:
+            self._position += size
+            return self._payload(size_max) or (BINARY, b"")
+        end = start + size + self._left
+        self._left = 0
+        if end > len(self._data):
+            # Small as they are, they wait to be whole; their head is read again.
+            return None
+        self._position = end
+        return opcode, self._unmasked(self._data[start + size : end])
+
+    def _payload(self, size_max: int) -> tuple[int, bytes] | None:
+        """Return the next piece of a message, inflated if it is compressed."""
+        start = self._position
+        piece = self._unmasked(self._data[start : start + min(self._left, size_max)])
+        self._position += len(piece)
+        self._left -= len(piece)
+        if self._inflater is not None and (piece or not self._left):
+            self._packed = piece + EMPTY_BLOCK if self._ends_message else piece
+            return BINARY, self._inflate(size_max)
+        return (BINARY, piece) if piece else None
+
+    @property
+    def _ends_message(self) -> bool:
+        return self._is_final and not self._left
+
+    def _inflate(self, size_max: int) -> bytes:
+        inflater, packed = self._inflater, self._packed
+        assert inflater is not None
+        assert packed is not None
+        try:
+            # Behind a block that says it is the last, nothing counts, and nothing is kept.
+            inflated = b"" if inflater.eof else inflater.decompress(packed, size_max)
+        except zlib.error:
+            raise FrameError("invalid compressed data", INVALID_DATA) from None
+        self._inflated_bytes += len(inflated)
+        if self._inflated_bytes > self._inflated_bytes_max:
+            raise FrameError("compressed message too large", TOO_BIG)
+        self._packed = inflater.unconsumed_tail
+        if inflater.eof or (not self._packed and len(inflated) < size_max):
+            self._packed = None
+            if self._ends_message:
+                self._inflater = None
+        return inflated
 
     def _read_head(self, head: bytes) -> int:
         """Take note of a frame; return its opcode."""
@@ -105,7 +150,7 @@ class FrameReader:
     def _check_head(self, head: bytes, opcode: int, is_final: bool, is_compressed: bool) -> None:
         if head[0] & RESERVED:
             raise FrameError("RSV2 and RSV3 must be clear")
-        if is_compressed and not self._inflates:
+        if is_compressed and not self._inflated_bytes_max:
             raise FrameError("compressed frame received without negotiated permessage-deflate")
         if self._is_masked and not head[1] & MASKED:
             raise FrameError("mask bit missing")
@@ -124,42 +169,18 @@ class FrameReader:
         elif not self._is_in_message or is_compressed:
             raise FrameError("invalid continuation frame")
 
-    def _unmasked(self, piece: bytes | memoryview) -> bytes:
+    def _unmasked(self, piece: bytes) -> bytes:
         size = len(piece)
         if not self._key or not size:
-            return bytes(piece)
+            return piece
         mask = self._key * (size // 4 + 1)
         number = int.from_bytes(piece, "little") ^ int.from_bytes(mask[:size], "little")
         turn = size % 4
         self._key = self._key[turn:] + self._key[:turn]
         return number.to_bytes(size, "little")
 
-    def _payload(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield a piece of a message, inflated if it is compressed."""
-        ends_message = self._is_final and not self._left
-        if self._inflater is None:
-            if piece:
-                yield BINARY, piece
-            return
-        yield from self._inflate(self._inflater, piece + EMPTY_BLOCK if ends_message else piece)
-        if ends_message:
-            self._inflater = None
 
-    def _inflate(self, inflater: zlib._Decompress, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        while piece:
-            try:
-                inflated = inflater.decompress(piece, INFLATED_STEP_BYTES)
-            except zlib.error:
-                raise FrameError("invalid compressed data", INVALID_DATA) from None
-            piece = inflater.unconsumed_tail
-            self._inflated_bytes += len(inflated)
-            if self._inflated_bytes > INFLATED_BYTES_MAX:
-                raise FrameError("compressed message too large", TOO_BIG)
-            if inflated:
-                yield BINARY, inflated
-
-
-def _head_size(data: bytes | memoryview, position: int) -> int | None:
+def _head_size(data: bytes, position: int) -> int | None:
     """Return the size of a frame's head, None if too little of it is there to tell."""
     if len(data) < position + 2:
         return None

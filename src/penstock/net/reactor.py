@@ -64,6 +64,9 @@ class Reactor:
         self._poller = poller_for(loop, self.tick)
         self._connections: dict[int, Served] = {}
         self._masks: dict[int, int] = {}
+        self._kept_back: dict[int, Served] = {}
+        """Connections whose channel has taken more from the socket than there was room for."""
+        self._reads_on = False
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
 
     @property
@@ -104,12 +107,29 @@ class Reactor:
         if mask != self._masks[connection.fd]:
             self._masks[connection.fd] = mask
             self._poller.modify(connection.fd, mask)
+        if self._kept_back and connection.fd in self._kept_back and mask & READ:
+            self.read_on(connection)
+
+    def read_on(self, connection: Served) -> None:
+        """Read again in the next tick, or once it may be read: epoll cannot see what is left."""
+        self._kept_back[connection.fd] = connection
+        if not self._reads_on:
+            self._reads_on = True
+            self.loop.call_soon(self._read_kept_back)
+
+    def _read_kept_back(self) -> None:
+        self._reads_on = False
+        ready = [fd for fd, each in self._kept_back.items() if each.wants_read]
+        for fd in ready:
+            del self._kept_back[fd]
+        self.tick([(fd, READ) for fd in ready])
 
     def forget(self, connection: Served) -> None:
         """Stop to watch a socket."""
         self._poller.unregister(connection.fd)
         del self._connections[connection.fd]
         del self._masks[connection.fd]
+        self._kept_back.pop(connection.fd, None)
 
     def tick(self, events: list[tuple[int, int]]) -> None:
         """Serve what is ready, then write what that gave."""

@@ -56,7 +56,7 @@ class TlsSocket:
         """Return the descriptor."""
         return self._sock.fileno()
 
-    def recv_into(self, buffer: bytearray) -> int:
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
         """Fill the buffer with what has come, a record at a time; return 0 at the end."""
         view = memoryview(buffer)
         size = 0

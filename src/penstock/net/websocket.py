@@ -1,6 +1,8 @@
 """
-WebSocket between a socket and a session: the upgrade, then frames in both directions.
+WebSocket between a socket and a connection: the upgrade, then frames in both directions.
 
+Coming in, a connection reads what the frames say as it would read from a plain socket, and
+no more of it at a time: what does not fit waits in its frame, compressed if it came so.
 Going out, whatever is written at once becomes one message. Its head is decided when
 its first byte goes, and remembered until its last has gone, so that what the kernel
 did not take may stay in the session's outbox as it was.
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
+FRAMES_MAX = 1024
+"""As many frames are looked at before others have their turn."""
 DEFLATE_BYTES_MIN = 64
 """Less than this is not worth compressing."""
 
@@ -71,9 +75,6 @@ class FrameSocket:
 
     def __init__(self, sock: Channel) -> None:
         self._sock = sock
-        self.fileno = sock.fileno
-        self.recv_into = sock.recv_into
-        self.close = sock.close
         self._head = b""
         self._left = 0
 
@@ -108,9 +109,6 @@ class DeflatingSocket:
 
     def __init__(self, sock: Channel) -> None:
         self._sock = sock
-        self.fileno = sock.fileno
-        self.recv_into = sock.recv_into
-        self.close = sock.close
         self._pending = b""
         self._covers = 0
 
@@ -170,47 +168,83 @@ def _deflated(head: bytes, data: bytes) -> bytes:
 
 
 class WebSocket:
-    """The frames of one client: what it says goes to the session, control frames stay here."""
+    """The channel of one client: control frames stay here, what others say is read from it."""
 
-    def __init__(self, sock: Channel, session: Session, agreement: Agreement) -> None:
-        framing = DeflatingSocket if agreement.compresses else FrameSocket
-        self.sock = framing(sock)
-        self._raw = sock
+    def __init__(
+        self, sock: Channel, session: Session, agreement: Agreement, *, inflated_bytes_max: int
+    ) -> None:
+        self._sock = sock
         self._session = session
-        self._reader = FrameReader(inflates=agreement.compresses, is_masked=agreement.is_masked)
+        self._framing = (DeflatingSocket if agreement.compresses else FrameSocket)(sock)
+        self._reader = FrameReader(
+            inflated_bytes_max=inflated_bytes_max if agreement.compresses else 0,
+            is_masked=agreement.is_masked,
+        )
+        self.fileno = sock.fileno
+        self.send = self._framing.send
+        self.sendmsg = self._framing.sendmsg
+        self.close = sock.close
         self._goodbye: bytes | None = None
+        self._end: str | None = None
+        """Why the client is to be closed once what it said before has been read."""
 
-    def receive(self, data: memoryview) -> None:
-        """Do what the frames in `data` say."""
-        session = self._session
+        self.read_on: Callable[[], None]
+        """Called when there is more to read that has left the socket already."""
+
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
+        """Read into the buffer what frames say, from the last ones before there are new ones."""
+        view = memoryview(buffer)
+        if not self._has_rest:
+            size = self._sock.recv_into(view)
+            if not size:
+                return 0
+            self._reader.feed(bytes(view[:size]))
+        filled = self._fill(view)
+        if self._end is not None and not filled:
+            self._session.fail("", self._end)
+        elif self._has_rest:
+            self.read_on()
+        if not filled:
+            raise BlockingIOError
+        return filled
+
+    @property
+    def _has_rest(self) -> bool:
+        return self._reader.has_rest or self._end is not None
+
+    def _fill(self, view: memoryview) -> int:
+        """Read frames, up to a number; return how much of the buffer they fill."""
+        filled, ping = 0, None
         try:
-            for opcode, payload in self._reader.feed(data):
+            for _ in range(FRAMES_MAX):
+                room = len(view) - filled
+                found = self._reader.read(room) if room and self._end is None else None
+                if found is None:
+                    break
+                opcode, payload = found
                 if opcode == BINARY:
-                    session.receive(payload)
-                else:
-                    self._control(opcode, payload)
-                if session.closing:
-                    return
+                    view[filled : filled + len(payload)] = payload
+                    filled += len(payload)
+                elif opcode == PING:
+                    ping = payload
+                elif opcode == CLOSE:
+                    self._goodbye, self._end = read_close(payload), "Client Closed"
         except FrameError as error:
-            self._goodbye = close_payload(error.status, str(error))
-            log.debug("! %s %s", session, error)
-            session.fail("", "Protocol Violation")
-
-    def _control(self, opcode: int, payload: bytes) -> None:
-        if opcode == PING:
-            self._session.write(ControlFrame(frame_head(PONG, len(payload)) + payload))
-        elif opcode == CLOSE:
-            self._goodbye = read_close(payload)
-            self._session.fail("", "Client Closed")
+            log.debug("! %s %s", self._session, error)
+            self._goodbye, self._end = close_payload(error.status, str(error)), "Protocol Violation"
+        if ping is not None:
+            # RFC 6455: of several pings, the last one may be answered alone.
+            self._session.write(ControlFrame(frame_head(PONG, len(ping)) + ping))
+        return filled
 
     def farewell(self, reason: str) -> None:
         """Send a close frame, if the peer is at a point where it can read one."""
         payload = self._goodbye
         if payload is None:
             payload = close_payload(STATUS_OF.get(reason, SERVER_ERROR), reason)
-        if self.sock.is_between_frames:
+        if self._framing.is_between_frames:
             try:
-                self._raw.send(frame_head(CLOSE, len(payload)) + payload)
+                self._sock.send(frame_head(CLOSE, len(payload)) + payload)
             except OSError:
                 # It is gone, or takes nothing more.
                 pass

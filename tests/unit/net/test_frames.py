@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from tests.websocket import BINARY, CLOSE, PING, TEXT, frame
 
 from penstock.net.frames import (
-    INFLATED_BYTES_MAX,
     FrameError,
     FrameReader,
     close_payload,
@@ -26,14 +26,22 @@ def deflated(data: bytes) -> bytes:
     return (deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
-def read(reader: FrameReader, *pieces: bytes) -> list[tuple[int, bytes]]:
+ROOM = 1 << 20
+
+
+def read(reader: FrameReader, *pieces: bytes, room: int = ROOM) -> list[tuple[int, bytes]]:
     """Return the data joined, and control frames where they stand in it."""
     events: list[tuple[int, bytes]] = []
     for piece in pieces:
-        for opcode, payload in reader.feed(piece):
+        reader.feed(piece)
+        while (found := reader.read(room)) is not None:
+            opcode, payload = found
+            assert opcode != BINARY or len(payload) <= room
             if opcode == BINARY and events and events[-1][0] == BINARY:
                 payload = events.pop()[1] + payload
-            events.append((opcode, payload))
+            if opcode != BINARY or payload:
+                events.append((opcode, payload))
+        assert not reader.has_rest
     return events
 
 
@@ -65,15 +73,22 @@ EVENTS = [
 ]
 
 
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 100])
+def test_little_room_changes_nothing(room: int) -> None:
+    reader = FrameReader(inflated_bytes_max=ROOM)
+
+    assert read(reader, TRANSCRIPT, room=room) == EVENTS
+
+
 @pytest.mark.parametrize("cut", range(len(TRANSCRIPT) + 1))
 def test_a_cut_anywhere_changes_nothing(cut: int) -> None:
-    reader = FrameReader(inflates=True)
+    reader = FrameReader(inflated_bytes_max=ROOM)
 
     assert read(reader, TRANSCRIPT[:cut], TRANSCRIPT[cut:]) == EVENTS
 
 
 def test_bytes_may_come_one_by_one() -> None:
-    reader = FrameReader(inflates=True)
+    reader = FrameReader(inflated_bytes_max=ROOM)
 
     assert read(reader, *(bytes([byte]) for byte in TRANSCRIPT)) == EVENTS
 
@@ -84,12 +99,12 @@ def test_every_payload_comes_out_as_it_went_in(payload: bytes, cuts: list[int]) 
     ends = sorted({*cuts, len(whole)})
     pieces = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    assert b"".join(data for _, data in read(FrameReader(inflates=False), *pieces)) == payload
+    assert b"".join(data for _, data in read(FrameReader(), *pieces)) == payload
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 3_000_000])
 def test_what_the_server_frames_can_be_read(size: int) -> None:
-    reader = FrameReader(inflates=False, is_masked=False)
+    reader = FrameReader(is_masked=False)
     payload = bytes(size)
 
     events = read(reader, frame_head(BINARY, size) + payload)
@@ -115,20 +130,69 @@ def test_what_the_server_frames_can_be_read(size: int) -> None:
 )
 def test_what_is_against_the_rules_is_named(data: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
-        read(FrameReader(inflates=False), data)
+        read(FrameReader(), data)
 
 
 def test_compressed_data_that_makes_no_sense_is_named() -> None:
     with pytest.raises(FrameError, match="invalid compressed data"):
-        read(FrameReader(inflates=True), frame(BINARY, b"\xff" * 9, reserved=COMPRESSED))
+        read(FrameReader(inflated_bytes_max=ROOM), frame(BINARY, b"\xff" * 9, reserved=COMPRESSED))
 
 
 def test_a_message_does_not_grow_without_bound() -> None:
-    data = frame(BINARY, deflated(bytes(INFLATED_BYTES_MAX + 1)), reserved=COMPRESSED)
+    data = frame(BINARY, deflated(bytes(ROOM + 1)), reserved=COMPRESSED)
 
     with pytest.raises(FrameError, match="compressed message too large"):
-        for _ in FrameReader(inflates=True).feed(data):
-            pass
+        read(FrameReader(inflated_bytes_max=ROOM), data)
+
+
+def test_pieces_of_one_message_do_not_grow_without_bound_together() -> None:
+    packed = deflated(bytes(ROOM + 1))
+    first = frame(BINARY, packed[:1], reserved=COMPRESSED, is_final=False)
+    pieces = [frame(0, packed[at : at + 1], is_final=False) for at in range(1, len(packed))]
+
+    with pytest.raises(FrameError, match="compressed message too large"):
+        read(FrameReader(inflated_bytes_max=ROOM), first, *pieces)
+
+
+def test_what_is_compressed_stays_so_until_somebody_has_room_for_it() -> None:
+    reader = FrameReader(inflated_bytes_max=64 * ROOM)
+    reader.feed(frame(BINARY, deflated(bytes(60 * ROOM)), reserved=COMPRESSED))
+    tracemalloc.start()
+    try:
+        pieces = [reader.read(4096) for _ in range(100)]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert pieces == [(BINARY, bytes(4096))] * 100
+    assert peak_bytes < ROOM
+
+
+def test_behind_a_last_block_nothing_counts_and_nothing_is_kept() -> None:
+    deflater = zlib.compressobj(wbits=-15)
+    packed = deflater.compress(b"PING") + deflater.flush()
+    reader = FrameReader(inflated_bytes_max=ROOM)
+    tracemalloc.start()
+    try:
+        events = read(reader, frame(BINARY, packed, reserved=COMPRESSED, is_final=False))
+        for _ in range(100):
+            assert read(reader, frame(0, bytes(ROOM // 10), is_final=False)) == []
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert events == [(BINARY, b"PING")]
+    assert held_bytes < ROOM
+    assert read(reader, frame(0), frame(BINARY, b"PONG")) == [(BINARY, b"PONG")]
+
+
+@given(st.binary(max_size=5_000), st.integers(1, 5_000))
+def test_what_was_deflated_comes_out_in_pieces_of_any_size(data: bytes, room: int) -> None:
+    packed = frame(BINARY, deflated(data * 3), reserved=COMPRESSED)
+
+    events = read(FrameReader(inflated_bytes_max=ROOM), packed, room=room)
+
+    assert b"".join(payload for _, payload in events) == data * 3
 
 
 @pytest.mark.parametrize(

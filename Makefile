@@ -6,7 +6,7 @@ REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
 .PHONY: all setup demo test lint types docs fuzz nightly clean
-.PHONY: bench bench-core bench-jetstream bench-client bench-bus bench-kafka bench-spark
+.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark
 
 all: lint types docs test
 
@@ -43,7 +43,7 @@ bench: setup
 	$(BIN)/penstock bench compare
 
 # Each prints a table of ratios to its peer, measured in turns in one run.
-bench-core bench-jetstream bench-client bench-bus bench-kafka: setup
+bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka: setup
 	$(BIN)/python -m benchmarks.$(@:bench-%=%)
 
 bench-spark: setup

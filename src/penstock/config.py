@@ -103,7 +103,9 @@ class Limits:
         "Output waiting for one client at which those who publish to it are slowed.",
     )
     stuck_s: float = setting(
-        0.1, "A client that takes nothing for this long no longer slows its publishers."
+        0.1,
+        "How long publishers wait at a time for a client with too much output waiting; one that"
+        " takes next to nothing meanwhile no longer slows them.",
     )
     route_cache_size: int = setting(8192, "Subjects whose subscribers are remembered.")
     closed_connections_max: int = setting(

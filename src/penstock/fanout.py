@@ -45,7 +45,7 @@ class Outlet:
         self.is_dirty = False
         """Whether it is among the dirty, for whom something new waits."""
         self.is_stuck = False
-        """Whether the peer takes nothing at all, so that nobody need be slowed down for it."""
+        """Whether the peer takes next to nothing, so that nobody need be slowed down for it."""
         self._dirty = dirty
         self._congested = congested
 

@@ -5,9 +5,12 @@ The socket is ours: reading goes into one buffer that all connections share, and
 writing goes straight to `send`, with no transport between that would copy. What
 the kernel does not take at once stays in the session's outbox.
 
-A reader that is slow but moves slows down those who publish to it: they are not
-read from until it has caught up. One that does not move at all is left to fill
-up, and is cut off as a slow consumer at a bound of bytes or of time.
+A reader that is slow but moves slows down those who fill its outbox: they are not
+read from until it has caught up, or until it is their turn again, ten times a second.
+Who publishes little to it is never held back: a stranger's slow reader must not be
+felt by a client that only makes a request now and then. A reader that does not move
+at all, or so little that no slower publisher could save it, is left to fill up, and is
+cut off as a slow consumer at a bound of bytes or of time.
 """
 
 from __future__ import annotations
@@ -30,6 +33,13 @@ if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
 
 log = logging.getLogger("penstock")
+
+SHARE_BYTES = 32 * 1024
+"""
+What a publisher may send to a congested reader in a turn before it is held back.
+
+A reader that takes less in a turn falls behind however much its publishers are slowed.
+"""
 
 
 class Channel(Protocol):
@@ -58,9 +68,11 @@ class Connection:
         "_congested_since_s",
         "_deadline",
         "_is_plain",
+        "_is_slowed",
         "_ping_timer",
         "_seen_bytes",
-        "_stuck_timer",
+        "_shares",
+        "_turn_timer",
         "_waiting_for",
         "farewell",
         "fd",
@@ -85,12 +97,17 @@ class Connection:
         self.is_blocked = self.is_closed = False
         self.sent_bytes = 0
         self.waiters: list[Connection] = []
-        """Publishers that are not read from until this one has caught up."""
+        """Publishers that are not read from until this one has caught up, or it is their turn."""
+        self._shares: dict[Connection, int] = {}
+        """What each publisher has sent in this turn, while this one is congested."""
         self._waiting_for = 0
+        self._is_slowed = False
+        """Whether its last messages had to wait for a reader: it is read in small portions."""
         self._seen_bytes = 0
         self._congested_since_s = 0.0
         self._deadline: asyncio.TimerHandle | None = None
-        self._stuck_timer: asyncio.TimerHandle | None = None
+        self._turn_timer: asyncio.TimerHandle | None = None
+        """Set while this one is congested."""
         self._ping_timer: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
@@ -105,7 +122,9 @@ class Connection:
         """Take what the socket has and do what it says."""
         reactor = self.reactor
         try:
-            size = self.sock.recv_into(reactor.read_buffer)
+            size = self.sock.recv_into(
+                reactor.small_buffer if self._is_slowed else reactor.read_buffer
+            )
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -116,7 +135,9 @@ class Connection:
             return
         self.session.receive(reactor.read_view[:size])
         if reactor.broker.congested:
-            reactor.slow_down(self)
+            reactor.slow_down(self, size)
+        else:
+            self._is_slowed = False
         session = self.session
         if session.check is not None or session.closing:
             self._stop_reading()
@@ -165,8 +186,8 @@ class Connection:
     def _moved(self, sent: int) -> None:
         self.sent_bytes += sent
         self.session.is_stuck = False
-        if self.waiters and self.session.outbox_bytes < self.session.congested_bytes // 2:
-            self._release_waiters()
+        if self._turn_timer and self.session.outbox_bytes < self.session.congested_bytes // 2:
+            self._end_congestion()
 
     def _block(self) -> None:
         """Wait for room in the kernel, but not for ever."""
@@ -212,43 +233,46 @@ class Connection:
         log.info("! %s %s, %d bytes pending", self.session, reason, pending)
         self.close(reason)
 
-    def hold_back(self, publisher: Connection) -> None:
-        """Do not read from `publisher` until this connection has caught up."""
-        if publisher in self.waiters:
-            return
-        if not self.waiters:
+    def hold_back(self, publisher: Connection, size: int) -> None:
+        """Do not read from a publisher for a while, if it fills this congested one up."""
+        if self._turn_timer is None:
             self._congested_since_s = self.reactor.loop.time()
-            self._seen_bytes = self._taken_bytes
-            self._watch_stuck()
+            self._begin_turn()
+        share = self._shares[publisher] = self._shares.get(publisher, 0) + size
+        if share < SHARE_BYTES or publisher in self.waiters:
+            return
         self.waiters.append(publisher)
         publisher._waiting_for += 1
+        publisher._is_slowed = True
         self.reactor.stalled_clients += 1
         self.reactor.watch(publisher)
 
-    def _watch_stuck(self) -> None:
+    def _begin_turn(self) -> None:
+        self._seen_bytes = self._taken_bytes
         limits = self.reactor.limits
-        self._stuck_timer = self.reactor.loop.call_later(limits.stuck_s, self._check_stuck)
+        self._turn_timer = self.reactor.loop.call_later(limits.stuck_s, self._end_turn)
 
-    def _check_stuck(self) -> None:
-        self._stuck_timer = None
-        if self.is_closed or not self.waiters:
-            return
+    def _end_turn(self) -> None:
+        """Let everybody publish again, and see how this one gets on."""
         congested_s = self.reactor.loop.time() - self._congested_since_s
-        taken_bytes = self._taken_bytes
-        if taken_bytes == self._seen_bytes:
+        if self._taken_bytes - self._seen_bytes < SHARE_BYTES:
             self.session.is_stuck = True
-            self._release_waiters()
+            self._end_congestion()
         elif congested_s > self.reactor.limits.write_deadline_s:
             self._cut_off("Slow Consumer (Write Deadline)")
         else:
-            self._seen_bytes = taken_bytes
-            self._watch_stuck()
+            self._release_waiters()
+            self._begin_turn()
+
+    def _end_congestion(self) -> None:
+        if self._turn_timer is not None:
+            self._turn_timer.cancel()
+            self._turn_timer = None
+        self._release_waiters()
 
     def _release_waiters(self) -> None:
         waiters, self.waiters = self.waiters, []
-        if self._stuck_timer is not None:
-            self._stuck_timer.cancel()
-            self._stuck_timer = None
+        self._shares.clear()
         for publisher in waiters:
             publisher._waiting_for -= 1
             if not publisher.is_closed:
@@ -273,11 +297,10 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
-        for timer in (self._deadline, self._stuck_timer, self._ping_timer):
+        for timer in (self._deadline, self._ping_timer):
             if timer is not None:
                 timer.cancel()
-        self._stuck_timer = None
-        self._release_waiters()
+        self._end_congestion()
         self.reactor.forget(self)
         if self.farewell is not None:
             self.farewell(reason)

@@ -17,7 +17,7 @@ from penstock.config import Limits
 from penstock.core.auth import Check, Identity, Question
 from penstock.core.broker import Broker
 from penstock.core.session import Session
-from penstock.net.connection import Channel, Connection
+from penstock.net.connection import SHARE_BYTES, Channel, Connection
 from penstock.net.poller import READ, WRITE, poller_for
 
 log = logging.getLogger("penstock")
@@ -58,6 +58,8 @@ class Reactor:
         self.broker = broker
         self.read_buffer = bytearray(self.limits.read_bytes_max)
         self.read_view = memoryview(self.read_buffer)
+        self.small_buffer = self.read_view[:SHARE_BYTES]
+        """The beginning of it, for those who are slowed down."""
         self.stalled_clients = 0
         self.before_flush: Callable[[], None] | None = None
         """Called before anything is written: what it publishes goes out at once."""
@@ -174,8 +176,8 @@ class Reactor:
         log.exception("! %s internal error", connection)
         connection.close("Internal Error")
 
-    def slow_down(self, publisher: Connection) -> None:
-        """Hold a publisher back while those it publishes to have too much waiting."""
+    def slow_down(self, publisher: Connection, size: int) -> None:
+        """Hold back who sent so much, as long as those it publishes to have too much waiting."""
         congested = dict.fromkeys(self.broker.congested)
         self.broker.congested.clear()
         for session in congested:
@@ -189,7 +191,7 @@ class Reactor:
                 continue
             waiting = session.outbox_bytes > session.congested_bytes
             if waiting and not session.is_stuck and not connection.is_closed:
-                connection.hold_back(publisher)
+                connection.hold_back(publisher, size)
 
     def run_check(self, connection: Connection) -> None:
         """Find out who a session is, on a thread or by asking, then let it go on."""

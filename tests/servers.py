@@ -62,14 +62,23 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory()
+        Path(self._directory.name, "server.conf").write_text(self._config)
+        self._start("-1")
+        return self
+
+    def start_again(self) -> None:
+        """Start it on its port, with what it had stored in its directory, after it was killed."""
+        self.process.wait()
+        self._start(str(self.port))
+
+    def _start(self, port: str) -> None:
         home = Path(self._directory.name)
-        (home / "server.conf").write_text(self._config)
         self._log = home / "server.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
                     *self.program.command,
-                    *("-a", HOST, "-p", "-1", "-c", str(home / "server.conf")),
+                    *("-a", HOST, "-p", port, "-c", str(home / "server.conf")),
                     *self._flags,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -82,7 +91,6 @@ class ServerProcess:
         except BaseException:
             self._stop()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()

@@ -1,4 +1,4 @@
-"""A stream on three nats-servers, one of which dies while it is read and written."""
+"""A stream on three nats-servers, one of which dies or lags while it is read and written."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from penstock.spark.publish import Window
 from penstock.spark.sink import Encoder
 
 MESSAGES = 3000
+LAG_MESSAGES, READS = 120_000, 30
+"""What a follower misses while it is away, and how often the end is read when it comes back."""
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
     monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 100)
     urls = ",".join(server.url for server in cluster)
     elected(Broker(cluster[0].url, replicas=NODES)).create("TRIO")
-    patient = {"servers": urls, "retries": "60"}
+    patient = {"servers": urls, "retryTimeoutSeconds": "300"}
     connection, sink = parse_sink(patient | {"subject": "TRIO.a"})
     batch = pa.record_batch({"data": [b"%d" % n for n in range(MESSAGES)]})
 
@@ -61,3 +63,30 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
     # A window that is sent again may have been stored in part, so the order is not promised.
     assert list(range(MESSAGES)) == sorted(found)
     assert [] == left.consumers("TRIO")
+
+
+@pytest.mark.slow
+def test_a_follower_that_catches_up_hides_no_messages(cluster: list[ServerProcess]) -> None:
+    """A consumer may live on it, and finds nothing where the leader has messages."""
+    broker = elected(Broker(cluster[0].url, replicas=NODES))
+    broker.create("TRIO")
+    broker.publish([("TRIO.a", b"")] * 1000)
+    led_by = leader(broker, "TRIO", cluster)
+    follower = next(each for each in cluster[1:] if each is not led_by)
+    follower.process.kill()
+    broker.publish([("TRIO.a", bytes(200))] * LAG_MESSAGES)
+    last = broker.info("TRIO")["state"]["last_seq"]
+    options = parse_source({"servers": cluster[0].url, "stream": "TRIO", "timeoutSeconds": "30"})
+    created, end = broker.info("TRIO")["created"], Range(last - 99, last)
+
+    follower.start_again()
+    found = []
+    while len(found) < READS or not is_current(broker):
+        found.append(sum(each.num_rows for each in read_range(*options, created, end)))
+
+    assert {end.size} == set(found)
+
+
+def is_current(broker: Broker) -> bool:
+    """Tell whether every server has all there is of the stream."""
+    return all(each["current"] for each in broker.info("TRIO")["cluster"]["replicas"])

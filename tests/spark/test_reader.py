@@ -13,6 +13,7 @@ import pytest
 from tests.cluster import NODES, cluster_of
 from tests.servers import PROGRAMS, ServerProcess
 from tests.spark.conftest import Broker, elected
+from tests.spark.relay import Relay
 
 from penstock.errors import ClientError
 from penstock.spark import fetch
@@ -22,7 +23,7 @@ from penstock.spark.options import ConnectionOptions, SourceOptions, parse_sink,
 from penstock.spark.position import Position, Range
 from penstock.spark.publish import Window
 from penstock.spark.sink import Encoder
-from penstock.spark.stream import first_at, read_lag, read_state
+from penstock.spark.stream import first_at, last_at, read_lag, read_state
 
 Ledger = list[tuple[int, str, bytes]]
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
@@ -133,27 +134,103 @@ def test_ten_thousand_subjects_are_read(broker: Broker, stream: str, options: An
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("subject", ["", ">", "3"])
 def test_retention_that_overtakes_the_reader_is_a_loss(
-    broker: Broker, stream: str, options: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
+    broker: Broker,
+    stream: str,
+    options: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    subject: str,
+    fails: bool,
 ) -> None:
-    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 50)
-    ledger = broker.fill(stream, 1000)
+    """Whichever subjects are read."""
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 20)
+    filled = broker.fill(stream, 1000)
+    ledger = [row for row in filled if subject != "3" or row[1].endswith(".3")]
     connection, source = options
-    small = replace(source, batch_bytes_max=1, fail_on_data_loss=fails)
+    subjects = (f"{stream}.{subject}",) if subject else ()
+    small = replace(source, batch_bytes_max=1, fail_on_data_loss=fails, subjects=subjects)
     batches = read_range(connection, small, broker.info(stream)["created"], Range(1, 1000))
     begin = rows(iter([next(batches)]))
 
     broker.update(stream, max_msgs=10)
 
     if fails:
-        with pytest.raises(ClientError, match=r"(are|was) gone.*`failOnDataLoss`"):
+        with pytest.raises(ClientError, match=r"gone.*`failOnDataLoss`"):
             rows(batches)
     else:
         found = begin + rows(batches)
-        assert ledger[-10:] == found[-10:]
+        assert ledger[-1] == found[-1]
         assert set(found) <= set(ledger)
         assert len(found) < len(ledger)
     assert [] == broker.consumers(stream)
+
+
+@pytest.mark.parametrize("subjects", [(), (">",)])
+def test_a_purge_of_all_that_is_left_is_a_loss(
+    broker: Broker,
+    stream: str,
+    options: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    subjects: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 20)
+    broker.fill(stream, 1000)
+    connection, source = options
+    small = replace(source, batch_bytes_max=1, subjects=subjects)
+    batches = read_range(connection, small, broker.info(stream)["created"], Range(1, 1000))
+    next(batches)
+
+    broker.run(lambda js: js.streams.purge(stream))
+
+    with pytest.raises(ClientError, match=r"gone.*`failOnDataLoss`"):
+        rows(batches)
+
+
+def test_a_head_that_moves_behind_the_reader_is_no_loss(
+    broker: Broker, stream: str, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although there were holes, which were there before."""
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 20)
+    ledger = broker.fill(stream, 1000)
+    wanted = [row for row in ledger if row[1] == f"{stream}.3"]
+    connection, source = options
+    small = replace(source, batch_bytes_max=1, subjects=(f"{stream}.3",))
+    batches = read_range(connection, small, broker.info(stream)["created"], Range(1, 1000))
+    found = [row for _ in range(4) for row in rows(iter([next(batches)]))]
+
+    broker.run(lambda js: js.streams.purge(stream, seq=found[0][0]))
+
+    assert wanted == found + rows(batches)
+
+
+@pytest.mark.parametrize("subjects", [(), (">",)])
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+def test_a_replica_that_has_nothing_yet_does_not_end_a_range(
+    broker: Broker, stream: str, options: Any, retention: str, subjects: tuple[str, ...]
+) -> None:
+    """It says so of a consumer, or of a direct get, and the leader knows better."""
+    name = f"{stream}_replicated"
+    broker.create(name, retention=retention, allow_direct=True)
+    ledger = broker.fill(name, 1500)
+    connection, source = options
+    asked = []
+
+    def behind(data: bytes) -> bytes:
+        """Have the first to ask start where this server has nothing either."""
+        for field in (b'"opt_start_seq": 1001', b'"seq": 1001, "batch"'):
+            if field in data and not asked:
+                asked.append(field)
+                return data.replace(field, field.replace(b"1001", b"9001"))
+        return data
+
+    port = int(broker.url.rpartition(":")[2])
+    with Relay(port, behind) as relay:
+        through = replace(connection, servers=relay.url)
+        found = read(broker, (through, replace(source, stream=name, subjects=subjects)), 1001, 1500)
+
+    assert asked
+    assert ledger[1000:] == found
 
 
 def test_a_consumer_deleted_while_it_is_read_is_made_anew(
@@ -188,6 +265,22 @@ def test_a_time_is_a_position(broker: Broker, stream: str, options: Any) -> None
             connection, state, Position("time", time=datetime(2020, 1, 1, tzinfo=UTC))
         )
         assert 11 == first_at(connection, state, Position("time", time=datetime.now(UTC)))
+
+
+def test_a_time_is_included_in_what_it_ends(broker: Broker, stream: str, options: Any) -> None:
+    broker.fill(stream, 5)
+    broker.fill(stream, 5, first=6)
+    broker.run(lambda js: js.streams.delete_message(stream, 7))
+    at = [
+        datetime.fromisoformat(broker.run(lambda js, n=n: js.streams.get(stream, seq=n)).time)
+        for n in (5, 6, 10)
+    ]
+
+    with Connection(options[0], "test") as connection:
+        state = read_state(connection, stream)
+        times = [Position("time", time=time) for time in (*at, datetime(2020, 1, 1, tzinfo=UTC))]
+        assert [5, 10, 0] == [last_at(connection, state, times[n]) for n in (0, 2, 3)]
+        assert last_at(connection, state, times[1]) >= 6
 
 
 def test_a_stream_made_anew_is_not_read(broker: Broker, stream: str, options: Any) -> None:

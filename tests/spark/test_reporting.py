@@ -17,7 +17,7 @@ PROGRESS = {"batchId": 7, "processedRowsPerSecond": 1234.5}
 
 
 def config(url: str) -> PipelineConfig:
-    source = {"servers": url, "stream": "ORDERS", "timeoutSeconds": "5", "retries": "1"}
+    source = {"servers": url, "stream": "ORDERS", "timeoutSeconds": "5", "retryTimeoutSeconds": "1"}
     return PipelineConfig(pipeline="archive", name="orders-archive", source=source)
 
 

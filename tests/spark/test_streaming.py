@@ -199,7 +199,7 @@ def test_a_server_that_restarts_does_not_end_the_query(
         broker.create("RESTART")
         ledger = broker.fill("RESTART", 50)
         query = (
-            follow("RESTART", servers=first.url, retries=30)
+            follow("RESTART", servers=first.url)
             .writeStream.format("memory")
             .queryName("restarted")
             .start()

@@ -21,6 +21,7 @@ from penstock.client.inbox import unique_token
 from penstock.client.messages import status_of
 from penstock.client.servers import Server, parse_url, split_urls
 from penstock.errors import (
+    ClientError,
     ConnectFailed,
     ConnectionLost,
     NoResponders,
@@ -134,10 +135,18 @@ class Connection:
                 failures.append(f"{server.address}: {error}")
                 if isinstance(error, PermissionDenied):
                     raise
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    # No other attempt will be trusted more.
+                    raise ClientError(f"{failures[-1]}; hint: `tlsCa`, `tlsHostname`") from error
         raise ConnectFailed("; ".join(failures))
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened and not closed."""
+        return self._sock is not None
 
     def close(self) -> None:
         """Hang up."""

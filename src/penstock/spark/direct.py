@@ -9,6 +9,7 @@ to allow it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,10 +35,10 @@ NOT_FOUND, END_OF_BATCH = 404, 204
 
 
 class Page(NamedTuple):
-    """Some rows, and where the next ones begin; 0 if there are none."""
+    """Some rows, and the sequences that were looked at for them; none if there were none."""
 
     rows: pa.RecordBatch
-    next: int
+    sequences: bytes
 
 
 def check_direct(state: StreamState) -> None:
@@ -55,7 +56,6 @@ def read_page(connection: Connection, source: SourceOptions, wanted: Range) -> P
 
     request = {"seq": wanted.first, "batch": BATCH_MESSAGES, "max_bytes": source.fetch_bytes_max}
     found = [_row(source.stream, operation) for operation in _answers(connection, source, request)]
-    last = found[-1]["sequence"] if found else wanted.last
     patterns = [subject.encode() for subject in source.subjects]
     rows = [
         row
@@ -64,7 +64,7 @@ def read_page(connection: Connection, source: SourceOptions, wanted: Range) -> P
         and (not patterns or any(matches(each, row["subject"].encode()) for each in patterns))
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(source.columns))
-    return Page(batch, last + 1 if last < wanted.last else 0)
+    return Page(batch, array("q", [row["sequence"] for row in found]).tobytes())
 
 
 def _answers(

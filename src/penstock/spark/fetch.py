@@ -7,33 +7,31 @@ turns what comes into Arrow record batches while it is still in the receive buff
 
 The range is done when its last sequence came, or one behind it. Where neither
 comes, because the end of the range was deleted or does not match the subjects,
-the store itself is asked whether anything is left. A lost connection, a deleted
-consumer or a gap begins again behind the last row, so rows come once and in order.
+the leader of the stream is asked whether anything is left: a consumer lives on any
+replica, and one that has not caught up says that there is nothing to read.
+
+A lost connection, a deleted consumer or a gap begins again behind the last row, so
+rows come once and in order.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot
+from penstock.client.api import decode
 from penstock.client.messages import parse_metadata
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.deliveries import Columns
-from penstock.errors import (
-    ConnectFailed,
-    ConnectionLost,
-    JetStreamError,
-    NoResponders,
-    RequestTimeout,
-)
+from penstock.errors import ConnectionLost, JetStreamError, PenstockError
 from penstock.spark.columns import record_batch
 from penstock.spark.connection import Connection
 from penstock.spark.direct import check_direct, read_page
 from penstock.spark.loss import Watch
 from penstock.spark.options import ConnectionOptions, SourceOptions
+from penstock.spark.patience import Patience, is_transient
 from penstock.spark.position import Range
 from penstock.spark.schema import wanted
 from penstock.spark.stream import (
@@ -42,6 +40,7 @@ from penstock.spark.stream import (
     delete_consumer,
     has_messages,
     read_state,
+    state_of,
 )
 from penstock.wire import MSG, Op
 
@@ -50,12 +49,8 @@ if TYPE_CHECKING:
 
 PULL_MESSAGES_MAX = 25_000
 PULL_EXPIRES_NS = 2_000_000_000
-RETRY_WAIT_S = 0.2
 BYTES_USED_UP = 409
 CONNECTION_NAME = "penstock-spark-source"
-
-TRANSIENT = (ConnectFailed, ConnectionLost, RequestTimeout, NoResponders)
-"""Failures that another attempt may not meet."""
 
 
 def read_range(
@@ -63,17 +58,16 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in order; `created` says of which stream of that name."""
     task = _Task(source, created, whole)
-    failures = 0
+    patience = Patience(connection.retry_timeout_seconds)
     while not task.done:
         before = task.next
         try:
             with Connection(connection, CONNECTION_NAME) as opened:
                 yield from task.read(opened)
-        except TRANSIENT:
-            failures = 1 if task.next > before else failures + 1
-            if failures > connection.retries:
-                raise
-            time.sleep(RETRY_WAIT_S * failures)
+        except PenstockError as error:
+            if task.next > before:
+                patience.succeeded()
+            patience.wait(error)
     yield from task.finish()
 
 
@@ -90,6 +84,8 @@ class _Task:
         self._wanted = wanted(source.columns)
         self._rows: list[pa.RecordBatch] = []
         self._row_bytes = 0
+        self._head_reply = b""
+        """Where the answer comes to that says where the head of the stream is."""
 
     def read(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         """Read on from where the task is; may end without being done."""
@@ -98,25 +94,42 @@ class _Task:
         if self.next > self._last:
             self.done = True
             return
+        if state.last_sequence < self._last:
+            raise ConnectionLost(
+                f"stream `{state.name}` ends at sequence {state.last_sequence}, but had "
+                f"{self._last} before: its leader has not caught up, or it was restored from an "
+                "older state; hint: if it was, start with a new checkpoint"
+            )
         if state.is_work_queue:
             check_direct(state)
             yield from self._read_in_place(connection)
-            return
+        else:
+            yield from self._read_by_consumer(connection, state)
+        if self.done:
+            self._watch.end(read_state(connection, self._source.stream))
+
+    def _read_by_consumer(
+        self, connection: Connection, state: StreamState
+    ) -> Iterator[pa.RecordBatch]:
         consumer = self._create(connection, state)
         try:
             if consumer["num_pending"]:
                 yield from self._pull(_Pulls(connection, self._source, consumer["name"]))
             else:
-                self.done = True
-            if self.done:
-                self._watch.end(read_state(connection, self._source.stream))
+                # Its replica of the stream may not have caught up.
+                self._ask_store(connection)
         finally:
             self._delete(connection, consumer["name"])
 
     def _read_in_place(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         while not self.done:
             page = read_page(connection, self._source, Range(self.next, self._last))
-            self.next, self.done = page.next or self._last + 1, not page.next
+            if page.sequences:
+                self.next = self._watch.saw(page.sequences)
+                self.done = self.next > self._last
+            else:
+                # Any replica answers, and this one may not have caught up.
+                self._ask_store(connection)
             if page.rows.num_rows:
                 yield page.rows
 
@@ -139,8 +152,10 @@ class _Task:
     def _delete(self, connection: Connection, consumer: str) -> None:
         try:
             delete_consumer(connection, self._source.stream, consumer)
-        except TRANSIENT:
-            return  # It goes by itself after a while.
+        except PenstockError as error:
+            # It goes by itself after a while.
+            if not is_transient(error):
+                raise
 
     def _pull(self, pulls: _Pulls) -> Iterator[pa.RecordBatch]:
         connection = pulls.connection
@@ -156,6 +171,7 @@ class _Task:
                 connection.inbound.start += columns.consumed
                 self._add(columns)
                 pulls.arrived(columns)
+                self._look_for_head(connection)
                 if self._row_bytes >= self._source.batch_bytes_max // 4:
                     yield self._combine()
                 self._look_for_end(connection, columns.pending)
@@ -173,6 +189,14 @@ class _Task:
 
         rows, self._rows, self._row_bytes = self._rows, [], 0
         return rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+
+    def _look_for_head(self, connection: Connection) -> None:
+        """Ask where the head of the stream is, between deliveries, if there are holes to judge."""
+        if self._watch.wants_to_look:
+            self._watch.asked()
+            self._head_reply = connection.new_reply()
+            subject = f"{connection.options.api_prefix}.STREAM.INFO.{self._source.stream}"
+            connection.publish(subject, b"", self._head_reply)
 
     def _look_for_end(self, connection: Connection, pending: int) -> None:
         """A consumer that has nothing more has told us so; but see for yourself."""
@@ -196,10 +220,15 @@ class _Task:
         elif operation[0] != MSG:
             connection.attend(operation)
         elif operation[3]:
-            if parse_metadata(operation[3]).stream_sequence <= self._last:
+            delivery = parse_metadata(operation[3])
+            is_next = delivery.consumer_sequence == pulls.delivered + 1
+            if not is_next or delivery.stream_sequence <= self._last:
                 raise ConnectionLost("the consumer skipped a message")
             self.done = True
-        elif pulls.ended(operation) and not pulls.outstanding:
+        elif operation[1] == self._head_reply:
+            info = decode(operation[5][operation[4] :])
+            self._watch.look(state_of(self._source.stream, info))
+        elif pulls.ran_dry(operation):
             self._ask_store(connection)
 
 
@@ -219,6 +248,8 @@ class _Pulls:
         """Whether the last thing heard was that a message did not fit a request."""
         self._stuck = False
         """Whether the next message has to be asked for alone, whatever its size."""
+        self._ended = 0
+        """How many requests have ended since a message came."""
         prefix = connection.options.api_prefix
         self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{source.stream}.{consumer}"
         self._inbox = connection.new_reply()
@@ -238,11 +269,12 @@ class _Pulls:
         self.delivered += columns.row_count
         self.outstanding -= columns.row_count
         self._stuck = self._refused = False
+        self._ended = 0
         messages_to_come = min(self.outstanding, columns.pending)
         self.bytes_to_come = columns.consumed * messages_to_come // columns.row_count
 
-    def ended(self, operation: Op) -> bool:
-        """Read a status line; tell whether its request ended for want of messages."""
+    def ran_dry(self, operation: Op) -> bool:
+        """Read a status line; tell whether requests end for want of messages."""
         outcome, error = read_status(operation)
         if outcome is Outcome.ALIVE:
             return False
@@ -256,7 +288,9 @@ class _Pulls:
             self._stuck = self._refused
             self._refused = True
             return False
-        return True
+        self._ended += 1
+        # Others follow those that end, so there is always one that has not: two are enough.
+        return self._ended == 2 or not self.outstanding
 
     def _ask(self, batch: int, bytes_max: int) -> None:
         request = {"batch": batch, "expires": PULL_EXPIRES_NS}

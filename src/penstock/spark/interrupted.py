@@ -13,17 +13,26 @@ When a batch began is the time of its entry in the checkpoint's `offsets`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ClientError
 from penstock.spark.connection import Connection
 from penstock.spark.fetch import read_range
 from penstock.spark.options import ConnectionOptions, SourceOptions
+from penstock.spark.patience import Patience, persistently
 from penstock.spark.position import Position, Range
-from penstock.spark.stream import first_at, last_at, read_duplicate_window_s, read_state
+from penstock.spark.stream import (
+    StreamState,
+    first_at,
+    read_duplicate_window_s,
+    read_state,
+)
 
+T = TypeVar("T")
 CONNECTION_NAME = "penstock-spark-sink"
 MESSAGE_ID = b"Nats-Msg-Id:"
 FRESH_S = 1.0
@@ -73,32 +82,42 @@ class Stored:
         return self._ids[stream]
 
     def _find(self, subject: str) -> str:
-        with Connection(self._options, CONNECTION_NAME) as connection:
-            found = connection.call("STREAM.NAMES", {"subject": subject})["streams"]
-        if not found:
+        found = self._ask(lambda connection: connection.call("STREAM.NAMES", {"subject": subject}))
+        if not found["streams"]:
             raise ClientError(
                 f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
             )
-        return str(found[0])
+        return str(found["streams"][0])
 
     def _read(self, stream: str) -> set[bytes]:
-        since = datetime.fromtimestamp(self._began_s - CLOCK_SKEW_S, UTC)
+        # Half of it, for what is under way when the last of it is over.
+        window_s = self._ask(lambda connection: read_duplicate_window_s(connection, stream)) / 2
+        if time.time() - self._began_s < window_s:
+            return set()
+        state, whole = self._ask(lambda connection: self._since(connection, stream))
         source = SourceOptions(stream=stream, columns=("headers",), fail_on_data_loss=False)
-        with Connection(self._options, CONNECTION_NAME) as connection:
-            # Half of it, for what is under way when the last of it is over.
-            window_s = read_duplicate_window_s(connection, stream) / 2
-            if time.time() - self._began_s < window_s:
-                return set()
-            state = read_state(connection, stream)
-            first = first_at(connection, state, Position("time", time=since))
-            last = last_at(connection, state, Position("latest"))
         ids: set[bytes] = set()
-        for batch in read_range(self._options, source, state.created, Range(first, last)):
+        for batch in read_range(self._options, source, state.created, whole):
             for headers in batch.column("headers").to_pylist():
                 ids.update(
                     pair["value"].encode() for pair in headers if pair["key"] == "Nats-Msg-Id"
                 )
         return ids
+
+    def _since(self, connection: Connection, stream: str) -> tuple[StreamState, Range]:
+        """Return what was stored since the batch began."""
+        state = read_state(connection, stream)
+        since = datetime.fromtimestamp(self._began_s - CLOCK_SKEW_S, UTC)
+        return state, Range(
+            first_at(connection, state, Position("time", time=since)), state.last_sequence
+        )
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        def attempt() -> T:
+            with Connection(self._options, CONNECTION_NAME) as connection:
+                return question(connection)
+
+        return persistently(Patience(self._options.retry_timeout_seconds), attempt)
 
 
 def _subject(frame: bytes) -> str:

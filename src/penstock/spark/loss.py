@@ -56,17 +56,28 @@ def report(source: SourceOptions, text: str) -> None:
 
 
 class Watch:
-    """Watches one range while it is read: was the head of the stream faster than the reader?"""
+    """
+    Watches one range while it is read: was the head of the stream faster than the reader?
+
+    A hole in the sequences is a message that was deleted, one on another subject, or one that
+    was lost. Where the head of the stream is tells which: as long as it is not past the hole,
+    nothing was lost there. So a hole is remembered until the head was looked at, which has to be
+    soon, because it goes on moving behind the reader's back.
+    """
 
     def __init__(self, source: SourceOptions, created: str, whole: Range) -> None:
         self._source = source
         self._created = created
         self._next = whole.first
-        self._first_hole: int | None = None
+        self._last = whole.last
+        self._hole: int | None = None
+        """The first sequence that did not come since the head was last asked for."""
+        self._asked: int | None = None
+        """The first that did not come before that."""
 
     def begin(self, state: StreamState, first: int) -> int:
         """Check before reading; return where reading can begin."""
-        check_same_stream(state, self._created)
+        self._judge_all(state)
         begin = check_head(state, self._source, first)
         self._next = max(self._next, begin)
         return begin
@@ -74,20 +85,42 @@ class Watch:
     def saw(self, sequences: bytes) -> int:
         """Take note of rows that came; return the sequence expected next."""
         rows = memoryview(sequences).cast("q")
-        if self._first_hole is None and rows[-1] - self._next + 1 != len(rows):
-            self._first_hole = self._find_hole(array("q", sequences))
+        if self._hole is None and rows[-1] - self._next + 1 != len(rows):
+            self._hole = self._find_hole(array("q", sequences))
         self._next = rows[-1] + 1
         return self._next
 
+    @property
+    def wants_to_look(self) -> bool:
+        """Whether it has to be known where the head of the stream is."""
+        return self._hole is not None and self._asked is None
+
+    def asked(self) -> None:
+        """Take note that the head was asked for: the answer says nothing of later holes."""
+        self._asked, self._hole = self._hole, None
+
+    def look(self, state: StreamState) -> None:
+        """Judge the holes that were there when the head was asked for."""
+        self._judge(state, self._asked)
+        self._asked = None
+
     def end(self, state: StreamState) -> None:
-        """Check after reading. With subjects to filter by, holes say nothing."""
+        """Check after reading. What did not come up to the end of the range is a hole too."""
+        if self._hole is None and self._next <= self._last:
+            self._hole = self._next
+        self._judge_all(state)
+
+    def _judge_all(self, state: StreamState) -> None:
+        self._judge(state, self._hole if self._asked is None else self._asked)
+        self._hole = self._asked = None
+
+    def _judge(self, state: StreamState, hole: int | None) -> None:
         check_same_stream(state, self._created)
-        hole = self._first_hole
-        if hole is not None and not self._source.subjects and state.earliest > hole:
+        if hole is not None and state.earliest > hole:
             report(
                 self._source,
                 f"the head of stream `{state.name}` moved to {state.earliest} while it was read, "
-                f"and message {hole} was gone before it was read",
+                f"and messages from {hole} on may have been gone before they were read",
             )
 
     def _find_hole(self, sequences: array[int]) -> int:

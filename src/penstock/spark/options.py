@@ -46,7 +46,9 @@ class ConnectionOptions:
     tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
     api_prefix: str = setting("$JS.API", "Subject all JetStream API calls start with.")
     timeout_seconds: float = setting(10.0, "Time a connect, an answer or an ack may take.")
-    retries: int = setting(5, "Further attempts of a task when its connection is lost.")
+    retry_timeout_seconds: float = setting(
+        120.0, "How long servers may be away until a query gives up: reader, driver and sink."
+    )
 
     def __post_init__(self) -> None:
         self.client()
@@ -251,5 +253,5 @@ def _check_positive(options: Any) -> None:
         value = getattr(options, item.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        if value < 0 or (value == 0 and item.name != "retries"):
+        if value < 0 or (value == 0 and item.name != "retry_timeout_seconds"):
             raise ConfigError(f"`{option_name(item.name)}` must be positive: {value}")

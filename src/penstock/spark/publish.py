@@ -2,8 +2,8 @@
 A window of published messages: so many may wait for their ack, then the publisher does.
 
 A message stays in the window until its ack is here. When the connection is lost,
-the whole window is sent again on a new one; the message ids let the server tell
-which of them it has already.
+the whole window is sent again on a new one, as soon as there can be one; the
+message ids let the server tell which of them it has already.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import time
 
 from penstock.client.api import error_of
 from penstock.client.messages import status_of
-from penstock.errors import ClientError, ConnectFailed, ConnectionLost, RequestTimeout
+from penstock.errors import ClientError, ConnectionLost, PenstockError
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions
+from penstock.spark.patience import Patience, is_transient, persistently
 from penstock.wire import MSG, Op
 
 CHUNK_MESSAGES = 256
-RETRY_WAIT_S = 0.2
 CONNECTION_NAME = "penstock-spark-sink"
 
-BROKEN = (ConnectFailed, ConnectionLost, RequestTimeout)
 UNAVAILABLE = 503
 IN_PROCESS = 10158
 """A message of that id is being stored this very moment."""
@@ -60,14 +59,15 @@ class Window:
         """How many of the acked were in the stream already."""
         self._connection = Connection(options, CONNECTION_NAME)
         self._messages_max = messages_max
-        self._retries = options.retries
+        self._patience = Patience(options.retry_timeout_seconds)
         self._pace = Pace(rate_per_second)
         self._unacked: dict[bytes, bytes] = {}
         self._unsent: list[bytes] = []
         self.reply_prefix = f"{self._connection.inbox}.".encode()
 
     def __enter__(self) -> Window:
-        self._connection.__enter__()
+        persistently(self._patience, self._connection.__enter__)
+        self._patience.succeeded()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,32 +94,30 @@ class Window:
 
     def _exchange(self, unacked_max: int) -> None:
         """Send what waits, and receive acks until no more than so many are missing."""
-        failures = 0
         while True:
             try:
+                self._connect_again()
                 self._send()
                 while len(self._unacked) > unacked_max:
                     before = self.acked
                     self._receive()
-                    failures = 0 if self.acked > before else failures
+                    if self.acked > before:
+                        self._patience.succeeded()
                 return
-            except BROKEN as error:
-                failures += 1
-                if failures > self._retries:
-                    raise
-                self._again(error, failures)
+            except PenstockError as error:
+                self._connection.close()
+                self._patience.wait(error)
+
+    def _connect_again(self) -> None:
+        """Unless there is a connection, make one and have the whole window sent on it."""
+        if not self._connection.is_open:
+            self._connection.__enter__()
+            self._unsent = list(self._unacked.values())
 
     def _send(self) -> None:
         if self._unsent:
             self._connection.send(b"".join(self._unsent))
             self._unsent = []
-
-    def _again(self, error: Exception, failures: int) -> None:
-        """Connect anew and have the whole window sent."""
-        self._connection.close()
-        time.sleep(RETRY_WAIT_S * failures)
-        self._connection.__enter__()
-        self._unsent = list(self._unacked.values())
 
     def _receive(self) -> None:
         self._connection.receive()
@@ -155,5 +153,7 @@ class Window:
                 f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
             )
         error = error_of(json.loads(operation[5][operation[4] :])["error"])
+        if is_transient(error):
+            raise error
         if error.err_code != IN_PROCESS:
             raise ClientError(f"`{subject}` was refused: {error}") from error

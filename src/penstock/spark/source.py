@@ -8,10 +8,9 @@ kept on the server.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,9 +28,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import ClientError
+from penstock.errors import ClientError, PenstockError
 from penstock.spark.connection import Connection
-from penstock.spark.fetch import RETRY_WAIT_S, TRANSIENT, read_range
+from penstock.spark.fetch import read_range
 from penstock.spark.loss import check_head, check_same_stream
 from penstock.spark.opener import Opener
 from penstock.spark.options import (
@@ -40,6 +39,7 @@ from penstock.spark.options import (
     parse_sink,
     parse_source,
 )
+from penstock.spark.patience import Patience, is_transient, persistently
 from penstock.spark.payload import Decoder, new_decoder
 from penstock.spark.position import Range, partition
 from penstock.spark.pushdown import Narrowed, narrow
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, Filter
 
+T = TypeVar("T")
 DRIVER_NAME = "penstock-spark-driver"
 
 
@@ -157,6 +158,10 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Resolve the positions, now, and split the range between them."""
+        patience = Patience(self._connection.retry_timeout_seconds)
+        return persistently(patience, self._plan)
+
+    def _plan(self) -> list[InputPartition]:
         source = self._source
         with Connection(self._connection, DRIVER_NAME) as connection:
             state = read_state(connection, source.stream)
@@ -227,7 +232,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a query without a checkpoint."""
         state = self._state()
-        first = first_at(self._opened_connection(), state, self._source.starting_position)
+        position = self._source.starting_position
+        first = self._ask(lambda connection: first_at(connection, state, position))
         return Offset(state.name, state.created, first - 1).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -259,9 +265,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end
         try:
             lag = read_lag(self._opened_connection(), state, self._source.subjects, self._planned)
-        except TRANSIENT:
-            # A query does not fail for want of a figure.
+        except PenstockError as error:
             self.stop()
+            if not is_transient(error):
+                raise
+            # A query does not fail for want of a figure.
             return end
         return end | {"behindMessages": lag.messages, "behindSeconds": lag.seconds}
 
@@ -309,17 +317,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(bounds, default=state.last_sequence)
 
     def _state(self) -> StreamState:
-        failures = 0
-        while True:
+        return self._ask(lambda connection: read_state(connection, self._source.stream))
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        """Ask over the connection there is, or a new one; the server may be starting again."""
+
+        def attempt() -> T:
             try:
-                return read_state(self._opened_connection(), self._source.stream)
-            except TRANSIENT:
-                # The server may be starting again this moment.
+                return question(self._opened_connection())
+            except PenstockError:
                 self.stop()
-                failures += 1
-                if failures > self._connection.retries:
-                    raise
-                time.sleep(RETRY_WAIT_S * failures)
+                raise
+
+        return persistently(Patience(self._connection.retry_timeout_seconds), attempt)
 
     def _opened_connection(self) -> Connection:
         if self._opened is None:

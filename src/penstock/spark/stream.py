@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -46,6 +46,11 @@ def read_state(connection: Connection, stream: str) -> StreamState:
                 f"there is no stream `{stream}`; hint: was it deleted, or is the name misspelt?"
             ) from None
         raise
+    return state_of(stream, info)
+
+
+def state_of(stream: str, info: dict[str, Any]) -> StreamState:
+    """Read a stream's info."""
     state = info["state"]
     return StreamState(
         name=stream,
@@ -73,7 +78,7 @@ def first_at(connection: Connection, state: StreamState, position: Position) -> 
         return state.last_sequence + 1
     if position.kind == "sequence":
         return max(1, position.sequence)
-    return _first_since(connection, state, position)
+    return _first_after(connection, state, lambda time: time >= _time_of(position))
 
 
 def last_at(connection: Connection, state: StreamState, position: Position) -> int:
@@ -84,23 +89,32 @@ def last_at(connection: Connection, state: StreamState, position: Position) -> i
         return state.earliest - 1
     if position.kind == "sequence":
         return min(position.sequence, state.last_sequence)
-    return _first_since(connection, state, position) - 1
+    return _first_after(connection, state, lambda time: time > _time_of(position)) - 1
 
 
-def _first_since(connection: Connection, state: StreamState, position: Position) -> int:
-    """Have a consumer say where a time begins: every server knows that, a direct get not."""
+def _time_of(position: Position) -> datetime:
     assert position.time is not None
-    if not state.messages:
-        return state.last_sequence + 1
-    if state.is_work_queue:
-        raise ClientError(
-            f"`{state.name}` is a work queue, in which a time is no position; "
-            "hint: give a sequence, `earliest` or `latest`"
-        )
-    config = {"deliver_policy": "by_start_time", "opt_start_time": position.time}
-    info = create_consumer(connection, state, config)
-    delete_consumer(connection, state.name, info["name"])
-    return int(info["delivered"]["stream_seq"]) + 1
+    return position.time
+
+
+def _first_after(
+    connection: Connection, state: StreamState, is_late: Callable[[datetime], bool]
+) -> int:
+    """
+    Find the first message whose time is late enough: halve the stream until it is found.
+
+    The leader is asked, some twenty times. A consumer would know at once, but it lives on any
+    replica, and one that has not caught up takes its own end for the end of the stream.
+    """
+    low, high = state.earliest, state.last_sequence + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = next(_next_messages(connection, state.name, (), middle), None)
+        if found is None or is_late(datetime.fromisoformat(found["time"])):
+            high = middle
+        else:
+            low = found["seq"] + 1
+    return low
 
 
 def create_consumer(

@@ -29,6 +29,7 @@ GROUND = {
     "tokens",
     "nkeys",
     "xkeys",
+    "redaction",
 }
 WIRE = {"_hot", "wire"} | GROUND
 CONFIG = {"config", "accounts", "accounttokens", "remotes", "sharing", "transport", "setting"}
@@ -87,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "headers": {"errors"},
     "subjects": {"errors"},
     "times": set(),
+    "redaction": set(),
     "version": set(),
     "errors": set(),
 }

@@ -35,7 +35,7 @@ class RemoteConfig:
     """One other server, or cluster of them, with JetStream."""
 
     name: str = setting("", "What streams call it: `$JS.<name>.API`.")
-    urls: tuple[str, ...] = setting((), "Where it is.")
+    urls: tuple[str, ...] = setting((), "Where it is.", secret=True)
     account: str = setting(GLOBAL, "Account here whose streams may copy from it.")
     domain: str = setting("", "JetStream domain to ask there; that of the server if unset.")
     user: str | None = setting(None, "User name.")

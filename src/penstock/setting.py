@@ -21,7 +21,11 @@ def setting(
     secret: bool = False,
     default_factory: Any = MISSING,
 ) -> Any:
-    """Declare a field that the file reader, the command line and the docs derive from."""
+    """
+    Declare a field that the file reader, the command line and the docs derive from.
+
+    A `secret` is left out of every `repr`. URLs are secrets, for they may have a password.
+    """
     metadata = {
         "doc": doc,
         "directive": directive,

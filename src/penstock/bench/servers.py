@@ -20,6 +20,7 @@ from typing import Self
 from penstock.client import connect
 from penstock.errors import ConfigError, PenstockError
 from penstock.flags import nearest
+from penstock.redaction import redact
 
 HOST = "127.0.0.1"
 START_S_MAX = 15.0
@@ -83,7 +84,7 @@ class Remote:
     """A server that somebody else runs."""
 
     def __init__(self, url: str) -> None:
-        self.name = re.sub(r"//[^@/]*@", "//", url)
+        self.name = redact(url)
         self.url = url
         self.version = ""
 

@@ -77,7 +77,9 @@ class JetStreamConfig(Checked):
 class NatsConfig(Checked):
     """How to reach a NATS server or cluster."""
 
-    urls: tuple[str, ...] = setting(("nats://127.0.0.1:4222",), "Servers to connect to.")
+    urls: tuple[str, ...] = setting(
+        ("nats://127.0.0.1:4222",), "Servers to connect to.", secret=True
+    )
     user: str | None = setting(None, "User name.")
     password: str | None = setting(None, "Password of the user.", secret=True)
     token: str | None = setting(None, "Authentication token.", secret=True)

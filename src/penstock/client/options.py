@@ -24,7 +24,9 @@ Listener: TypeAlias = Callable[[], None]
 class ClientOptions:
     """How to reach the servers, who we are, and the bound of every queue and buffer."""
 
-    servers: tuple[str, ...] = setting(("nats://127.0.0.1:4222",), "Where to connect to.")
+    servers: tuple[str, ...] = setting(
+        ("nats://127.0.0.1:4222",), "Where to connect to.", secret=True
+    )
     randomize_servers: bool = setting(True, "Spread clients over the servers.")
     name: str = setting("", "Name of this client, shown by the server's monitoring.")
     echo: bool = setting(True, "Receive own messages on own subscriptions.")

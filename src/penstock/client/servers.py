@@ -11,6 +11,7 @@ from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ConfigError
+from penstock.redaction import redact
 
 logger = logging.getLogger("penstock.client")
 
@@ -47,9 +48,12 @@ def parse_url(url: str) -> Server:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigError(f"`{url}` is no server URL: {error}") from None
+        # The reason may quote a port, and that be part of a password.
+        raise ConfigError(f"`{redact(url)}` is no server URL: {redact(str(error))}") from None
     if parts.scheme not in SCHEMES or not host:
-        raise ConfigError(f"`{url}` is no server URL; hint: nats://host:4222 or tls://host:4222")
+        raise ConfigError(
+            f"`{redact(url)}` is no server URL; hint: nats://host:4222 or tls://host:4222"
+        )
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
     return Server(

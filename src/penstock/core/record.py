@@ -11,10 +11,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.core.session import Session
+from penstock.redaction import REDACTED
 
 SUBSCRIPTIONS_MAX = 32
 """How many of its subscriptions are remembered of a closed connection."""
-REDACTED = "[REDACTED]"
 
 
 class SubscriptionRecord(NamedTuple):

@@ -3,6 +3,8 @@ A small HTTP/1.1 server for the monitoring endpoints: GET and HEAD, nothing more
 
 It is on the same network as the operators, not on the open Internet, and still every
 request is bounded: its size, the time it takes to come, and how many there are at once.
+When all places are taken, whoever has most of them loses the one used longest ago: no
+number of idle connections keeps a probe of `/healthz` out.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -29,6 +32,7 @@ IDLE_S = 60.0
 WRITE_S = 30.0
 PARAMETERS_MAX = 64
 
+FRAMING = ("content-length", "transfer-encoding", "host")
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -67,13 +71,18 @@ class HttpServer:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        """The connections and whose they are, the one used longest ago first."""
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
         """Serve the connections of a listening socket, over TLS if there is a context for it."""
         self._server = await asyncio.start_server(
-            self._accept, sock=listener, limit=HEAD_BYTES_MAX, ssl=context
+            self._accept,
+            sock=listener,
+            limit=HEAD_BYTES_MAX,
+            ssl=context,
+            ssl_handshake_timeout=REQUEST_S if context is not None else None,
         )
 
     async def close(self) -> None:
@@ -88,16 +97,32 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = str((writer.get_extra_info("peername") or ("",))[0])
+        task.add_done_callback(self._forget)
+        if len(self._tasks) > CONNECTIONS_MAX:
+            self._make_room()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+
+    def _make_room(self) -> None:
+        """Drop the connection used longest ago of the address that has the most."""
+        [(address, _)] = Counter(self._tasks.values()).most_common(1)
+        victim = next(task for task, owner in self._tasks.items() if owner == address)
+        self._forget(victim)
+        victim.cancel()
+
+    def _used(self) -> None:
+        """Put the connection of this task behind the others: it has just been used."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._tasks:
+            self._tasks[task] = self._tasks.pop(task)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, from its first request to its last."""
         try:
-            if len(self._tasks) > CONNECTIONS_MAX:
-                await _write(writer, encode(plain(503), keeps_alive=False))
-            else:
-                await self._serve_requests(reader, writer)
+            await self._serve_requests(reader, writer)
             writer.close()
         except (OSError, EOFError):
             # Whoever hangs up, is slow or says nothing for long needs no answer.
@@ -119,6 +144,7 @@ class HttpServer:
             except BadRequest as refused:
                 await _write(writer, encode(refused.response, keeps_alive=False))
                 return
+            self._used()
             keeps_alive = request.keeps_alive
             response = await self._handler(request)
             with_body = request.method != "HEAD"
@@ -137,7 +163,7 @@ def parse(head: bytes) -> Request:
     """Read the request line and the header lines."""
     request_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, version = _words(request_line)
-    headers = dict(map(_header, lines))
+    headers = _headers(lines)
     if version not in ("HTTP/1.1", "HTTP/1.0"):
         raise BadRequest(505 if version.startswith("HTTP/") else 400)
     if version == "HTTP/1.1" and "host" not in headers:
@@ -197,6 +223,21 @@ def _words(request_line: str) -> tuple[str, str, str]:
     if len(words) != 3:
         raise BadRequest(400)
     return words[0], words[1], words[2]
+
+
+def _headers(lines: Iterable[str]) -> dict[str, str]:
+    """Read header lines; of those that say where a request ends there is one."""
+    headers: dict[str, str] = {}
+    for name, value in map(_header, lines):
+        if name in headers and name in FRAMING:
+            # Whoever stands before us may have believed the other one.
+            raise BadRequest(400)
+        headers[name] = value
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise BadRequest(400)
+    if not headers.get("content-length", "0").isdigit():
+        raise BadRequest(400)
+    return headers
 
 
 def _header(line: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import times
 from penstock.core.account import Account, payloads
@@ -24,8 +24,9 @@ SUBJECT = b"$PENSTOCK.PIPELINE"
 TEXTS = ("name", "stream")
 NUMBERS = ("batch", "rows_per_s", "behind_messages", "behind_s")
 PIPELINES_MAX = 256
-"""Pipelines that are remembered; the one that was silent for longest goes first."""
+"""Pipelines that are remembered. The account with the most loses the one silent for longest."""
 REPORT_BYTES_MAX = 4096
+NUMBER_MAX = 2**63
 
 
 class Pipelines:
@@ -33,7 +34,8 @@ class Pipelines:
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns = clock_ns
-        self._last: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
+        self._last: dict[str, dict[str, tuple[int, dict[str, Any]]]] = {}
+        """By account and name, in each account the one silent for longest first."""
 
     def listen(self, account: Account) -> None:
         """Hear the pipelines of an account."""
@@ -45,7 +47,8 @@ class Pipelines:
         return {
             "pipelines": [
                 {"account": account, **report, "age_s": (now_ns - heard_ns) / times.SECOND_NS}
-                for (account, _), (heard_ns, report) in sorted(self._last.items())
+                for account, pipelines in sorted(self._last.items())
+                for _, (heard_ns, report) in sorted(pipelines.items())
             ]
         }
 
@@ -54,14 +57,23 @@ class Pipelines:
             for payload in payloads(publish):
                 report = read_report(payload[publish[3] : -2])
                 if report is not None:
-                    self._keep(account, report)
+                    self.keep(account, report)
 
-    def _keep(self, account: str, report: dict[str, Any]) -> None:
-        key = (account, report["name"])
-        self._last.pop(key, None)
-        self._last[key] = (self._clock_ns(), report)
-        if len(self._last) > PIPELINES_MAX:
-            del self._last[next(iter(self._last))]
+    def keep(self, account: str, report: dict[str, Any]) -> None:
+        """Take over the last word of a pipeline."""
+        pipelines = self._last.setdefault(account, {})
+        pipelines.pop(report["name"], None)
+        pipelines[report["name"]] = (self._clock_ns(), report)
+        if sum(map(len, self._last.values())) > PIPELINES_MAX:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Make room at the cost of whoever takes most of it."""
+        account = max(self._last, key=lambda name: len(self._last[name]))
+        pipelines = self._last[account]
+        del pipelines[next(iter(pipelines))]
+        if not pipelines:
+            del self._last[account]
 
 
 def read_report(payload: bytes) -> dict[str, Any] | None:
@@ -69,7 +81,7 @@ def read_report(payload: bytes) -> dict[str, Any] | None:
     if len(payload) > REPORT_BYTES_MAX:
         return None
     try:
-        document = json.loads(payload)
+        document = json.loads(payload, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
@@ -78,6 +90,16 @@ def read_report(payload: bytes) -> dict[str, Any] | None:
     numbers = {name: document.get(name) for name in NUMBERS}
     if not all(isinstance(value, str) for value in texts.values()):
         return None
-    if not all(isinstance(value, int | float) for value in numbers.values()):
+    if not all(map(_is_figure, numbers.values())):
         return None
     return texts | numbers
+
+
+def _is_figure(value: object) -> bool:
+    """Tell whether others can read it in JSON, and draw it: `1e999` is read as infinity."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < NUMBER_MAX  # type: ignore[arg-type]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from penstock.redaction import redact_arguments
+
 SAMPLE_S = 1.0
 
 
@@ -52,7 +54,7 @@ def cores() -> int:
 
 def variables() -> dict[str, Any]:
     """Return what `/debug/vars` shows: how the process was started, and its memory."""
-    return {"cmdline": list(sys.orig_argv), "memstats": {"Sys": resident_bytes()}}
+    return {"cmdline": redact_arguments(sys.orig_argv), "memstats": {"Sys": resident_bytes()}}
 
 
 def profile(name: str) -> dict[str, Any]:

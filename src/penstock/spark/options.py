@@ -33,7 +33,9 @@ SPARKS_OWN = frozenset(("checkpointlocation", "path", "queryname"))
 class ConnectionOptions:
     """How source and sink reach the servers."""
 
-    servers: str = setting("nats://127.0.0.1:4222", "Where to connect to, commas between.")
+    servers: str = setting(
+        "nats://127.0.0.1:4222", "Where to connect to, commas between.", secret=True
+    )
     user: str | None = setting(None, "User name.")
     password: str | None = setting(None, "Password of the user.", secret=True)
     token: str | None = setting(None, "Authentication token.", secret=True)

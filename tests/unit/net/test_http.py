@@ -142,18 +142,50 @@ def test_who_sends_no_request_in_time_is_hung_up_on(monkeypatch: pytest.MonkeyPa
     assert talk(b"GET / HTTP/1.1\r\n") == b""
 
 
-def test_one_connection_too_many_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+def test_one_connection_too_many_costs_the_one_used_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
 
     async def play(port: int) -> bytes:
-        _, first = await asyncio.open_connection("127.0.0.1", port)
-        reader, second = await asyncio.open_connection("127.0.0.1", port)
+        oldest, first = await asyncio.open_connection("127.0.0.1", port)
+        first.write(b"GET /first HTTP/1.1\r\n" + HOST + b"\r\n")
+        await oldest.readuntil(b"/first {}")
+        idle, second = await asyncio.open_connection("127.0.0.1", port)
+        # Asking again is a use: now the second, which never asked, is the one that waits longest.
+        first.write(b"GET /again HTTP/1.1\r\n" + HOST + b"\r\n")
+        await oldest.readuntil(b"/again {}")
+        reader, third = await asyncio.open_connection("127.0.0.1", port)
+        assert b"" == await idle.read()
+        third.write(b"GET /third HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
         answer = await reader.read()
-        first.close()
-        second.close()
+        for writer in (first, second, third):
+            writer.close()
         return answer
 
-    assert status(with_server(play)) == 503
+    assert status(with_server(play)) == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 0\r\nContent-Length: 0\r\n",
+        b"content-length: 5\r\nCONTENT-LENGTH: 5\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -5\r\n",
+        b"Content-Length: 5, 5\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length:\r\n",
+        b"Host: y\r\n",
+    ],
+)
+def test_a_request_says_once_and_clearly_where_it_ends(lines: bytes) -> None:
+    with pytest.raises(BadRequest) as refused:
+        http.parse(b"GET / HTTP/1.1\r\n" + HOST + lines + b"\r\n")
+
+    assert 400 == refused.value.response.status
 
 
 def test_a_mistake_in_a_handler_costs_its_connection_and_no_more(

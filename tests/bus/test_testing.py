@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from penstock.bus import (
 from penstock.bus.letters import DeadLetterBox
 from penstock.bus.testing import FaultProxy, PenstockServer, VirtualTime
 from penstock.bus.testing.frames import split
+from penstock.bus.testing.wire import TCP_INFO, is_carrying
 from penstock.errors import RequestTimeout
 
 STREAM = (
@@ -245,6 +249,52 @@ def test_time(virtual_time):
     virtual_time.run(asyncio.sleep(3600))
     assert round(virtual_time.elapsed_s) == 3600
 """
+
+
+def test_no_time_passes_while_a_thread_works_for_the_loop() -> None:
+    """As the journal of the server does, whose disk may be slow."""
+    clock = VirtualTime()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def job() -> None:
+            time.sleep(0.1)
+            loop.call_soon_threadsafe(done.set)
+
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(job)
+            async with asyncio.timeout(0.05):
+                await done.wait()
+        await asyncio.sleep(3600)
+
+    clock.run(work())
+
+    assert 3600 == round(clock.elapsed_s)
+
+
+@pytest.mark.skipif(TCP_INFO is None, reason="only Linux can be asked")
+def test_bytes_are_on_their_way_until_the_other_end_has_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sender = socket.create_connection(listening.getsockname())
+        receiver, _ = listening.accept()
+    with sender, receiver:
+        sender.setblocking(False)
+        descriptors = [sender.fileno()], [receiver.fileno()]
+        assert not is_carrying(*descriptors)
+        with suppress(BlockingIOError):
+            while True:
+                sender.send(bytes(65_536))  # until neither has room for more
+        assert is_carrying([receiver.fileno()], [sender.fileno()])
+        # Nobody waits for bytes that go the other way.
+        assert not is_carrying([sender.fileno()], [receiver.fileno()])
+        receiver.setblocking(False)
+        deadline_s = time.monotonic() + 20
+        while is_carrying([receiver.fileno()], [sender.fileno()]):
+            assert time.monotonic() < deadline_s
+            with suppress(BlockingIOError):
+                receiver.recv(1 << 20)
 
 
 def test_the_plugin_gives_its_fixtures_to_any_project(tmp_path: Path) -> None:

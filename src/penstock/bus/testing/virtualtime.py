@@ -6,6 +6,9 @@ the next timer when there is not. Retries with a backoff of minutes, ack waits a
 retention then take milliseconds, and nothing sleeps. Bus and embedded server have
 to run on this loop; a server in another process lives in real time.
 
+There is something to do as long as a job is on a thread, a connection is being made, or
+bytes are on their way to one of our sockets, however long a busy machine takes for that.
+
 The clock is virtual in every module of Penstock. Other code, and the timestamps of
 envelopes, see the real one.
 """
@@ -18,16 +21,19 @@ import selectors
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, TypeVar
+
+from penstock.bus.testing.wire import is_carrying
 
 T = TypeVar("T")
 
 SETTLING_S = 0.002
-"""How long the sockets must be quiet before time moves: loopback is fast, not instant."""
+"""How long the sockets must be quiet as well: the end of a connection is nothing to count."""
 
-THREAD_POLL_S = 0.01
+BUSY_POLL_S = 0.01
 NANOSECONDS = 1_000_000_000
 
 
@@ -46,6 +52,7 @@ class VirtualTime:
         importlib.import_module("penstock.bus.engines.embedded")
         with (
             _clocks_replaced(self._clocks()),
+            _jobs_counted(),
             asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner,
         ):
             return runner.run(work)
@@ -76,20 +83,26 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, clock: VirtualTime) -> None:
         super().__init__()
         self._clock = clock
-        self.threads_busy = 0
+        self.busy = 0
+        """Jobs on threads, and connections that are being made."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             return super().select(None)
         if timeout <= 0:
             return super().select(0)
-        if self.threads_busy:
-            # A thread takes real time, and nothing may expire because of that.
-            return super().select(THREAD_POLL_S)
+        if self.busy or self._is_carrying():
+            # That takes real time, and nothing may expire because of it.
+            return super().select(BUSY_POLL_S)
         ready = super().select(SETTLING_S)
         if not ready:
             self._clock.elapsed_s += timeout
         return ready
+
+    def _is_carrying(self) -> bool:
+        keys = self.get_map().values()
+        readers = [key.fd for key in keys if key.events & selectors.EVENT_READ]
+        return is_carrying(readers, [key.fd for key in keys if key.fd not in readers])
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -107,12 +120,49 @@ class _Loop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
         future = super().run_in_executor(executor, func, *args)
-        self._sockets.threads_busy += 1
-        future.add_done_callback(self._thread_done)
+        self._sockets.busy += 1
+        future.add_done_callback(self._no_longer_busy)
         return future
 
-    def _thread_done(self, _: asyncio.Future[Any]) -> None:
-        self._sockets.threads_busy -= 1
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        self._sockets.busy += 1
+        try:
+            await super().sock_connect(sock, address)
+        finally:
+            self._sockets.busy -= 1
+
+    def count(self, job: Future[Any]) -> None:
+        """Let no time pass until a job on a thread is done."""
+        self._sockets.busy += 1
+
+        def done(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                # Behind what the job itself has the loop do.
+                self.call_soon_threadsafe(self._no_longer_busy)
+
+        job.add_done_callback(done)
+
+    def _no_longer_busy(self, _: Any = None) -> None:
+        self._sockets.busy -= 1
+
+
+@contextmanager
+def _jobs_counted() -> Iterator[None]:
+    """Have a loop by a virtual clock know of all it gives to threads."""
+    submit = ThreadPoolExecutor.submit
+
+    def counted(self: ThreadPoolExecutor, function: Any, /, *args: Any, **named: Any) -> Any:
+        job = submit(self, function, *args, **named)
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, _Loop):
+            loop.count(job)
+        return job
+
+    ThreadPoolExecutor.submit = counted  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
 
 
 class _TimeModule:

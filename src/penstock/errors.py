@@ -108,6 +108,9 @@ class ClientError(PenstockError):
 class ConnectFailed(ClientError):
     """No server could be reached, or none would have us; the text says why, server by server."""
 
+    is_final = False
+    """Whether all that could be reached refused us, so that trying again would not help."""
+
 
 class ConnectionClosed(ClientError):
     """The client is closed and stays so."""

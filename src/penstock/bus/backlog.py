@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.bus.config import BacklogConfig
 from penstock.bus.engine import Engine
+from penstock.bus.failures import ENDINGS, STOPS
 from penstock.errors import PenstockError
 
 logger = logging.getLogger("penstock.bus")
@@ -74,7 +75,9 @@ class BacklogMonitor:
         for callback in self._callbacks:
             try:
                 callback(backlog)
-            except Exception:
+            except ENDINGS:
+                raise
+            except BaseException:
                 logger.exception("! a backlog callback failed")
 
     async def _watch(self) -> None:
@@ -83,4 +86,8 @@ class BacklogMonitor:
                 await self.look()
             except PenstockError as error:
                 logger.info("= the backlog cannot be seen: %s", error)
+            except STOPS:
+                raise
+            except BaseException:
+                logger.exception("! looking at the backlog failed")
             await asyncio.sleep(self._config.interval_s)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
 from penstock.bus.envelope import Envelope
-from penstock.bus.handlers import Handler, Key, Subscription
+from penstock.bus.failures import ENDINGS
+from penstock.bus.handlers import RUNNING, Handler, Key, Subscription, check_handler
 from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
@@ -28,12 +30,19 @@ from penstock.bus.names import check_topic
 from penstock.bus.opening import engine_of, read_source
 from penstock.bus.publisher import PublishCallback, Publisher
 from penstock.bus.results import ResultStream
+from penstock.bus.starting import keep_trying
 from penstock.bus.subscriber import Subscriber
 from penstock.bus.topics import TopicReport, Topics
 from penstock.compression import compressor
-from penstock.errors import BusClosed, PenstockError
+from penstock.errors import BusClosed, BusError, PenstockError
 
 logger = logging.getLogger("penstock.bus")
+
+DRAIN_POLL_S = 0.02
+
+CANCEL_SHARE = 0.2
+CANCEL_S_MAX = 2.0
+"""What of the time to close is for handlers that had to be cancelled: a share, at most this."""
 
 
 class Health(NamedTuple):
@@ -67,6 +76,10 @@ class EventBus:
         self._given_engine = engine
         self._early: list[tuple[str, Handler, dict[str, Any]]] = []
         self._is_open = False
+        """Whether there is an engine to work with: until the last handler has ended."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._accepts: asyncio.AbstractEventLoop | None = None
+        """The loop that it can be used on; None while it cannot be."""
         self._closing: asyncio.Task[None] | None = None
         self._lost_s = 0.0
         self._last_error = ""
@@ -95,9 +108,8 @@ class EventBus:
         if self._is_open or self._closing is not None:
             raise BusClosed("a bus is opened once; hint: another `EventBus.open(…)`")
         config = self.config
-        self.engine = self._given_engine or engine_of(config)
-        self.engine.on_connection = self._connection_changed
-        await self.engine.connect()
+        self._loop = asyncio.get_running_loop()
+        await keep_trying(self._connect, timeout_s=config.connect_timeout_s)
         self._topics = Topics(self.engine, config)
         self._publisher = Publisher(
             self.engine, self._topics, self.codec, config=config.publisher, metrics=self.metrics
@@ -119,6 +131,7 @@ class EventBus:
         self._backlog = BacklogMonitor(self.engine, config.backlog)
         self._health = HealthMonitor(self.engine, config.health)
         self._is_open = True
+        self._accepts = self._loop
         try:
             await self._prepare()
         except BaseException:
@@ -129,10 +142,15 @@ class EventBus:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def _connect(self) -> None:
+        self.engine = self._given_engine or engine_of(self.config)
+        self.engine.on_connection = self._connection_changed
+        await self.engine.connect()
+
     @property
     def is_open(self) -> bool:
         """Whether it can be used."""
-        return self._is_open
+        return self._accepts is not None
 
     @property
     def features(self) -> Features:
@@ -140,11 +158,13 @@ class EventBus:
         return self.engine.features
 
     def health(self) -> Health:
-        """Return how the bus is right now. Asks the broker nothing."""
+        """Return how the bus is right now, open or not. Asks the broker nothing."""
+        if not hasattr(self, "_health"):
+            return Health(False, 0.0, "not opened yet", 0, 0, {}, Heartbeat("healthy", 0, 0.0))
         connected = self._is_open and self.engine.connected
         return Health(
             connected=connected,
-            disconnected_s=0.0 if connected else monotonic() - self._lost_s,
+            disconnected_s=0.0 if connected or not self._lost_s else monotonic() - self._lost_s,
             last_error=self._last_error,
             unacked=self._publisher.unacked,
             in_flight=self._lanes.in_flight,
@@ -154,6 +174,8 @@ class EventBus:
 
     def snapshot(self) -> Metrics:
         """Return all counters as they are now."""
+        if not hasattr(self, "_lanes"):
+            return self.metrics
         return dataclasses.replace(
             self.metrics,
             in_flight=self._lanes.in_flight,
@@ -185,7 +207,11 @@ class EventBus:
         self, topic: str, envelope: Envelope[Any], *, timeout_s: float | None = None
     ) -> None:
         """Hand an event over; waits only while the window is full, at most `timeout_s`."""
-        if timeout_s is None and self._is_open and self._publisher.publish_at_once(topic, envelope):
+        if (
+            timeout_s is None
+            and self._accepts is asyncio.get_running_loop()
+            and self._publisher.publish_at_once(topic, envelope)
+        ):
             return
         self._check_open()
         await self._publisher.publish_envelope(topic, envelope, timeout_s=timeout_s)
@@ -220,16 +246,28 @@ class EventBus:
         await self._publisher.drain()
 
     async def drain(self) -> None:
-        """Return once nothing that was fetched is queued or running."""
+        """
+        Return once everything that is stored is handled, or waits for another attempt.
+
+        It asks the broker whether there is more: meant for the end of a program or a test.
+        """
         self._check_open()
-        await self._lanes.drain()
+        while True:
+            await self._lanes.drain()
+            lag = await self.engine.lag()
+            if lag.messages <= self._lanes.in_flight and not self._lanes.is_busy:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
 
     def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
         """Register a handler, before the bus opens. Its annotation says what it is given."""
+        if self._closing is not None:
+            raise BusClosed("the bus is closed; hint: another `EventBus.open(…)`")
         if self._is_open:
             raise BusClosed("`on` is for before the bus opens; hint: `await bus.subscribe(…)`")
 
         def register(handler: Handler) -> Handler:
+            check_handler(handler)
             self._early.append((pattern, handler, settings))
             return handler
 
@@ -317,10 +355,7 @@ class EventBus:
         """Answer requests with what `handler` returns for each; return how to stop."""
         self._check_open()
 
-        async def answer(payload: bytes, _: Any) -> bytes:
-            return msgspec.json.encode(await handler(msgspec.json.decode(payload)))
-
-        return self.engine.respond(topic, answer)
+        return self.engine.respond(topic, self._subscriber.answering(handler))
 
     async def backlog(self) -> Backlog:
         """Return what is not yet handled: how much, and how old the oldest is."""
@@ -348,10 +383,14 @@ class EventBus:
         outgoing: Callable[[Outgoing], None],
         delivery: Callable[[Delivery], None],
     ) -> None:
-        """Show every message to these: on its way out, and before its handler is called."""
+        """
+        Show every message to these: on its way out, and before its handler is called.
+
+        May be called several times; all are shown, in that order.
+        """
         self._check_open()
         self._publisher.watch(outgoing)
-        self._subscriber.watcher = delivery
+        self._subscriber.watchers.append(delivery)
 
     def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called each time the connection is back."""
@@ -359,7 +398,13 @@ class EventBus:
         return callback
 
     async def close(self) -> None:
-        """Stop fetching, finish what runs, flush, close: within `shutdown_timeout_s`."""
+        """
+        Take nothing more, finish what runs, flush, and give the rest back.
+
+        Within `shutdown_timeout_s`: a handler that takes longer is cancelled, and one
+        that does not end even then is left behind.
+        """
+        self._accepts = None
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -367,16 +412,18 @@ class EventBus:
     async def _close(self) -> None:
         if not self._is_open:
             return
+        timeout_s = self.config.shutdown_timeout_s
+        grace_s = min(timeout_s * CANCEL_SHARE, CANCEL_S_MAX)
         try:
-            async with asyncio.timeout(self.config.shutdown_timeout_s):
+            async with asyncio.timeout(timeout_s - grace_s):
                 await self._subscriber.stop_fetching()
-                await self._lanes.drain()
+                await self._lanes.finish()
                 await self._publisher.drain()
         except TimeoutError:
             logger.warning("! closing: handlers or acks took longer than `shutdown_timeout`")
+        await self._lanes.close(grace_s=grace_s)
         self._is_open = False
         self._publisher.close()
-        await self._lanes.close()
         self._subscriber.close()
         await self._backlog.close()
         await self._health.close()
@@ -387,15 +434,18 @@ class EventBus:
         """Have the last acks reach the broker, if it can be reached."""
         if self.engine.connected:
             try:
-                await self.engine.flush()
-            except PenstockError as error:
-                logger.warning("! closing: %s", error)
+                async with asyncio.timeout(CANCEL_S_MAX):
+                    await self.engine.flush()
+            except (PenstockError, TimeoutError) as error:
+                logger.warning("! closing: %s", error or "the last acks may not have arrived")
 
     async def _prepare(self) -> None:
+        timeout_s = self.config.connect_timeout_s
         for topic in self.config.topics:
-            await self._topics.prepare(topic)
+            await keep_trying(partial(self._topics.prepare, topic), timeout_s=timeout_s)
         for pattern, handler, settings in self._early:
-            await self._subscribe(pattern, handler, **settings)
+            subscribe = partial(self._subscribe, pattern, handler, **settings)
+            await keep_trying(subscribe, timeout_s=timeout_s)
 
     async def _subscribe(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
         self._check_open()
@@ -411,9 +461,22 @@ class EventBus:
         for callback in self._on_reconnected:
             try:
                 callback()
-            except Exception:
+            except ENDINGS:
+                raise
+            except BaseException:
                 logger.exception("! a reconnect callback failed")
 
     def _check_open(self) -> None:
-        if not self._is_open:
+        loop = asyncio._get_running_loop()
+        if self._accepts is not None and loop is self._accepts:
+            return
+        if not self._is_open and self._closing is None:
             raise BusClosed("the bus is not open; hint: `async with EventBus.open(…) as bus`")
+        if loop is not self._loop:
+            raise BusError(
+                "the bus belongs to another thread or event loop; hint: `SyncEventBus` can be "
+                "used from any thread, and a bus of its own on another loop"
+            )
+        # A handler that runs while the bus closes may finish its work.
+        if not self._is_open or RUNNING.get() is None:
+            raise BusClosed("the bus is closed, or closing: it takes nothing more")

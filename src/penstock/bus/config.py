@@ -180,9 +180,14 @@ class BusConfig(Checked):
         "What is done about topics on the broker: create_only (production), create_or_update "
         "(development), validate_only (staging), skip.",
     )
+    connect_timeout_s: float = setting(
+        60.0,
+        "Time the broker is waited for when the bus opens; 0: it is asked once.",
+        directive="connect_timeout",
+    )
     shutdown_timeout_s: float = setting(
-        30.0,
-        "Time handlers and publishes get to finish.",
+        25.0,
+        "Time handlers and publishes get to finish: less than who stops the process waits.",
         directive="shutdown_timeout",
         positive=True,
     )

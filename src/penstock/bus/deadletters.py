@@ -7,6 +7,7 @@ headers that say where it came from and what went wrong, attempt by attempt.
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime
 
@@ -24,6 +25,8 @@ SERVICE = "Dead-Letter-Service"
 """Who gave it up."""
 ATTEMPT = "Dead-Letter-Attempt"
 """Once per attempt, oldest first: the history."""
+TRACE = "Dead-Letter-Traceback"
+"""Where the last attempt failed: a string of JSON, because a header is one line."""
 
 TEXT_CHARACTERS_MAX = 1000
 ATTEMPTS_MAX = 50
@@ -77,6 +80,7 @@ def headers_of(delivery: Delivery) -> Headers:
         (TIME, datetime.now(UTC).isoformat()),
         (CAUSE, history[-1] if history else ""),
         *((ATTEMPT, text) for text in history),
+        *([(TRACE, json.dumps(delivery.trace))] if delivery.trace else []),
     ]
 
 

@@ -22,9 +22,10 @@ from penstock.bus.bus import EventBus
 from penstock.bus.engines.layout import Layout
 from penstock.bus.engines.nats import NatsEngine
 from penstock.bus.envelope import Envelope
+from penstock.bus.failures import STOPS, describe
 from penstock.bus.names import check_topic
 from penstock.client import JetStream, Message
-from penstock.errors import BusError, PenstockError
+from penstock.errors import BusError
 from penstock.times import DAY_S
 
 logger = logging.getLogger("penstock.bus")
@@ -108,8 +109,10 @@ class Delays:
                 ):
                     async for message in messages:
                         await self._move(message)
-            except PenstockError as error:
-                logger.warning("! delayed messages: %s", error)
+            except STOPS:
+                raise
+            except BaseException as error:
+                logger.warning("! delayed messages: %s", describe(error))
                 await asyncio.sleep(RETRY_WAIT_S)
 
     async def _move(self, message: Message) -> None:

@@ -144,6 +144,7 @@ class Delivery:
         "source",
         "subscription",
         "topic",
+        "trace",
     )
 
     def __init__(
@@ -169,6 +170,8 @@ class Delivery:
         self.key = ""
         self.attempts = 0
         self.failures: tuple[str, ...] = ()
+        self.trace = ""
+        """Where the last failure came from, once it is given up."""
         self.event: Any
         self.subscription: Any
 

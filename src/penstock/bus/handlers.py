@@ -5,6 +5,8 @@ The annotation of the first parameter says it: `Envelope` or nothing is the even
 `Envelope[Order]` the event with a typed payload, `bytes` the message as it is,
 `Delivery` the message with its headers, and any other type the payload alone. A
 second parameter, if there is one, gets the event. A plain function runs on a thread.
+
+What could never be called like that is refused when it is registered.
 """
 
 from __future__ import annotations
@@ -13,16 +15,33 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from contextvars import ContextVar, copy_context
+from typing import Any, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
 from penstock import subjects
 from penstock.bus.codec import Codec
 from penstock.bus.engine import Delivery
 from penstock.bus.envelope import Envelope
+from penstock.errors import BusError
 
 Handler: TypeAlias = Callable[..., Any]
 Key: TypeAlias = Callable[[Delivery], str]
+Threads: TypeAlias = Callable[[], ThreadPoolExecutor]
+"""Returns where plain functions run, and makes it the first time."""
+
+
+class Running(Protocol):
+    """Somebody who wants to know when a plain function really runs."""
+
+    def began(self) -> None:
+        """Called on the thread, before the function."""
+
+    def ended(self) -> None:
+        """Called on the thread, after it."""
+
+
+RUNNING: ContextVar[Running | None] = ContextVar("RUNNING", default=None)
+"""Who runs the handler that this code is part of; None outside of handlers."""
 
 
 class NoHandler(Exception):
@@ -40,16 +59,18 @@ class Subscription:
         argument: Any = None,
         key: Key | None = None,
         timeout_s: float,
-        threads: Callable[[], ThreadPoolExecutor],
+        threads: Threads,
     ) -> None:
         self.pattern = pattern
         self.handler = handler
+        self.name = name_of(handler)
         self.timeout_s = timeout_s
         self.stop_live: Callable[[], None] = _nothing
         self.call: Callable[[Any], Awaitable[Any]]
         self._encoded = pattern.encode()
         self._key = key
         self._threads = threads
+        check_handler(handler)
         hints, count = _parameters(handler)
         kind = argument if argument is not None else (hints[0] if hints else Envelope)
         self._is_raw = kind in (bytes, Delivery)
@@ -58,6 +79,9 @@ class Subscription:
         self._wants_both = self._payload_only and count > 1
         self._wants_bytes = kind is bytes
         self.payload_type = _payload_type(kind) if not self._is_raw else Any
+        self.is_cancellable = _is_async(handler)
+        """Whether it can be stopped: a thread cannot be."""
+        self._check_call()
         self.call = self._calling(handler)
 
     def close(self) -> None:
@@ -82,31 +106,105 @@ class Subscription:
 
     def _calling(self, handler: Handler) -> Callable[[Any], Awaitable[Any]]:
         """Return how the handler is called with an event."""
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)  # noqa: B004
-        )
-        if is_async and not self._payload_only:
-            return handler
-        if is_async and self._wants_both:
-            return lambda event: handler(event.payload, event)
-        if is_async:
-            return lambda event: handler(event.payload)
-        return self._call_on_thread
+        call = calling(handler, self._threads)
+        if not self._payload_only:
+            return call
+        if self._wants_both:
+            return lambda event: call(event.payload, event)
+        return lambda event: call(event.payload)
 
-    async def _call_on_thread(self, event: Any) -> Any:
-        arguments: tuple[Any, ...] = (event,)
-        if self._payload_only:
-            arguments = (event.payload, event) if self._wants_both else (event.payload,)
+    def _check_call(self) -> None:
+        """Raise if the handler cannot be called with what it would be given."""
+        given = ("payload", "event") if self._wants_both else ("event",)
+        signature = _signature(self.handler)
+        try:
+            if signature is not None:
+                signature.bind(*given)
+        except TypeError as error:
+            raise BusError(
+                f"the handler `{self.name}` cannot be called: {error}; hint: `(event)`, or "
+                "`(payload, event)` with a type for the payload"
+            ) from None
+
+
+def calling(handler: Handler, threads: Threads) -> Callable[..., Awaitable[Any]]:
+    """Return how a handler is awaited, whatever it is; a plain function runs on a thread."""
+    if _is_async(handler):
+        return handler
+
+    async def call(*arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
         context = copy_context()  # a thread does not see the task's, as of a trace
-        return await loop.run_in_executor(self._threads(), context.run, self.handler, *arguments)
+        job = _on_thread(handler, arguments)
+        result = await loop.run_in_executor(threads(), context.run, job)
+        if inspect.isawaitable(result):
+            return await result  # as of a lambda around a coroutine function
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            name = name_of(handler)
+            raise BusError(f"the handler `{name}` returns a generator, which nobody runs")
+        return result
+
+    return call
+
+
+def check_handler(handler: Handler) -> None:
+    """Raise if something can never be a handler."""
+    name = name_of(handler)
+    if inspect.isclass(handler):
+        raise BusError(f"`{name}` is a class; hint: an instance with `async def __call__`")
+    if not callable(handler):
+        raise BusError(f"`{name}` is no handler: it cannot be called")
+    if _is(handler, inspect.isasyncgenfunction) or _is(handler, inspect.isgeneratorfunction):
+        raise BusError(f"the handler `{name}` has a `yield`, so a call of it does nothing")
+
+
+def name_of(handler: Any) -> str:
+    """Return what a handler is called in logs and errors."""
+    return getattr(handler, "__qualname__", None) or repr(handler)
+
+
+def _is(handler: Handler, kind: Callable[[Any], bool]) -> bool:
+    """Tell whether a function, or what makes an object callable, is of a kind."""
+    return kind(handler) or kind(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def _is_async(handler: Handler) -> bool:
+    return _is(handler, inspect.iscoroutinefunction)
+
+
+def _on_thread(handler: Handler, arguments: tuple[Any, ...]) -> Callable[[], Any]:
+    """Return what a thread does: call a plain function, and say when it begins and ends."""
+
+    def call() -> Any:
+        running = RUNNING.get()
+        if running is not None:
+            running.began()
+        try:
+            return handler(*arguments)
+        except StopIteration as error:
+            # No future takes one.
+            raise RuntimeError("the handler raised StopIteration") from error
+        finally:
+            if running is not None:
+                running.ended()
+
+    return call
+
+
+def _signature(handler: Handler) -> inspect.Signature | None:
+    """Return what a handler takes; None of one written in C that does not say."""
+    try:
+        return inspect.signature(handler)
+    except (TypeError, ValueError):
+        return None
 
 
 def _parameters(handler: Handler) -> tuple[list[Any], int]:
     """Return the annotations of the positional parameters, and how many there are."""
+    signature = _signature(handler)
     parameters = [
         parameter
-        for parameter in inspect.signature(handler).parameters.values()
+        for parameter in (signature.parameters.values() if signature is not None else ())
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     function = handler if hasattr(handler, "__annotations__") else type(handler).__call__

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from penstock.bus.config import HealthConfig
 from penstock.bus.engine import Engine
+from penstock.bus.failures import ENDINGS, STOPS
 from penstock.errors import PenstockError
 
 logger = logging.getLogger("penstock.bus")
@@ -92,10 +93,17 @@ class HealthMonitor:
         for callback in self._callbacks:
             try:
                 callback(self.last)
-            except Exception:
+            except ENDINGS:
+                raise
+            except BaseException:
                 logger.exception("! a health callback failed")
 
     async def _beat_on(self) -> None:
         while True:
-            await self.beat()
+            try:
+                await self.beat()
+            except STOPS:
+                raise
+            except BaseException:
+                logger.exception("! a heartbeat failed")
             await asyncio.sleep(self._config.interval_s)

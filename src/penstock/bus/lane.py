@@ -17,10 +17,13 @@ from penstock.bus.engine import Delivery, Source
 class Parked:
     """A key whose first message failed."""
 
-    __slots__ = ("blocked", "head", "timer", "waiting")
+    __slots__ = ("blocked", "error", "failures", "head", "timer", "waiting")
 
     def __init__(self, head: Delivery) -> None:
         self.head = head
+        self.failures = 0
+        """Since it was parked: of the handler, and of making a dead letter."""
+        self.error = ""
         self.waiting: deque[Delivery] = deque()
         """Later messages of the key, in order."""
         self.timer: asyncio.TimerHandle | None = None
@@ -51,6 +54,14 @@ class Lane:
         parked = self.parked.pop(delivery.key, None)
         if parked is not None:
             self.queue.extendleft(reversed(parked.waiting))
+
+    def empty(self) -> None:
+        """Forget all that does not run."""
+        self.queue.clear()  # not replaced: a worker may be at it
+        for parked in self.parked.values():
+            parked.waiting.clear()
+            if parked.timer is not None:
+                parked.timer.cancel()
 
     def drop(self, sources: Collection[Source], kept: Collection[Delivery]) -> None:
         """Forget what came from these and is not kept; other topics of a key go on."""

@@ -14,6 +14,10 @@ no switch of tasks, and a slow one holds up nobody.
 
 Nothing is settled before it is done, and the deadline of everything here is put off
 together, a few times per ack wait, so waiting is never taken for being lost.
+
+A handler that takes too long is cancelled, and that is a failed attempt. One that is a
+plain function runs on a thread, which nobody can cancel: its key waits until it ends,
+and its end is what counts. Either is counted and logged when its time is over.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from time import monotonic
 
 from penstock.bus.config import SubscriberConfig
 from penstock.bus.engine import Delivery, Engine, Source
-from penstock.bus.handlers import NoHandler
+from penstock.bus.failures import ENDINGS, describe, trace_of
+from penstock.bus.handlers import RUNNING, NoHandler
 from penstock.bus.lane import Lane, Parked
 from penstock.bus.metrics import Metrics
 from penstock.errors import HandlerTimeout
@@ -45,14 +50,28 @@ JITTER = 0.2
 class Worker:
     """A task that runs handlers, one at a time."""
 
-    __slots__ = ("delivery", "is_overdue", "started_s", "task", "wake")
+    __slots__ = ("delivery", "is_cancelled", "is_late", "is_on_thread", "started_s", "task", "wake")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
         self.delivery: Delivery | None = None
         self.started_s = 0.0
-        self.is_overdue = False
+        self.is_late = False
+        """Whether its handler was found to take too long."""
+        self.is_cancelled = False
+        """Whether it was cancelled because of that."""
+        self.is_on_thread = False
+        """Whether its handler is a plain function that runs right now."""
+
+    def began(self) -> None:
+        """Hear from the thread that the function begins: until then it waited for a thread."""
+        self.started_s = monotonic()
+        self.is_on_thread = True
+
+    def ended(self) -> None:
+        """Hear from the thread that the function has ended."""
+        self.is_on_thread = False
 
 
 class Lanes:
@@ -86,6 +105,7 @@ class Lanes:
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._unkeyed = 0
+        self._is_finishing = False
         self._is_closed = False
         self._extend_every_s = ack_wait_s / EXTENSIONS_PER_ACK_WAIT
         self._extension = self._loop.call_later(self._extend_every_s, self._extend)
@@ -99,11 +119,12 @@ class Lanes:
     @property
     def parked_keys(self) -> dict[str, str]:
         """Keys that wait for another attempt, or are blocked, and the last error of each."""
-        return {
-            key: parked.head.failures[-1]
-            for lane in self._lanes
-            for key, parked in lane.parked.items()
-        }
+        return {key: parked.error for lane in self._lanes for key, parked in lane.parked.items()}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is queued or running."""
+        return any(lane.is_taken for lane in self._lanes)
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
         """Queue messages that have a subscription. Those of a key must come in order."""
@@ -133,7 +154,7 @@ class Lanes:
         parked = lane.parked.get(key)
         if parked is None or (parked.timer is None and not parked.blocked):
             return False  # it is being tried right now
-        parked.head.attempts = 0
+        parked.head.attempts = parked.failures = 0
         if parked.timer is not None:
             parked.timer.cancel()
         self._retry(lane, parked)
@@ -147,7 +168,7 @@ class Lanes:
 
     async def drain(self) -> None:
         """Return when nothing is queued or running. Parked keys stay parked."""
-        while any(lane.is_taken for lane in self._lanes):
+        while self.is_busy:
             self._idle.clear()
             await self._idle.wait()
         self._settle()
@@ -163,22 +184,42 @@ class Lanes:
         self._drop(sources)  # what failed meanwhile was parked
         self._settle()
 
-    async def close(self) -> None:
-        """Stop, and give back what is not done."""
-        self._is_closed = True
+    async def finish(self) -> None:
+        """Begin with nothing more, and return once nothing runs."""
+        self._is_finishing = True
+        self._ready.clear()
+        for lane in self._lanes:
+            lane.empty()
+        while any(worker.delivery is not None for worker in self._workers):
+            self._idle.clear()
+            await self._idle.wait()
+        self._settle()
+
+    async def close(self, *, grace_s: float) -> None:
+        """Cancel what runs, wait that long for it to end, and give back what is not done."""
+        self._is_finishing = self._is_closed = True
         self._extension.cancel()
         if self._watch is not None:
             self._watch.cancel()
         for lane in self._lanes:
-            for parked in lane.parked.values():
-                if parked.timer is not None:
-                    parked.timer.cancel()
+            lane.empty()
+        running = {one: one.delivery for one in self._workers if one.delivery is not None}
         tasks = [worker.task for worker in self._workers if worker.task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
         self._settle()
-        self._engine.give_back(self._held)
+        left = {delivery for worker, delivery in running.items() if _goes_on(worker)}
+        for delivery in left:
+            logger.error(
+                "! closing: the handler `%s` of `%s`, key %s, does not end; it is left behind",
+                delivery.subscription.name,
+                delivery.topic,
+                delivery.key,
+            )
+        # What is still being handled is nobody else's yet.
+        self._engine.give_back(self._held - left)
         self._held.clear()
 
     def _call_for_workers(self) -> None:
@@ -189,7 +230,7 @@ class Lanes:
 
     def _call_workers(self) -> None:
         """Wake workers for the lanes that are ready: one, and twice as many each time again."""
-        if not self._ready or self._is_closed:
+        if not self._ready or self._is_finishing:
             self._is_calling = False
             return
         for _ in range(min(self._called, len(self._ready))):
@@ -207,6 +248,7 @@ class Lanes:
 
     async def _work(self, worker: Worker) -> None:
         ready, handled = self._ready, 0
+        RUNNING.set(worker)
         while True:
             while ready:
                 lane = ready.popleft()
@@ -220,6 +262,8 @@ class Lanes:
                         await asyncio.sleep(0)
                 lane.is_taken = False
             self._idle.set()
+            if self._is_closed:
+                return  # its handler was left behind, and has ended after all
             worker.wake = self._loop.create_future()
             self._resting.append(worker)
             await worker.wake
@@ -243,7 +287,9 @@ class Lanes:
             lane.reopen(delivery)
             if has_handler:
                 lane.queue.appendleft(delivery)
-        except Exception as error:
+        except ENDINGS:
+            raise  # the program is to end, and the message comes again
+        except BaseException as error:
             self._failed(lane, delivery, error)
         else:
             if not self._done:
@@ -254,16 +300,16 @@ class Lanes:
         finally:
             worker.delivery = None
             self._metrics.handler_seconds.record(monotonic() - worker.started_s)
-            if worker.is_overdue:
+            worker.is_late = False
+            if worker.is_cancelled:
                 # Also if the handler swallowed our cancelling, or failed of it.
-                worker.is_overdue = False
+                worker.is_cancelled = False
                 worker.task.uncancel()  # type: ignore[union-attr]
 
     def _cancelled(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
         """Tell our own cancelling of a slow handler from the bus's closing."""
         assert worker.task is not None
-        if worker.is_overdue:
-            self._metrics.handler_timeouts_total += 1
+        if worker.is_cancelled and not self._is_closed:
             timeout_s = delivery.subscription.timeout_s
             self._failed(lane, delivery, HandlerTimeout(f"took longer than {timeout_s} s"))
         elif worker.task.cancelling():
@@ -271,31 +317,59 @@ class Lanes:
         else:
             self._failed(lane, delivery, RuntimeError("the handler cancelled itself"))
 
-    def _failed(self, lane: Lane, delivery: Delivery, error: Exception) -> None:
-        config = self._config
-        is_last = delivery.attempts + 1 == config.attempts_max
-        if delivery.attempts < config.attempts_max:
-            delivery.attempts += 1
-            self._metrics.handler_failures_total += 1
-        delivery.failures += (f"{type(error).__name__}: {error}",)
-        logger.warning(
-            "! `%s` of %s, attempt %d: %s",
-            delivery.topic,
-            delivery.key,
-            delivery.attempts,
-            delivery.failures[-1],
-        )
+    def _failed(self, lane: Lane, delivery: Delivery, error: BaseException) -> None:
         parked = lane.parked.get(delivery.key)
         if parked is None:
             parked = lane.parked[delivery.key] = Parked(delivery)
-        if is_last and config.on_exhausted == "block":
+        parked.error = describe(error)
+        parked.failures += 1
+        if delivery.attempts == self._config.attempts_max:
+            logger.error(
+                "! `%s` of %s cannot be made a dead letter: %s",
+                delivery.topic,
+                delivery.key,
+                parked.error,
+            )
+            self._try_later(lane, parked, self._backoff_s(parked.failures))
+            return
+        delivery.attempts += 1
+        delivery.failures += (parked.error,)
+        self._metrics.handler_failures_total += 1
+        if delivery.attempts == self._config.attempts_max:
+            self._exhausted(lane, parked, error)
+            return
+        self._log_attempt(logging.WARNING, delivery)
+        self._metrics.retries_total += 1
+        self._try_later(lane, parked, self._backoff_s(parked.failures))
+
+    def _exhausted(self, lane: Lane, parked: Parked, error: BaseException) -> None:
+        """Have a message that has had its attempts made a dead letter, or block its key."""
+        delivery = parked.head
+        delivery.trace = trace_of(error)
+        self._log_attempt(logging.ERROR, delivery, error)
+        if self._config.on_exhausted == "block":
             parked.blocked = True
             logger.error("! key %s of `%s` is blocked", delivery.key, delivery.topic)
-            return
-        self._metrics.retries_total += 1
-        # A dead letter is made at once; if that fails it is tried again like a handler.
-        wait_s = 0.0 if is_last else self._backoff_s(len(delivery.failures))
-        parked.timer = self._loop.call_later(wait_s, self._retry, lane, parked)
+        else:
+            self._try_later(lane, parked, 0.0)
+
+    def _log_attempt(
+        self, level: int, delivery: Delivery, error: BaseException | None = None
+    ) -> None:
+        logger.log(
+            level,
+            "! `%s` of %s, attempt %d of %d: %s",
+            delivery.topic,
+            delivery.key,
+            delivery.attempts,
+            self._config.attempts_max,
+            delivery.failures[-1],
+            exc_info=error,
+        )
+
+    def _try_later(self, lane: Lane, parked: Parked, wait_s: float) -> None:
+        if not self._is_finishing:
+            parked.timer = self._loop.call_later(wait_s, self._retry, lane, parked)
 
     def _backoff_s(self, failures: int) -> float:
         config = self._config
@@ -328,7 +402,7 @@ class Lanes:
 
     def _settle(self) -> None:
         done, self._done = self._done, []
-        if not done:
+        if not done or not self._held:  # of the latter, what ended after the bus was closed
             return
         self._held.difference_update(done)
         self._engine.settle(done)
@@ -355,11 +429,40 @@ class Lanes:
             if delivery is None:
                 continue
             is_busy = True
-            timeout_s = delivery.subscription.timeout_s
-            if now_s - worker.started_s > timeout_s and not worker.is_overdue:
-                assert worker.task is not None
-                worker.is_overdue = True
-                worker.task.cancel()
+            if now_s - worker.started_s > delivery.subscription.timeout_s and not worker.is_late:
+                self._overdue(worker, delivery)
         self._watch = None
         if is_busy:
             self._watch = self._loop.call_later(self._watch_every_s(), self._find_overdue)
+
+    def _overdue(self, worker: Worker, delivery: Delivery) -> None:
+        """Count a handler that takes too long, and cancel it if that is possible."""
+        subscription = delivery.subscription
+        if delivery.attempts == self._config.attempts_max:
+            self._cancel(worker)  # it is being made a dead letter
+            return
+        if not (worker.is_on_thread or subscription.is_cancellable):
+            return  # it waits for a thread, and has not begun
+        self._metrics.handler_timeouts_total += 1
+        logger.warning(
+            "! `%s` of %s: the handler `%s` takes longer than %s s; %s",
+            delivery.topic,
+            delivery.key,
+            subscription.name,
+            subscription.timeout_s,
+            "it is cancelled"
+            if subscription.is_cancellable
+            else "it runs on a thread, which cannot be cancelled, so its key waits",
+        )
+        worker.is_late = True
+        if subscription.is_cancellable:
+            self._cancel(worker)
+
+    def _cancel(self, worker: Worker) -> None:
+        assert worker.task is not None
+        worker.is_late = worker.is_cancelled = True
+        worker.task.cancel()
+
+
+def _goes_on(worker: Worker) -> bool:
+    return worker.is_on_thread or (worker.task is not None and not worker.task.done())

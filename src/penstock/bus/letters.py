@@ -9,6 +9,7 @@ interrupted and done again: the copy carries an id made of the dead letter's pla
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,14 +18,14 @@ from typing import Any
 
 from penstock import headers as header_block
 from penstock.bus.bus import EventBus
-from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC
+from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
 
-DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC))
+DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class DeadLetter:
     cause: str
     attempts: tuple[str, ...]
     """How each attempt failed, oldest first."""
+    trace: str
+    """Where the last one failed; empty if nobody has kept it."""
     headers: Headers
     """Those the message had before."""
     payload: bytes
@@ -165,6 +168,7 @@ class DeadLetterBox:
             time=_time(first.get(TIME, ""), delivery.timestamp_ns),
             cause=first.get(CAUSE, ""),
             attempts=tuple(value for name, value in delivery.headers if name == ATTEMPT),
+            trace=_text(first.get(TRACE, "")),
             headers=[pair for pair in delivery.own_headers if pair[0] not in DEAD_LETTER_HEADERS],
             payload=delivery.payload,
             envelope=self._decode(delivery.payload),
@@ -178,6 +182,14 @@ class DeadLetterBox:
 
 
 # Anyone can publish to a dead-letter topic; that must not hide what else is there.
+
+
+def _text(document: str) -> str:
+    try:
+        text = json.loads(document)
+    except ValueError:
+        return document
+    return text if isinstance(text, str) else document
 
 
 def _number(text: str) -> int:

@@ -21,6 +21,7 @@ from penstock.bus.codec import Codec
 from penstock.bus.config import PublisherConfig
 from penstock.bus.engine import Engine, Outgoing, Receipt, Settlement
 from penstock.bus.envelope import Envelope
+from penstock.bus.failures import ENDINGS
 from penstock.bus.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
 from penstock.bus.results import PublishResult, ResultStream
@@ -64,7 +65,7 @@ class Publisher:
         self._is_closed = False
         self._is_plain = not config.rate_per_s
         """Whether a publisher waits for nothing but room in the window."""
-        self._watcher: Callable[[Outgoing], None] | None = None
+        self._watchers: list[Callable[[Outgoing], None]] = []
         engine.on_settled = self._settled
 
     @property
@@ -157,7 +158,7 @@ class Publisher:
 
     def watch(self, watcher: Callable[[Outgoing], None]) -> None:
         """Show every message to `watcher` before it is handed over; it may change headers."""
-        self._watcher = watcher
+        self._watchers.append(watcher)
         self._is_plain = False
 
     async def drain(self) -> None:
@@ -207,8 +208,8 @@ class Publisher:
         message.target = target.address
         try:
             await self._admit(message)
-            if self._watcher is not None:
-                self._watcher(message)
+            for watcher in self._watchers:
+                watcher(message)
             if target.live:
                 self._is_crowded = self._engine.send_live(
                     message.target, message.payload, message.block
@@ -307,13 +308,15 @@ class Publisher:
         for callback in self._callbacks:
             try:
                 callback(result)
-            except Exception:
+            except ENDINGS:
+                raise
+            except BaseException:
                 logger.exception("! a publish callback failed")
 
     def _forget_stream(self, stream: ResultStream) -> None:
         self._streams = [pair for pair in self._streams if pair[1] is not stream]
         waits = self._streams or self._limit.rate_per_s or self._is_closed
-        self._is_plain = not waits and self._watcher is None
+        self._is_plain = not (waits or self._watchers)
 
 
 def _receipt(ack: bytes) -> Receipt:

@@ -16,16 +16,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from penstock import subjects
 from penstock.bus.codec import Codec
 from penstock.bus.config import BusConfig
-from penstock.bus.engine import Delivery, Engine, Source
+from penstock.bus.engine import Delivery, Engine, Responder, Source
 from penstock.bus.envelope import Envelope
-from penstock.bus.handlers import Handler, Key, NoHandler, Subscription
+from penstock.bus.failures import STOPS, describe, trace_of
+from penstock.bus.handlers import (
+    Handler,
+    Key,
+    NoHandler,
+    Subscription,
+    calling,
+    check_handler,
+)
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
 from penstock.bus.names import check_pattern
-from penstock.errors import AlreadyHandled, InvalidEnvelope, PenstockError
+from penstock.errors import AlreadyHandled, PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
@@ -52,7 +62,7 @@ class Subscriber:
         self._metrics = metrics
         self._lanes = lanes
         lanes.on_unhandled = self._hand_on
-        self.watcher: Callable[[Delivery], None] | None = None
+        self.watchers: list[Callable[[Delivery], None]] = []
         """Called with every message that has a handler, before it is queued."""
         self._subscriptions: list[Subscription] = []
         self._routes: dict[str, Subscription | None] = {}
@@ -141,6 +151,16 @@ class Subscriber:
             while not queue.empty():
                 refuse(queue.get_nowait()[1])
 
+    def answering(self, handler: Callable[[Any], Any]) -> Responder:
+        """Return what answers a request with what a handler returns; a plain one on a thread."""
+        check_handler(handler)
+
+        async def answer(payload: bytes, _: Any) -> bytes:
+            return msgspec.json.encode(await called(msgspec.json.decode(payload)))
+
+        called = calling(handler, self._thread_pool)
+        return answer
+
     async def withdraw(self, sources: Collection[Source]) -> None:
         """Let go of all that came from these, and return once no handler has any of it."""
         for topic, deliveries in list(self._unhandled.items()):
@@ -164,19 +184,19 @@ class Subscriber:
     async def _fetch(self) -> None:
         """Fetch for ever: never two at once, and not while too much is here."""
         while True:
-            await self._lanes.room(self._messages_max)
             try:
+                await self._lanes.room(self._messages_max)
                 deliveries = await self._engine.fetch(self._messages_max - self._lanes.in_flight)
+                self._metrics.received_total += len(deliveries)
+                self._dispatch(deliveries)
             except PenstockError as error:
                 logger.warning("! fetching: %s", error)
                 await asyncio.sleep(RETRY_WAIT_S)
-                continue
-            except Exception:
+            except STOPS:
+                raise
+            except BaseException:
                 logger.exception("! fetching failed in a way nobody thought of")
                 await asyncio.sleep(RETRY_WAIT_S)
-                continue
-            self._metrics.received_total += len(deliveries)
-            self._dispatch(deliveries)
 
     def _dispatch(self, deliveries: list[Delivery]) -> None:
         ready = []
@@ -193,9 +213,11 @@ class Subscriber:
     def _open(self, delivery: Delivery, subscription: Subscription) -> None:
         try:
             subscription.open(delivery, self._codec)
-            if self.watcher is not None:
-                self.watcher(delivery)
-        except Exception as error:
+            for watcher in self.watchers:
+                watcher(delivery)
+        except STOPS:
+            raise
+        except BaseException as error:
             self._condemn(delivery, error)
 
     def _hand_on(self, delivery: Delivery) -> bool:
@@ -224,13 +246,19 @@ class Subscriber:
             self._routes[topic] = found
             return found
 
-    def _condemn(self, delivery: Delivery, error: Exception) -> None:
+    def _condemn(self, delivery: Delivery, error: BaseException) -> None:
         """Make a message that cannot be read a dead letter: trying again would not help."""
         delivery.attempts = self._config.attempts_max
-        delivery.failures += (f"{type(error).__name__}: {error}",)
+        delivery.failures += (describe(error),)
+        delivery.trace = trace_of(error)
         self._metrics.invalid_total += 1
-        if not isinstance(error, InvalidEnvelope):
-            logger.exception("! reading a message of `%s`", delivery.topic)
+        logger.error(
+            "! message %d of `%s` cannot be read, and becomes a dead letter: %s",
+            delivery.sequence,
+            delivery.topic,
+            delivery.failures[-1],
+            exc_info=error,
+        )
 
     def _set_aside(self, delivery: Delivery) -> None:
         """Hold or skip a message that has no handler."""

@@ -182,6 +182,7 @@ def _page(letter: DeadLetter) -> str:
         f"  cause    {letter.cause}",
     ]
     lines += [f"  attempt  {number}. {text}" for number, text in enumerate(letter.attempts, 1)]
+    lines += [f"  trace    {line}" for line in letter.trace.splitlines()]
     lines += [f"  header   {name}: {value}" for name, value in letter.headers]
     return "\n".join([*map(printable, lines), "", payload_text(letter.payload)])
 
@@ -197,6 +198,7 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
         "time": letter.time.isoformat(),
         "cause": letter.cause,
         "attempts": letter.attempts,
+        "traceback": letter.trace,
         "headers": letter.headers,
         **payload_fields(letter.payload),
     }

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import re
+import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from penstock.client.outbox import Outbox
 from penstock.client.pings import Pings
 from penstock.client.servers import Server, ServerPool, parse_url
 from penstock.errors import (
+    ConfigError,
     ConnectFailed,
     ConnectionClosed,
     ConnectionLost,
@@ -38,6 +40,8 @@ logger = logging.getLogger("penstock.client")
 CLOSE_TIMEOUT_S = 2.0
 DIAL_ERRORS = (OSError, PenstockError, ValueError)
 """What dialling may end with; `ssl.SSLError` is an OSError, bad JSON a ValueError."""
+REFUSALS = (PermissionDenied, ProtocolError, ConfigError, ssl.SSLError, ValueError)
+"""Those of them that the server means, or that are our own fault."""
 
 SUBSCRIPTION_DENIED = re.compile(
     r'permissions violation for subscription to "(.+?)"(?: using queue "(.+)")?', re.IGNORECASE
@@ -93,12 +97,15 @@ class Connection:
         self._adopted_s = 0.0
         self._last_error: Exception | None = None
         self._reconnecting: asyncio.Task[None] | None = None
+        self._refusals = 0
 
     async def open(self) -> None:
         """Connect to the first server that takes us."""
         errors = await self._dial_round()
         if errors:
-            raise ConnectFailed("no server could be reached: " + "; ".join(errors))
+            failure = ConnectFailed("no server could be reached: " + "; ".join(errors))
+            failure.is_final = self._refusals == len(errors)
+            raise failure
 
     async def close(self, error: Exception | None = None) -> None:
         """Send what is left and close for good."""
@@ -311,11 +318,14 @@ class Connection:
     async def _dial_round(self) -> list[str]:
         """Try every server once. No errors: we are connected."""
         errors = []
+        self._refusals = 0
         for server in self.pool.servers:
             try:
                 link, info = await dial(server, self.options)
             except DIAL_ERRORS as error:
                 errors.append(f"{server.address}: {error}")
+                # Of TLS 1.3 the client hears only afterwards that its certificate was refused.
+                self._refusals += isinstance(error.__cause__ or error, REFUSALS)
                 self.pool.failed(server, refused=isinstance(error, PermissionDenied))
                 continue
             if self._adopt(server, link, info):

@@ -71,7 +71,7 @@ class Link(asyncio.Protocol):
         """Return the next operation of the handshake."""
         while not self._collected:
             if self._error is not None:
-                raise ConnectionLost(f"the handshake broke off: {self._error}")
+                raise ConnectionLost(f"the handshake broke off: {self._error}") from self._error
             self._arrived.clear()
             await self._arrived.wait()
         return self._collected.popleft()

@@ -10,6 +10,7 @@ from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY
 from penstock.bus.deadletters import TOPIC as DEAD_TOPIC
 from penstock.bus.engine import Delivery
 from penstock.bus.envelope import Envelope
+from penstock.errors import BusClosed
 
 DEAD = f"dead-letters.{TOPIC}"
 
@@ -264,25 +265,89 @@ async def what_was_left_undone_comes_before_what_is_newer(world: World) -> None:
 
 
 @scenario
-async def closing_waits_for_handlers_that_run(world: World) -> None:
-    done: list[int] = []
+async def closing_finishes_what_runs_and_gives_the_rest_back(world: World) -> None:
+    begun, done = asyncio.Event(), asyncio.Event()
+    handled: list[int] = []
 
     async def handle(envelope: Envelope[Any]) -> None:
-        await asyncio.sleep(0.05)
-        done.append(envelope.payload["number"])
+        begun.set()
+        await done.wait()
+        handled.append(envelope.payload["number"])
 
     async with world.open() as bus:
         await bus.subscribe_envelope(TOPIC, handle)
-        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n}") for n in range(20)])
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(20)])
+        await begun.wait()
         await until(lambda: bus.health().in_flight == 20)
+        closing = asyncio.ensure_future(bus.close())
+        await until(lambda: not bus.is_open)
+        done.set()
+        await closing
     async with world.open() as bus:
         again = Seen()
         await bus.subscribe_envelope(TOPIC, again)
-        await bus.publish_envelope_sync(TOPIC, event(99))
-        await again.count(1)
+        await again.count(19)
 
-    assert sorted(done) == list(range(20))
-    assert again.numbers() == [99]
+    assert handled == [0]
+    assert again.numbers() == list(range(1, 20))
+
+
+@scenario
+async def a_bus_that_closes_takes_no_more_events_but_of_handlers_that_run(world: World) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    bus = world.open()
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        begun.set()
+        await go_on.wait()
+        await bus.publish_envelope_sync("orders.done", event(5))
+
+    async with bus:
+        await bus.subscribe_envelope(TOPIC, handle)
+        await bus.publish_envelope_sync(TOPIC, event(1))
+        await begun.wait()
+        closing = asyncio.ensure_future(bus.close())
+        await until(lambda: not bus.is_open)
+        for publish in (bus.publish_envelope, bus.publish_envelope_sync):
+            refusal = ""
+            try:
+                await publish(TOPIC, event(2))
+            except BusClosed as error:
+                refusal = str(error)
+            assert "clos" in refusal, refusal
+        go_on.set()
+        await closing
+    async with world.open(service="other") as bus:
+        seen = Seen()
+        await bus.subscribe_envelope("orders.*", seen)
+        await seen.count(2)
+        assert sorted(seen.numbers()) == [1, 5]
+
+
+@scenario
+async def closing_leaves_a_handler_behind_that_does_not_end(world: World) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(_: Envelope[Any]) -> None:
+        begun.set()
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with world.open(shutdown_timeout_s=0.2) as bus:
+        await bus.subscribe_envelope(TOPIC, stubborn)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
+        await begun.wait()
+    end.set()
+    async with world.open() as bus:
+        again = Seen()
+        await bus.subscribe_envelope(TOPIC, again)
+        await again.count(3)
+
+    assert again.numbers() == [0, 1, 2]
 
 
 @scenario

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from penstock.bus.engine import Delivery, LiveReceiver, Responder
 from penstock.bus.engines.layout import topic_of
+from penstock.bus.failures import STOPS, describe
 from penstock.client import Client, Message
 from penstock.client.interest import Interest
 from penstock.wire import Op
@@ -70,8 +71,10 @@ class Live:
 async def _answer(message: Message, responder: Responder) -> None:
     try:
         reply = await responder(message.payload, message.header_pairs)
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}".replace("\r", " ").replace("\n", " ")
+    except STOPS:
+        raise
+    except BaseException as error:
+        text = " ".join(describe(error).split())
         await message.respond(headers=[("Bus-Error", text)])
     else:
         await message.respond(reply)

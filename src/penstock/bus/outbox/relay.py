@@ -21,6 +21,7 @@ from time import time_ns
 from typing import TypeVar
 
 from penstock.bus.bus import EventBus
+from penstock.bus.failures import STOPS, describe
 from penstock.bus.keyed import Failure, in_order_by_key
 from penstock.bus.outbox.store import Postponement, Row, Store
 from penstock.setting import Checked, setting
@@ -104,10 +105,12 @@ class Relay:
             try:
                 await self.drain()
                 await self._purge()
-            except Exception as error:
+            except STOPS:
+                raise
+            except BaseException as error:
                 # Whatever the database's driver raises: try again with a new connection.
-                logger.warning("! outbox: %s: %s", type(error).__name__, error)
-                await self._let_go()
+                logger.warning("! outbox: %s", describe(error))
+                await self._start_over()
             await self._wait()
 
     def _take(self) -> list[Row]:
@@ -149,6 +152,14 @@ class Relay:
         if not self._is_open:
             self._is_open = await self._call(self._store.open)
         return self._is_open
+
+    async def _start_over(self) -> None:
+        try:
+            await self._let_go()
+        except STOPS:
+            raise
+        except BaseException as error:
+            logger.warning("! outbox: closing the database: %s", describe(error))
 
     async def _let_go(self) -> None:
         self._is_open = False

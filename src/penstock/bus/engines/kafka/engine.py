@@ -40,6 +40,7 @@ from penstock.bus.engines.kafka.properties import logger
 from penstock.bus.engines.kafka.reader import Listener, Place, Reader
 from penstock.bus.engines.kafka.replay import Part, Replays, discard_key
 from penstock.bus.engines.kafka.window import KafkaWindow
+from penstock.bus.failures import STOPS
 from penstock.errors import BusClosed, BusError, ConnectionLost, PenstockError
 
 T = TypeVar("T")
@@ -352,7 +353,11 @@ class KafkaEngine:
         while not self._is_connected:
             try:
                 await self._blocking(self._admin.topics)
-            except PenstockError:
+            except STOPS:
+                raise
+            except BaseException as error:
+                if not isinstance(error, PenstockError):
+                    logger.exception("! asking whether a broker is there")
                 await asyncio.sleep(PROBE_S)
             else:
                 self._alive()

@@ -125,7 +125,8 @@ class Reader:
             while not self._is_closing:
                 try:
                     self._work()
-                except Exception:
+                except BaseException:
+                    # This thread is the only one that reads: nothing may end it but `stop`.
                     logger.exception("! reading from Kafka")
                     time.sleep(RETRY_S)
         finally:

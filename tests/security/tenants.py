@@ -36,7 +36,7 @@ class Tenant(RawClient):
     def ask(self, subject: str, body: bytes | str = b"", *, header: bytes = b"") -> Any:
         """Send a request and return what is answered, decoded where it is JSON."""
         inbox = self.request(subject, body, header=header)
-        return next(answer for to, answer in self._answers() if to == inbox)
+        return next(answer for to, answer in self.answers() if to == inbox)
 
     def request(self, subject: str, body: bytes | str = b"", *, header: bytes = b"") -> bytes:
         """Send a request, and return where its answer goes."""
@@ -59,7 +59,8 @@ class Tenant(RawClient):
         assert "error" not in answer, answer
         return self
 
-    def _answers(self) -> Iterator[tuple[bytes, Any]]:
+    def answers(self) -> Iterator[tuple[bytes, Any]]:
+        """Yield what comes: to whom, and what, decoded where it is JSON."""
         while True:
             line = self.line()
             if line == b"PING":

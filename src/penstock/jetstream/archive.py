@@ -99,8 +99,12 @@ class ArchiveReader:
         self.is_complete = False
         """Whether the end was seen."""
 
-    def feed(self, chunk: bytes) -> list[ArchiveEntry]:
-        """Return the entries that are complete by now; raise ValueError for what is no archive."""
+    def feed(self, chunk: bytes) -> Iterator[ArchiveEntry]:
+        """
+        Yield the entries that are complete by now; raise ValueError for what is no archive.
+
+        One frame is unpacked at a time: a chunk may hold a thousand times its size.
+        """
         self._framed += chunk
         if not self._is_framed and chunk:
             self._is_framed = chunk[0] == IDENTIFIER
@@ -108,23 +112,27 @@ class ArchiveReader:
                 raise ValueError("this is no snapshot of a stream")
         for data in self._take_frames():
             self._data += data
-        if not self._has_magic and not self._take_magic():
-            return []
-        entries = list(self._take_entries())
-        if entries and entries[-1] == END:
-            self.is_complete = True
-            entries.pop()
-        return entries
+            if not self._has_magic and not self._take_magic():
+                continue
+            for entry in self._take_entries():
+                if self.is_complete:
+                    raise ValueError("the snapshot goes on behind its end")
+                if entry == END:
+                    self.is_complete = True
+                else:
+                    yield entry
 
     def _take_frames(self) -> Iterator[bytes]:
         framed, position = self._framed, 0
-        while len(framed) >= position + 4:
-            end = position + 4 + int.from_bytes(framed[position + 1 : position + 4], "little")
-            if len(framed) < end:
-                break
-            yield _unframed(framed[position], bytes(framed[position + 4 : end]))
-            position = end
-        del framed[:position]
+        try:
+            while len(framed) >= position + 4:
+                end = position + 4 + int.from_bytes(framed[position + 1 : position + 4], "little")
+                if len(framed) < end:
+                    break
+                yield _unframed(framed[position], bytes(framed[position + 4 : end]))
+                position = end
+        finally:
+            del framed[:position]
 
     def _take_magic(self) -> bool:
         start = bytes(self._data[: len(MAGIC)])
@@ -139,27 +147,27 @@ class ArchiveReader:
         return self._has_magic
 
     def _take_entries(self) -> Iterator[ArchiveEntry]:
-        position = 0
-        while position < len(self._data):
-            numbers = _numbers(self._data, position, 5)
+        position, data = 0, self._data
+        while position < len(data):
+            numbers = _numbers(data, position, 5)
             if numbers is None:
                 break
             (name_bytes, time, sequence, header_bytes, payload_bytes), start = numbers
             size = name_bytes + header_bytes + payload_bytes
             if name_bytes > NAME_BYTES_MAX or size > ENTRY_BYTES_MAX:
                 raise ValueError("the snapshot is damaged: an entry is too large")
-            if len(self._data) < start + size:
+            if len(data) < start + size:
                 break
             header, payload = start + name_bytes, start + name_bytes + header_bytes
             position = start + size
             yield ArchiveEntry(
-                bytes(self._data[start:header]),
+                bytes(data[start:header]),
                 time >> 1 if time & 1 == 0 else ~(time >> 1),
                 sequence,
-                bytes(self._data[header:payload]),
-                bytes(self._data[payload:position]),
+                bytes(data[header:payload]),
+                bytes(data[payload:position]),
             )
-        del self._data[:position]
+        del data[:position]
 
 
 def _unframed(kind: int, frame: bytes) -> bytes:

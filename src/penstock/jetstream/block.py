@@ -76,7 +76,6 @@ class Block:
     def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> None:
         """Take in new messages that follow each other from an offset on."""
         places, topics = self.places, self.topics
-        assert self.dense
         assert places is not None
         assert topics is not None
         count, size = len(lengths), sum(lengths)
@@ -86,6 +85,9 @@ class Block:
         else:
             places.offsets.extend(accumulate(lengths[:-1], initial=offset))
             places.lengths.extend(lengths)
+        if places.deltas is not None:
+            following = self.last_sequence + 1 - self.first_sequence
+            places.deltas.extend(range(following, following + count))
         topics.table += subjects
         self.total += count
         self.count += count
@@ -94,6 +96,16 @@ class Block:
         self.stored_bytes += size
         if self.live is not None:
             self.live.extend(b"\1" * count)
+
+    def leave_gap(self, sequence: int) -> None:
+        """Go on with a sequence further up: from now on the block says which ones it has."""
+        assert self.total
+        assert sequence > self.last_sequence
+        assert self.places is not None
+        if self.places.deltas is None:
+            self.places.deltas = array("Q", range(self.total))
+            self.dense = False
+        self.last_sequence = sequence - 1
 
     def position(self, sequence: int) -> int:
         """Return the first position whose sequence is at or after one; `total` if none."""

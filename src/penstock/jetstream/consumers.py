@@ -252,6 +252,9 @@ def restore(stream: Stream, config: ConsumerConfig, state: ConsumerState) -> Non
     """Add a consumer that a snapshot of its stream held, and that goes on where it was."""
     config = consumerrules.with_defaults(config, stream.config)
     consumerrules.check(config, stream.config)
+    consumerrules.check_name_length(config.name)
+    quota.check_ack_pending(stream.engine, config)
+    quota.check_consumer(stream)
     meta = Meta(config, stream.engine.clock_ns(), 0)
     consumer = _at_state(stream, _files(stream, config), meta, state)
     stream.consumers[config.name] = consumer

@@ -258,10 +258,12 @@ class FileLog:
         block = tail.block
         if not block.total:
             block.first_sequence, block.last_sequence = sequence, sequence - 1
-        elif block.last_sequence + 1 != sequence:
-            # A growing segment has no gaps.
+        elif block.last_sequence + 1 != sequence and not block.count:
+            # All in it was purged: its file can go once another has begun.
             tail.full = True
             return self._new_tail(sequence)
+        elif block.last_sequence + 1 != sequence:
+            block.leave_gap(sequence)
         return tail
 
     def _new_tail(self, sequence: int) -> Tail:

@@ -62,12 +62,12 @@ class MemoryLog:
         """Return the block that takes the message with this sequence."""
         blocks = self.catalog.blocks
         last = blocks[-1] if blocks else None
-        if (
-            last is not None
-            and last.last_sequence + 1 == sequence
-            and last.total < BLOCK_MESSAGES_MAX
-        ):
-            return last
+        if last is not None and last.total < BLOCK_MESSAGES_MAX:
+            if last.last_sequence + 1 == sequence:
+                return last
+            if last.count:
+                last.leave_gap(sequence)
+                return last
         block = Block(last.number + 1 if last else 1, sequence)
         block.places = Places(array("I"), array("I"))
         block.topics = Topics([])

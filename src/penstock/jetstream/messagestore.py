@@ -20,8 +20,6 @@ LITERALS_MAX = 16
 """Filters without wildcards that are worth to be looked up one by one."""
 VOID = b""
 """The subject of a record in whose place there is no message: nobody can publish to it."""
-VOID_MAX = 1000
-"""Sequences skipped that are worth a record each; a wider gap begins a segment."""
 SEARCH_MAX = 256 * 1024
 """Messages one `read` looks at before it gives up for now."""
 
@@ -273,13 +271,12 @@ class MessageStore:
     def skip(self, count: int) -> None:
         """Give so many sequences to messages that are not there."""
         catalog = self._catalog
-        if count > VOID_MAX:
-            # One record in the end tells where the gap ended.
+        if count > 1:
             catalog.skip(count - 1)
-            count = 1
+        # One record in the end tells where the gap ended.
         first = catalog.last_sequence + 1
-        self._log.append(first, [(VOID, b"", b"", catalog.last_time_ns)] * count)
-        catalog.remove_range(first, catalog.last_sequence)
+        self._log.append(first, [(VOID, b"", b"", catalog.last_time_ns)])
+        catalog.remove_range(first, first)
         catalog.settle()
 
     def purge(self, pattern: bytes = b">", *, before: int = 0, keep: int = 0) -> int:

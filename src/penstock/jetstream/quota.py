@@ -83,6 +83,15 @@ def check_room(engine: Engine, storage: str, size: int) -> None:
         raise JetStreamError(errorcodes.INSUFFICIENT_RESOURCES)
 
 
+def check_restored(stream: Stream, size: int) -> None:
+    """See that there is room for so many bytes more of a stream that comes back."""
+    engine, storage = stream.engine, stream.config.storage
+    try:
+        check_room(engine, storage, size)
+    except JetStreamError:
+        raise JetStreamError(_out_of(storage)) from None
+
+
 def account_limit(engine: Engine, storage: str) -> int:
     """Return what an account may store; -1 is no limit."""
     limits = engine.limits

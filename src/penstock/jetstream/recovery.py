@@ -226,9 +226,13 @@ def _report_damage(path: str, header: Header, walked: Scan, found: Recovered) ->
     lost = sum(length > RECORD_BYTES_MIN for _, length in damaged)
     sequences = walked.sequences
     if sequences and header.base_sequence < sequences[0]:
-        # Only compaction leaves gaps, so that each of these is a message that was damaged.
+        # Where nothing was skipped, each sequence that is missing is a message that was damaged.
         last = max(sequences[-1], walked.synced_sequence)
-        lost = max(lost, last - sequences[0] + 1 - len(sequences))
+        known = [each.removals for each in found.segments] + [tuple(walked.removals)]
+        there = [(sequence, sequence) for sequence in sequences]
+        there += [pair for removals in known for each in removals for pair in each.ranges]
+        missing = _without(sequences[0], last, there)
+        lost = max(lost, sum(end - start + 1 for start, end in missing))
     found.lost += lost
 
 

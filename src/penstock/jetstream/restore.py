@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock import headers
 from penstock.core.account import new_message, payloads
 from penstock.core.clientinfo import client_info
-from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import archive, consumers, errorcodes
+from penstock.errors import JetStreamError
+from penstock.headers import NUMBER_MAX
+from penstock.jetstream import archive, consumers, errorcodes, quota
 from penstock.jetstream.api import encode_answer
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
@@ -32,6 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
+ENTRIES_MAX = 2000
+"""Entries that are taken in one go, before others have their turn."""
+UNSTORED_BYTES_MAX = 1024 * 1024
+"""Messages are stored, and room is looked for, whenever they are so many bytes."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Chunks may come faster than they are taken, but not by more than this."""
 STALL_NS = 5_000_000_000
 """How long the next chunk is waited for."""
 ANSWER = "stream_create"
@@ -49,6 +59,14 @@ class Restore:
         self._last_sequence = 0
         self._consumers: list[tuple[ConsumerConfig, ConsumerState]] = []
         self._received_bytes = 0
+        self._chunks: deque[tuple[bytes, bytes]] = deque()
+        """Chunks that are not taken yet, with whom to tell of it."""
+        self._unread: Iterator[ArchiveEntry] | None = None
+        """What is left of the first of them."""
+        self._is_taking = self._is_closed = False
+        self._entries: list[tuple[bytes, bytes, bytes, int]] = []
+        self._unstored_bytes = 0
+        """Messages that are not in the store yet, and how many bytes they are."""
         self._began_ns = self._engine.clock_ns()
         self.deliver_subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{self._engine.new_id()}"
         self._timer: Timer | None = None
@@ -64,30 +82,56 @@ class Restore:
         for publish in batch:
             reply, header_bytes = publish[2], publish[3]
             for payload in payloads(publish):
-                if not self._on_chunk(payload[header_bytes:-2], reply):
-                    return
+                self._chunks.append((payload[header_bytes:-2], reply))
+        waiting_bytes = sum(len(chunk) for chunk, _ in self._chunks)
+        if not self._is_closed and waiting_bytes > WAITING_BYTES_MAX:
+            self._fail(b"", _failed("chunks come without waiting for their acks"))
+        elif not self._is_taking:
+            self._take_chunks()
 
-    def _on_chunk(self, chunk: bytes, reply: bytes) -> bool:
-        """Take a chunk and ack it, or the end and answer it; tell whether it goes on."""
+    def _take_chunks(self) -> None:
+        """Take what has come, for a while; then others have their turn, and it goes on."""
+        self._is_taking = True
+        left = ENTRIES_MAX
+        while self._chunks and left and not self._is_closed:
+            chunk, reply = self._chunks[0]
+            left = self._take_chunk(chunk, reply, left)
+            if left and not self._is_closed:
+                self._chunks.popleft()
+        self._is_taking = bool(self._chunks) and not self._is_closed
+        if self._is_taking:
+            engine = self._engine
+            engine.timers.at(engine.clock_ns(), lambda now_ns: self._take_chunks())
+
+    def _take_chunk(self, chunk: bytes, reply: bytes, left: int) -> int:
+        """Take so many entries of a chunk; return how many more may be taken, 0 is not done."""
         try:
             if not reply:
                 raise ValueError("each chunk needs a reply subject")
             if not chunk:
                 self._finish(reply)
-                return False
-            self._received_bytes += len(chunk)
-            for entry in self._reader.feed(chunk):
+                return left
+            if self._unread is None:
+                self._received_bytes += len(chunk)
+                self._unread = self._reader.feed(chunk)
+            for entry in self._unread:
                 self._take(entry)
+                left -= 1
+                if not left:
+                    self._store()
+                    return 0
+            self._unread = None
             self._store()
-        except (ValueError, KeyError, TypeError, OSError, StoreError) as error:
-            self._fail(reply, JetStreamError(errorcodes.STREAM_RESTORE, err=error))
-            return False
         except JetStreamError as error:
             self._fail(reply, error)
-            return False
+            return left
+        except Exception as error:
+            # Whatever a client put together can only cost its own restore.
+            self._fail(reply, _failed(str(error) or type(error).__name__))
+            return left
         self._engine.account.send(reply, b"")
         self._wait()
-        return True
+        return left
 
     # Entries.
 
@@ -96,12 +140,11 @@ class Restore:
             if entry.name != archive.STATE:
                 raise ValueError("expected state.json first")
             state = json.loads(entry.payload)
-            self._last_sequence = int(state["last_seq"])
+            self._last_sequence = _number(state["last_seq"])
+            first = _number(state["first_seq"])
             self._stream = self._engine.begin_restore(self._config)
-            first = int(state["first_seq"])
             if first > 1:
                 self._stream.store.purge(b">", before=first)
-            self._entries: list[tuple[bytes, bytes, bytes, int]] = []
         elif not entry.sequence:
             self._take_consumer(entry)
         else:
@@ -121,8 +164,12 @@ class Restore:
 
     def _take_message(self, stream: Stream, entry: ArchiveEntry) -> None:
         expected = stream.store.last_sequence + len(self._entries) + 1
-        if entry.sequence < expected:
+        if not expected <= entry.sequence <= NUMBER_MAX:
             raise ValueError(f"message sequence {entry.sequence} out of order")
+        self._unstored_bytes += len(entry.name) + len(entry.header) + len(entry.payload)
+        if self._unstored_bytes > UNSTORED_BYTES_MAX:
+            self._store()
+            expected = stream.store.last_sequence + 1
         if entry.sequence > expected:
             self._store()
             stream.store.skip(entry.sequence - expected)
@@ -130,8 +177,9 @@ class Restore:
 
     def _store(self) -> None:
         if self._stream is not None and self._entries:
+            quota.check_restored(self._stream, self._unstored_bytes)
             self._stream.store.append(self._entries)
-            self._entries = []
+            self._entries, self._unstored_bytes = [], 0
             self._engine.touch(self._stream)
 
     # The end.
@@ -171,6 +219,11 @@ class Restore:
             self._engine.delete_stream(self._stream, lambda: None)
 
     def _close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._chunks.clear()
+        self._unread = None
         self._engine.account.unlisten(self._subscription)
         if self._timer is not None:
             self._timer.cancel()
@@ -203,16 +256,34 @@ class Restore:
         )
 
 
+def _failed(text: str) -> JetStreamError:
+    return JetStreamError(errorcodes.STREAM_RESTORE, err=text)
+
+
 def _consumer_state(document: dict[str, Any]) -> ConsumerState:
     delivered, floor = document["delivered"], document["ack_floor"]
     return ConsumerState(
-        delivered["consumer_seq"],
-        delivered["stream_seq"],
-        floor["consumer_seq"],
-        floor["stream_seq"],
+        _number(delivered["consumer_seq"]),
+        _number(delivered["stream_seq"]),
+        _number(floor["consumer_seq"]),
+        _number(floor["stream_seq"]),
         {
-            int(sequence): (each["Sequence"], each["Timestamp"])
+            _sequence(sequence): (_number(each["Sequence"]), _number(each["Timestamp"]))
             for sequence, each in (document.get("pending") or {}).items()
         },
-        {int(sequence): count for sequence, count in (document.get("redelivered") or {}).items()},
+        {
+            _sequence(sequence): _number(count)
+            for sequence, count in (document.get("redelivered") or {}).items()
+        },
     )
+
+
+def _sequence(text: str) -> int:
+    return _number(headers.number(text.encode(errors="replace")))
+
+
+def _number(value: object) -> int:
+    """Return a number that a snapshot has; raise ValueError for what no store can count to."""
+    if type(value) is not int or not 0 <= value < NUMBER_MAX:
+        raise ValueError(f"the snapshot is damaged: {value!r:.50} is no number that makes sense")
+    return value

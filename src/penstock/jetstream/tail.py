@@ -156,18 +156,24 @@ class Tail:
 
 
 def split_block(block: Block, position: int, number: int, moved: int) -> Block:
-    """Cut a dense block in two at a position; return the second part, moved to the front."""
-    assert block.dense
+    """Cut a block in two at a position; return the second part, moved to the front."""
     assert block.places is not None
     assert block.topics is not None
     assert block.topics.ids is None
     places, table = block.places, block.topics.table
-    other = Block(number, block.first_sequence + position)
+    cut = block.sequence(position) if position < block.total else block.last_sequence + 1
+    kept = block.sequence(position - 1) if position else block.first_sequence - 1
+    other = Block(number, cut)
     other.last_sequence = block.last_sequence
     other.places = Places(
         array("I", [offset - moved for offset in places.offsets[position:]]),
         places.lengths[position:],
     )
+    if places.deltas is not None:
+        skipped = cut - block.first_sequence
+        other.places.deltas = array("Q", [delta - skipped for delta in places.deltas[position:]])
+        other.dense = False
+        del places.deltas[position:]
     other.topics = Topics(table[position:])
     other.first_time_ns, other.last_time_ns = block.first_time_ns, block.last_time_ns
     other.start = max(block.start - position, 0)
@@ -175,7 +181,7 @@ def split_block(block: Block, position: int, number: int, moved: int) -> Block:
     other.scrub = block.scrub
     _measure(other)
     del places.offsets[position:], places.lengths[position:], table[position:]
-    block.last_sequence = other.first_sequence - 1
+    block.last_sequence = kept
     block.start = min(block.start, position)
     if block.live is not None:
         del block.live[position:]

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from tests.unit.jetstream.consuming import consume, info, publish, received, request
-from tests.unit.jetstream.world import World, error
+from tests.unit.jetstream.world import START_NS, World, error
 
 from penstock.jetstream import archive
+from penstock.jetstream import restore as restore_module
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.compression import snappy_compressor
+from penstock.jetstream.restore import ENTRIES_MAX
 
 ENTRIES = [
     ArchiveEntry(archive.STATE, 1, payload=b"{}"),
@@ -79,7 +81,7 @@ def restore(world: World, parts: list[bytes], **config: Any) -> Any:
 def test_an_archive_may_be_cut_anywhere(cut: int) -> None:
     reader = ArchiveReader()
 
-    assert ENTRIES == reader.feed(ARCHIVE[:cut]) + reader.feed(ARCHIVE[cut:])
+    assert ENTRIES == [*reader.feed(ARCHIVE[:cut]), *reader.feed(ARCHIVE[cut:])]
     assert reader.is_complete
 
 
@@ -91,7 +93,7 @@ def test_an_archive_is_compressed_where_that_helps() -> None:
     framed = archive.STREAM_IDENTIFIER + archive.frames(data, snappy_compressor())
     reader = ArchiveReader()
 
-    assert [large, dense] == reader.feed(framed)
+    assert [large, dense] == list(reader.feed(framed))
     assert 100_000 < len(framed) < 150_000
 
 
@@ -101,7 +103,7 @@ def test_a_damaged_archive_is_refused_or_not_complete(position: int) -> None:
     damaged = bytearray(ARCHIVE)
     damaged[position] ^= 0x41
     try:
-        reader.feed(bytes(damaged))
+        list(reader.feed(bytes(damaged)))
     except ValueError:
         return
 
@@ -216,3 +218,48 @@ def test_a_restore_in_the_way_of_another_stream_is_refused(world: World) -> None
 
     assert 10065 == error(restore(world, parts))[0]
     assert ["T"] == list(world.engine.streams)
+
+
+def test_a_chunk_of_many_messages_is_taken_in_turns(tmp_path: Path) -> None:
+    world, count, step = World(tmp_path), 3 * ENTRIES_MAX, 2000
+    state = {"first_seq": 1, "last_seq": 1 + (count - 1) * step}
+    entries = [ArchiveEntry(archive.STATE, 1, payload=json.dumps(state).encode())]
+    entries += [ArchiveEntry(b"S", START_NS, 1 + n * step) for n in range(count)]
+    encoded = archive.MAGIC + b"".join(map(archive.encode_entry, [*entries, archive.END]))
+    subject = start_restore(world, subjects=["S"], storage="file")
+
+    world.publish(subject, archive.STREAM_IDENTIFIER + archive.frames(encoded), reply="_INBOX.1")
+    turns = 0
+    while not (acked := world.received()):
+        turns += 1
+        before = world.engine.streams["S"].store.messages
+        world.advance(0)
+        assert world.engine.streams["S"].store.messages - before <= ENTRIES_MAX
+
+    assert (turns, acked) == (3, [b""])
+    answer = world.ask(subject)
+    assert answer["state"]["messages"] == count
+    assert answer["state"]["last_seq"] == state["last_seq"]
+    # The gaps are in one segment: its file, the reserve, and no more.
+    assert len(list((tmp_path / "jetstream/$G/streams/S/messages").iterdir())) == 2
+    world.restart()
+    assert world.state("S")["messages"] == count
+
+
+def test_chunks_that_wait_for_no_ack_are_refused_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    subject = start_restore(world, storage="memory")
+    state = ArchiveEntry(archive.STATE, 1, payload=b'{"first_seq":1,"last_seq":1}')
+    entries = [state, *(ArchiveEntry(b"S", START_NS, 1 + n) for n in range(2 * ENTRIES_MAX))]
+    encoded = archive.MAGIC + b"".join(map(archive.encode_entry, entries))
+    data = archive.STREAM_IDENTIFIER + archive.frames(encoded)
+    monkeypatch.setattr(restore_module, "WAITING_BYTES_MAX", len(data) + 10_000)
+    world.publish(subject, data, reply="_INBOX.1")
+    assert "S" in world.engine.streams
+
+    world.publish(subject, bytes(10_001), reply="_INBOX.2")
+    world.settle()
+
+    assert "S" not in world.engine.streams

@@ -22,6 +22,7 @@ from penstock.wire import CRLF, Op
 if TYPE_CHECKING:
     from penstock.jetstream.consumerconfig import ConsumerConfig
     from penstock.jetstream.pullrequest import Request, Wish
+    from penstock.jetstream.store import Message
 
 
 class Standing(NamedTuple):
@@ -116,6 +117,19 @@ class PriorityGroup:
         header += b"Nats-Pin-Id: %b\r\n\r\n" % self.pin_id.encode()
         data = header + data[header_bytes:]
         return (kind, subject, reply, len(header), len(data) - len(CRLF), data)
+
+    def is_pinned(self, request: Request) -> bool:
+        """Tell whether a request is that of the pinned client."""
+        return bool(self.pin_id) and request.wish.pin_id == self.pin_id
+
+    def dress_stored(self, messages: list[Message]) -> list[Message]:
+        """Return stored messages with the pin in their headers."""
+        line = b"Nats-Pin-Id: %b\r\n\r\n" % self.pin_id.encode()
+        bare = b"NATS/1.0\r\n" + line
+        return [
+            (sequence, time_ns, subject, header[:-2] + line if header else bare, payload)
+            for sequence, time_ns, subject, header, payload in messages
+        ]
 
     # The pin.
 

@@ -153,9 +153,18 @@ class PullRequests:
 
     def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
         """Send messages that go out for the first time; return how many were asked for."""
-        if self.group is None and self._waiting and self._send_together(deliveries, now_ns):
+        plain = self._plain(deliveries) if self._waiting else None
+        if plain is not None and self._send_together(plain, now_ns):
             return len(deliveries.messages)
         return self.send(_hot.first_deliveries(*deliveries), now_ns)
+
+    def _plain(self, deliveries: Deliveries) -> Deliveries | None:
+        """Return messages as all that wait would get them; None if a group has to choose."""
+        if self.group is None:
+            return deliveries
+        if not all([self.group.is_pinned(each) for each in self._waiting]):
+            return None
+        return deliveries._replace(messages=self.group.dress_stored(deliveries.messages))
 
     def _send_together(self, deliveries: Deliveries, now_ns: int) -> bool:
         """Send all in one go, if they are for one subscriber and every request takes its share."""

@@ -117,9 +117,9 @@ def test_a_delayed_message_comes_when_its_time_has_come(tmp_path: Path) -> None:
 async def test_one_event_can_be_delayed_on_two_topics(tmp_path: Path) -> None:
     async with EventBus.open(f"embedded:{tmp_path}") as bus, Delays(bus) as delays:
         one = event(1)
-        for topic in ("first", "second"):
+        for topic in ("later.first", "later.second"):
             await delays.publish(topic, one)
-        async with bus.messages("*") as events:
+        async with bus.messages("later.*") as events:
             came = [await anext(events), await anext(events)]
 
         assert [one, one] == came

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import time_ns
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from penstock.bus.config import BacklogConfig
@@ -28,6 +29,8 @@ class Backlog(NamedTuple):
     age_s: float
     """Age of the oldest message that is not handled."""
     is_high: bool
+    unhandled: Mapping[str, int] = MappingProxyType({})
+    """Messages that wait for a handler that is gone, by the pattern it had; not in `messages`."""
 
 
 BacklogCallback: TypeAlias = Callable[[Backlog], None]
@@ -55,7 +58,7 @@ class BacklogMonitor:
         lag = await self._engine.lag()
         age_s = max(0.0, (time_ns() - lag.oldest_ns) / 1e9) if lag.oldest_ns else 0.0
         was_high, self._is_high = self._is_high, self._judge(lag.messages, age_s)
-        backlog = Backlog(lag.messages, age_s, self._is_high)
+        backlog = Backlog(lag.messages, age_s, self._is_high, lag.unhandled)
         if was_high != self._is_high:
             self._tell(backlog)
         return backlog

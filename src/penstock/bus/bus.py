@@ -57,6 +57,10 @@ class Health(NamedTuple):
     parked_keys: Mapping[str, str]
     """Keys that wait for another attempt, or are blocked, with the last error of each."""
     heartbeat: Heartbeat
+    active: bool = False
+    """Whether this process reads for its service; if not it stands by."""
+    unhandled: tuple[str, ...] = ()
+    """What the service has read before and has no handler for now: its messages wait."""
 
 
 class EventBus:
@@ -170,6 +174,8 @@ class EventBus:
             in_flight=self._lanes.in_flight,
             parked_keys=self._lanes.parked_keys,
             heartbeat=self._health.last,
+            active=self._is_open and self.engine.is_active,
+            unhandled=tuple(self.engine.unhandled),
         )
 
     def snapshot(self) -> Metrics:

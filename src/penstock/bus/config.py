@@ -91,6 +91,13 @@ class SubscriberConfig(Checked):
         "After the last attempt: move the message away and go on, or block its key.",
     )
     dead_letter_prefix: str = setting("dead-letters", "First token of dead-letter topics.")
+    dead_letters_max: int = setting(
+        1_000_000,
+        "Dead letters kept on NATS, whatever their age. There is a warning at half of it; when "
+        "they are so many, no more are made and their keys wait.",
+        directive="max_dead_letters",
+        positive=True,
+    )
     unhandled: Literal["hold", "skip"] = setting(
         "hold", "What happens to messages of topics that have no handler (yet)."
     )

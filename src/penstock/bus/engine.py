@@ -10,9 +10,10 @@ suite in `penstock.bus.contract` is what judges one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock import headers as header_block
@@ -23,6 +24,8 @@ from penstock.bus.results import ResultStream
 Headers: TypeAlias = list[tuple[str, str]]
 
 MESSAGE_ID = b"Nats-Msg-Id"
+PIN_ID = "Nats-Pin-Id"
+"""What says to a reader, and to nobody else, that it is the one that is served."""
 BROKER_PREFIX = "nats-"
 """What headers begin with that say something to the broker, or come from it."""
 
@@ -189,7 +192,8 @@ class Delivery:
     def headers(self) -> Headers:
         """Every header in order."""
         if self.block:
-            return header_block.decode(self.block)
+            pairs = header_block.decode(self.block)
+            return [pair for pair in pairs if pair[0] != PIN_ID]
         return self.source.headers(self.handle) if self.source is not None else []
 
     @property
@@ -209,6 +213,8 @@ class Lag(NamedTuple):
     messages: int
     oldest_ns: int
     """When the oldest of them was stored; 0 if there is none."""
+    unhandled: Mapping[str, int] = MappingProxyType({})
+    """What waits for a handler that is gone, by the pattern it had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +238,7 @@ class ReplayFrom:
     time: datetime | None = None
 
 
+OnMoving: TypeAlias = Callable[[str, bool], None]
 OnTaken: TypeAlias = Callable[[Collection[Source]], Awaitable[None]]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
@@ -243,6 +250,10 @@ def ignore_settled(settled: list[Settlement]) -> None:
 
 def ignore_connection(connected: bool, error: Exception | None) -> None:
     """Stand in while nobody wants to know."""
+
+
+def ignore_moving(topic: str, is_moving: bool) -> None:
+    """Stand in while nobody publishes."""
 
 
 async def ignore_taken(sources: Collection[Source]) -> None:
@@ -267,6 +278,13 @@ class Engine(Protocol):
     by then is delivered there.
     """
 
+    on_moving: OnMoving
+    """
+    Called with a topic that will have another target, and again when it has.
+
+    In between nothing may be sent to it: what was sent before is stored first.
+    """
+
     async def connect(self) -> None:
         """Connect, once."""
 
@@ -276,6 +294,14 @@ class Engine(Protocol):
     @property
     def connected(self) -> bool:
         """Whether the broker can be reached right now."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process reads for its service; if not it stands by."""
+
+    @property
+    def unhandled(self) -> Sequence[str]:
+        """What the service has read before, and has no handler for now."""
 
     def target(self, topic: str, *, live: bool = False) -> bytes:
         """Return what `send` takes for a topic. Asks the broker nothing."""
@@ -296,10 +322,18 @@ class Engine(Protocol):
         """Let the loop turn, or wait until less is unsent."""
 
     async def listen(self, patterns: Sequence[str]) -> None:
-        """Read these topics too, from now on, with the one durable consumer."""
+        """
+        Read these topics too, from now on.
+
+        From their oldest message, or where the service left off. Of an exclusive
+        service one process reads, and the others stand by.
+        """
+
+    def rest(self, pattern: str) -> None:
+        """Fetch no more of these topics, until they are listened to again."""
 
     async def forget(self, pattern: str) -> None:
-        """Have the durable consumer read these topics no more."""
+        """Have the service read these topics no more, and give up where it is in them."""
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         """
@@ -319,7 +353,7 @@ class Engine(Protocol):
         """Say that messages are being worked on."""
 
     async def lag(self) -> Lag:
-        """Return what the durable consumer has before it."""
+        """Return what the service has before it."""
 
     async def inspect(self, topic: str) -> TopicState | None:
         """Return how the broker keeps a topic; None if it does not."""

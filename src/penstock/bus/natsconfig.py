@@ -13,7 +13,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(Checked):
-    """The one durable consumer."""
+    """The durable consumers of a service, one for each pattern it handles."""
 
     ack_pending_max: int = setting(
         1000,
@@ -38,8 +38,14 @@ class ConsumerConfig(Checked):
     )
     exclusive: bool = setting(
         True,
-        "One process at a time reads for this service, and what an earlier one left undone "
-        "comes first. Order across restarts needs it; false lets several share the work.",
+        "One process at a time reads for this service, others stand by, and what an earlier "
+        "one left undone comes first. Order needs it; false lets several share the work.",
+    )
+    takeover_s: float = setting(
+        3.0,
+        "Time after which a standby takes the place of a process that is silent.",
+        directive="takeover",
+        positive=True,
     )
 
 

@@ -2,8 +2,8 @@
 Subscribing: one fetcher for everything, handlers by topic, lanes by key.
 
 Messages of a topic that has no handler are held, not dropped: the handler may be
-about to be registered. They count against the bound like all others, and the log
-names the topic.
+about to be registered. They count against the bound like all others, so no more of
+them are fetched until then, and the log names the topic.
 """
 
 from __future__ import annotations
@@ -93,13 +93,14 @@ class Subscriber:
         self._codec.check(subscription.payload_type)
         self._subscriptions.append(subscription)
         self._routes.clear()
+        # What was held comes before anything that is fetched from now on.
+        self._release(subscription)
         try:
             subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)
             await self._engine.listen([pattern])
         except BaseException:
             self.unsubscribe(subscription)
             raise
-        self._release(subscription)
         if self._fetching is None:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
         return subscription
@@ -109,6 +110,8 @@ class Subscriber:
         subscription.close()
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+            if self._config.unhandled == "hold":
+                self._engine.rest(subscription.pattern)
         self._routes.clear()
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ learnt is cached, so that publishing asks the broker nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -98,10 +99,14 @@ class Topics:
         self.targets: dict[str, Target] = {}
         """Where each topic goes that was used. Looked up for every message."""
         self._is_shared_ready = False
+        self._moving: dict[str, asyncio.Event] = {}
+        engine.on_moving = self._move
 
     async def prepare(self, topic: str) -> Target:
         """Return where a topic goes; the first time it is used, make sure it is there."""
         for attempt in range(PREPARE_ATTEMPTS):
+            if topic in self._moving:
+                await self._moving[topic].wait()
             if topic in self.targets:
                 break
             try:
@@ -142,6 +147,14 @@ class Topics:
         if state is None or (wanted.limits and state.shared):
             return TopicReport(topic=topic, action="validated", exists=False)
         return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
+
+    def _move(self, topic: str, is_moving: bool) -> None:
+        """Send nothing to a topic while its target changes."""
+        if is_moving:
+            self.targets.pop(topic, None)
+            self._moving[topic] = asyncio.Event()
+        else:
+            self._moving.pop(topic).set()
 
     def _aim(self, topic: str, *, live: bool) -> None:
         address = self._engine.target(topic, live=live)

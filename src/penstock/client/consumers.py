@@ -37,6 +37,10 @@ class Consumers:
         """Stop deliveries until `pause_until`; without it, resume."""
         return await self._call("PAUSE", stream, consumer, request)
 
+    async def unpin(self, stream: str, consumer: str, *, group: str) -> None:
+        """Let another client of a priority group be pinned."""
+        await self._call("UNPIN", stream, consumer, {"group": group})
+
     async def names(self, stream: str) -> list[str]:
         """Return the names of all consumers of a stream."""
         operation = f"CONSUMER.NAMES.{check_name(stream, 'stream')}"

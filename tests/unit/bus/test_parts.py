@@ -6,8 +6,7 @@ import pytest
 
 from penstock.bus import HealthConfig, TopicOptions
 from penstock.bus.engine import TopicState
-from penstock.bus.engines.layout import Layout, topic_of
-from penstock.bus.engines.streams import union
+from penstock.bus.engines.layout import Layout, durable_of, pattern_of, topic_of
 from penstock.bus.metrics import Metrics
 from penstock.bus.names import check_pattern, check_topic
 from penstock.bus.ratelimit import RateLimit
@@ -39,24 +38,18 @@ def test_these_are_no_patterns(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("pattern", "durable"),
     [
-        ([], ["e.a"], ["e.a"]),
-        (["e.a"], ["e.a"], ["e.a"]),
-        (["e.a"], ["e.*"], ["e.*"]),
-        (["e.>"], ["e.a.b", "e.*"], ["e.>"]),
-        (["e.b"], ["e.a"], ["e.a", "e.b"]),
+        ("orders.created", "billing+orders+created"),
+        ("orders.*", "billing+orders+@"),
+        ("*.a.>", "billing+@+a+@@"),
+        (">", "billing+@@"),
     ],
 )
-def test_filters_grow_and_none_is_within_another(
-    one: list[str], other: list[str], expected: list[str]
-) -> None:
-    assert expected == union(one, other)
-
-
-def test_filters_that_only_overlap_cannot_be_read_by_one_consumer() -> None:
-    with pytest.raises(BusError, match="overlap"):
-        union(["e.a.*"], ["e.*.b"])
+def test_a_consumer_is_named_after_its_service_and_pattern(pattern: str, durable: str) -> None:
+    assert durable == durable_of("billing", pattern)
+    assert pattern == pattern_of("billing", durable)
+    assert "" == pattern_of("bill", durable)
 
 
 def test_the_names_of_a_topic_on_nats() -> None:

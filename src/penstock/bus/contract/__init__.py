@@ -8,13 +8,22 @@ asserts. Its name is the fact it states. Nothing in here knows an engine:
         asyncio.run(scenario(World(config)))
 """
 
-from penstock.bus.contract import failing, handling, keeping, operating, order, publishing
+from penstock.bus.contract import (
+    deploying,
+    failing,
+    handling,
+    keeping,
+    operating,
+    order,
+    publishing,
+)
 from penstock.bus.contract.world import SCENARIOS, Scenario, World
 
 __all__ = [
     "SCENARIOS",
     "Scenario",
     "World",
+    "deploying",
     "failing",
     "handling",
     "keeping",

@@ -59,6 +59,21 @@ async def dead_letters_come_back_in_order_and_once(world: World) -> None:
 
 
 @scenario
+async def dead_letters_outlive_the_events_that_come_after_them(world: World) -> None:
+    async with world.open(stream={"messages_max": 10}, subscriber={"attempts_max": 1}) as bus:
+        seen = Seen()
+        seen.failing = lambda one: one.payload["number"] == 0
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_sync(TOPIC, event(0))
+        await until(lambda: bus.metrics.dead_letters_total == 1)
+        for number in range(1, 50):
+            await bus.publish_envelope_sync(TOPIC, event(number))
+
+        letters = [letter async for letter in DeadLetterBox(bus).find()]
+        assert [letter.cause for letter in letters] == ["RuntimeError: no 0"]
+
+
+@scenario
 async def a_topic_is_copied_in_order_and_once(world: World) -> None:
     async with world.open() as bus:
         await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n % 3}") for n in range(30)])

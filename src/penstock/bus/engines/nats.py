@@ -1,25 +1,28 @@
 """
-The bus on NATS: one connection, one JetStream context, one durable consumer.
+The bus on NATS: one connection, one JetStream context.
 
-See `layout` for the subjects and streams, `window` for publishing and `source` for
+See `layout` for the subjects and streams, `window` for publishing and `reader` for
 reading; this file puts them together behind the seam.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import platform
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Protocol
 
-from penstock import subjects
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import (
     Delivery,
     Features,
     Lag,
     LiveReceiver,
+    OnMoving,
     OnSettled,
     OnTaken,
     ReplayFrom,
@@ -27,19 +30,25 @@ from penstock.bus.engine import (
     Sender,
     TopicState,
     ignore_connection,
+    ignore_moving,
     ignore_settled,
     ignore_taken,
 )
-from penstock.bus.engines.layout import Layout, topic_of
+from penstock.bus.engines.layout import Layout
 from penstock.bus.engines.live import Live
+from penstock.bus.engines.reader import Reader
 from penstock.bus.engines.replay import replay_stream
-from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.bus.engines.window import Window
 from penstock.bus.natsconfig import NatsConfig
 from penstock.client import Client, JetStream, connect
 from penstock.client.options import tls_context
-from penstock.errors import BusClosed, BusError
+from penstock.errors import BusClosed, BusError, PenstockError
+
+logger = logging.getLogger("penstock.bus")
+
+WATCH_S = 2.0
+"""How often topics are looked for that have got a stream of their own."""
 
 
 class Host(Protocol):
@@ -73,13 +82,14 @@ class NatsEngine:
         self.on_settled: OnSettled = ignore_settled
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
+        self.on_moving: OnMoving = ignore_moving
         self._layout = Layout(config.namespace)
+        self._name = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(6)}"
         self._heartbeats = f"heartbeats.{config.service}.{secrets.token_hex(6)}"
         self._client: Client | None = None
         self._live: Live | None = None
-        self._sources: dict[str, Source] = {}
-        self._patterns: list[str] = []
-        self._arrived = asyncio.Event()
+        self._reader: Reader | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def client(self) -> Client:
@@ -93,6 +103,20 @@ class NatsEngine:
         if self._live is None:
             raise BusClosed("the bus is not open")
         return self._live
+
+    @property
+    def _open_reader(self) -> Reader:
+        if self._reader is None:
+            raise BusClosed("the bus is not open")
+        return self._reader
+
+    @property
+    def is_active(self) -> bool:
+        return self._reader is not None and self._reader.is_active
+
+    @property
+    def unhandled(self) -> Sequence[str]:
+        return () if self._reader is None else self._reader.unhandled
 
     @property
     def connected(self) -> bool:
@@ -139,25 +163,38 @@ class NatsEngine:
             on_settled=lambda settled: self.on_settled(settled),
         )
         self._live = Live(self._client, queue=self.config.service)
-        self._admin = StreamAdmin(self._jetstream, self._layout, jetstream.stream)
+        self._admin = StreamAdmin(self._jetstream, self.config)
+        self._reader = Reader(
+            self._client,
+            self._jetstream,
+            self._admin,
+            config=self.config,
+            holder=self._name,
+            on_taken=lambda sources: self.on_taken(sources),
+        )
         if jetstream.enabled:
-            await self._admin.discover()
+            self._admin.own_topics.update(await self._admin.discover())
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+        if self._reader is not None:
+            await self._reader.close()
+            self._reader = None
         if self._live is not None:
             await self._live.close()
         if self._client is not None:
             await self._client.close()
-        self._sources.clear()
         if self._host is not None:
             await self._host.stop()
 
     def target(self, topic: str, *, live: bool = False) -> bytes:
         if live:
             return self._layout.live_subject(topic).encode()
-        if self._admin.has_own_stream(topic):
-            return self._layout.own_subject(topic).encode()
-        return self._layout.subject(topic).encode()
+        return self._admin.subject(topic).encode()
 
     def sender(self) -> Sender:
         return self._window.send
@@ -169,80 +206,50 @@ class NatsEngine:
         await self.client.make_room()
 
     async def listen(self, patterns: Sequence[str]) -> None:
-        before = list(self._patterns)
-        self._patterns.extend(patterns)
         if self.config.nats.jetstream.enabled:
-            try:
-                await self.refresh()
-            except BaseException:
-                self._patterns = before
-                raise
+            await self._open_reader.listen(patterns)
 
-    async def refresh(self) -> None:
-        """Give every stream that stores a topic of ours its durable consumer."""
-        shared = [self._layout.subject(pattern) for pattern in self._patterns]
-        await self._consume(self._layout.stream, shared)
-        for topic in self._admin.own_topics:
-            if self._is_listened(topic):
-                await self._consume(
-                    self._layout.own_stream(topic), [self._layout.own_subject(topic)]
-                )
+    def rest(self, pattern: str) -> None:
+        if self._reader is not None:
+            self._reader.rest(pattern)
 
     async def forget(self, pattern: str) -> None:
-        if pattern in self._patterns:
-            self._patterns.remove(pattern)
-        for stream, subject in self._admin.places(pattern):
-            if not self._is_listened(topic_of(subject)):
-                await self._leave(stream, subject)
+        await self._open_reader.forget(pattern)
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
-        self._arrived.clear()
-        sources = list(self._sources.values())
-        for source in sources:
-            if source.is_stale and self.client.connected:
-                found = await source.recover()
-                if found:
-                    return found
-            source.ask(max(1, messages_max // len(sources)))
-        deliveries = [delivery for source in sources for delivery in source.take()]
-        if not deliveries:
-            await self._wait()
-            deliveries = [delivery for source in sources for delivery in source.take()]
-        return deliveries
+        return await self._open_reader.fetch(messages_max)
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
-        for source in self._sources.values():
-            source.settle([one for one in deliveries if one.source is source])
+        if self._reader is not None:
+            self._reader.settle(deliveries)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        for source in self._sources.values():
-            source.give_back([one for one in deliveries if one.source is source])
+        if self._reader is not None:
+            self._reader.give_back(deliveries)
 
     def extend(self, deliveries: Collection[Delivery]) -> None:
-        for source in self._sources.values():
-            source.extend([one for one in deliveries if one.source is source])
+        if self._reader is not None:
+            self._reader.extend(deliveries)
 
     async def lag(self) -> Lag:
-        messages, oldest_ns = 0, 0
-        for source in self._sources.values():
-            one = await self._admin.lag(source)
-            messages += one.messages
-            oldest_ns = min(filter(None, (oldest_ns, one.oldest_ns)), default=0)
-        return Lag(messages, oldest_ns)
+        return await self._open_reader.lag()
 
     async def inspect(self, topic: str) -> TopicState | None:
-        return await self._admin.inspect(topic)
+        state = await self._admin.inspect(topic)
+        if state is not None and not state.shared:
+            await self._move(topic)
+        return state
 
     async def create(self, topic: str, options: TopicOptions) -> None:
         await self._admin.create(topic, options)
-        if self._patterns:
-            await self.refresh()
+        if options.limits:
+            await self._move(topic)
 
     async def update(self, topic: str, options: TopicOptions) -> None:
         await self._admin.update(topic, options)
 
     async def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
-        for stream, subject in self._admin.places(pattern):
+        for stream, _, subject in self._admin.places(pattern):
             async for deliveries in replay_stream(self._jetstream, stream, subject, start):
                 yield deliveries
 
@@ -280,36 +287,27 @@ class NatsEngine:
     async def flush(self) -> None:
         await self.client.flush()
 
-    async def _consume(self, stream: str, filters: list[str]) -> None:
-        consumer = self.config.nats.jetstream.consumer
-        await self._admin.ensure_consumer(stream, self.config.service, consumer, filters)
-        if stream not in self._sources:
-            self._sources[stream] = Source(
-                self.client,
-                self._jetstream,
-                stream=stream,
-                durable=self.config.service,
-                config=consumer,
-                arrived=self._arrived,
-            )
-        self._arrived.set()
+    async def _watch(self) -> None:
+        """Learn of topics that others give a stream of their own."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                for topic in await self._admin.discover():
+                    await self._move(topic)
+            except PenstockError as error:
+                logger.info("= new streams cannot be seen: %s", error)
 
-    async def _leave(self, stream: str, subject: str) -> None:
-        if await self._admin.unfilter(stream, self.config.service, subject):
+    async def _move(self, topic: str) -> None:
+        """Publish to a topic's own stream from now on, once all that went elsewhere is stored."""
+        if topic in self._admin.own_topics:
             return
-        source = self._sources.pop(stream, None)
-        if source is not None:
-            source.close()
-
-    def _is_listened(self, topic: str) -> bool:
-        return any(subjects.matches(one.encode(), topic.encode()) for one in self._patterns)
-
-    async def _wait(self) -> None:
+        self.on_moving(topic, True)
         try:
-            async with asyncio.timeout(self.config.nats.jetstream.consumer.fetch_wait_s):
-                await self._arrived.wait()
-        except TimeoutError:
-            return
+            await self._window.passed()
+            self._admin.own_topics.add(topic)
+        finally:
+            self.on_moving(topic, False)
+        await self._open_reader.refresh()
 
 
 def _tls(nats: NatsConfig) -> ssl.SSLContext | None:

@@ -1,8 +1,8 @@
 """
-The durable consumer of one stream, read by pulling.
+One durable consumer, read by pulling.
 
-One request for messages stands at a time, for a short while: messages arrive as they
-are stored, and many at a time when there are many.
+One request for messages stands at a time: for a short while when messages come, for
+longer when none do. They arrive as they are stored, and many at a time when there are many.
 
 **Order across a break.** After a restart or a lost connection the server still
 waits for acks of messages that we do not have: it would send newer ones first and
@@ -10,6 +10,12 @@ those only after their ack wait. So `recover` comes before anything new: it tell
 the server to send all of them now, and ends when the server waits for nothing
 that is not here. A message that comes again although it is here, or was settled
 already, is recognised by its sequence and never handed out twice.
+
+**Fenced.** An exclusive consumer serves one client, which the server has pinned and
+which names its pin with every request. Who takes over unpins it first, so whatever an
+earlier process still asks for is refused, however late it wakes up. The pin is given
+with the first message, and consumer sequences have no gaps: a pin that is new, or a
+gap, says that something may have gone to another process, and is a break like the others.
 """
 
 from __future__ import annotations
@@ -23,7 +29,9 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from penstock.bus.engine import Delivery, Headers
+from penstock import headers as header_block
+from penstock import subjects
+from penstock.bus.engine import PIN_ID, Delivery, Headers
 from penstock.bus.engines.layout import topic_of
 from penstock.bus.natsconfig import ConsumerConfig
 from penstock.client import Client, JetStream
@@ -44,13 +52,20 @@ TOPICS_CACHED_MAX = 4096
 GRACE_S = 2.0
 """How much later than its expiry a request's end may be heard of."""
 
+IDLE_WAITS_MAX = 16
+"""How much longer a request may stand, at most, when nothing comes."""
+
+GROUP = "reader"
+"""The priority group of an exclusive consumer, whose one client is pinned."""
+WRONG_PIN = 423
+
 ACK_LINE = b"PUB %b 4\r\n+ACK\r\n"
 NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
 PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
 
 
 class Source:
-    """One stream's durable consumer."""
+    """One durable consumer of a stream."""
 
     def __init__(
         self,
@@ -59,11 +74,22 @@ class Source:
         *,
         stream: str,
         durable: str,
+        pattern: str,
         config: ConsumerConfig,
         arrived: asyncio.Event,
+        is_ours: Callable[[], bool],
+        excluded: list[str],
     ) -> None:
         self.stream = stream
         self.durable = durable
+        self.pattern = pattern
+        """The topics it reads."""
+        self.excluded = excluded
+        """Topics within that another consumer of the service reads."""
+        self.is_resting = False
+        """Whether nothing is asked for, because nobody would handle it."""
+        self.position = 0
+        """The last sequence that was handed out, here or in an earlier session."""
         self.is_stale = config.exclusive
         """Whether `recover` must come before anything new."""
         self.held: dict[int, Delivery] = {}
@@ -72,11 +98,18 @@ class Source:
         self._jetstream = jetstream
         self._config = config
         self._arrived = arrived
+        self._is_ours = is_ours
+        self._pin = b""
+        self._is_recovering = False
+        self._is_closed = False
+        self._next_delivery = 0
+        """The consumer sequence that comes next, if nobody else is served."""
+        self._idle_waits = 1
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
         self._topics: dict[bytes, str] = {}
-        self._has_looked_around = False
         self._requested = 0
+        self._stands_s = 0.0
         self._requests = 0
         self._asked_s = 0.0
         self._not_before_s = 0.0
@@ -88,22 +121,42 @@ class Source:
 
     def close(self) -> None:
         """Leave the inbox."""
+        self._is_closed = True
         self._client.unlisten(self._interest)
         self._client.connection.watchers.remove(self)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._operations)
+
+    @property
+    def requested(self) -> int:
+        """How many messages may still come of what was asked for."""
+        return self._requested
+
+    @property
+    def _is_waiting(self) -> bool:
+        late_s = monotonic() - self._asked_s - self._stands_s
+        return self._requested > 0 and late_s < GRACE_S
 
     def ask(self, messages_max: int) -> None:
         """Ask for messages, unless an earlier request still stands."""
         # Two requests at once would be dealt to in turn, and what is dealt to one may
         # overtake what is dealt to the other.
-        now_s = monotonic()
-        if self._requested and now_s - self._asked_s < self._config.fetch_wait_s + GRACE_S:
+        if self._is_waiting or self.is_resting:
             return
-        if now_s >= self._not_before_s and self._client.connected:
+        if monotonic() >= self._not_before_s and self._client.connected:
             self._requested = 0
-            self._request(min(messages_max, self._config.fetch_messages))
+            self._request(min(messages_max, self._config.fetch_messages), self._idle_waits)
+            self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
 
     def take(self) -> list[Delivery]:
-        """Return what has arrived and was not here before."""
+        """Return what has arrived and was not here before; nothing if `recover` comes first."""
+        if self._operations and self._config.exclusive and not self._is_recovering:
+            self.is_stale = self.is_stale or self._has_gap()
+            if self.is_stale:
+                return []
         operations, self._operations = self._operations, deque()
         held, settled, topics = self.held, self._settled, self._topics
         deliveries = []
@@ -119,27 +172,45 @@ class Source:
             if header_bytes:
                 block, payload = payload[:header_bytes], payload[header_bytes:]
             topic = topics.get(subject) or self._topic(subject)
+            if not topic:
+                self._skip(sequence, reply)
+                continue
             delivery = Delivery(topic, payload, block, sequence, self, reply)
             held[sequence] = delivery
             deliveries.append(delivery)
+        if deliveries:
+            self.position = max(self.position, deliveries[-1].sequence)
         return deliveries
 
     async def recover(self) -> list[Delivery]:
         """Return what earlier sessions left unsettled, in order, before anything new comes."""
-        deadline_s = monotonic() + self._config.ack_wait_s + GRACE_S
-        found = self.take()
-        while (missing := await self._recall()) > 0:
-            if monotonic() > deadline_s:
-                logger.warning("! %d messages of `%s` did not come back", missing, self.stream)
-                break
-            self._request(missing)
-            await self._settle_down()
-            found += self.take()
-        if not self._has_looked_around:
-            await self._look_around()
-        self.is_stale = False
+        self._is_recovering = True
+        try:
+            found = await self._take_back()
+        finally:
+            self._is_recovering = False
         found.sort(key=_sequence)
         return found
+
+    async def unpin(self) -> None:
+        """Have the server serve whoever asks next, and nobody who asked before."""
+        self._pin = b""
+        try:
+            await self._jetstream.consumers.unpin(self.stream, self.durable, group=GROUP)
+        except JetStreamError as error:
+            # A server from before there were pins.
+            logger.info("= `%s` cannot be unpinned: %s", self.durable, error)
+
+    def release(self) -> None:
+        """Give back all that is here, and leave."""
+        self.give_back(list(self.held.values()))
+        self._send([NAK_LINE % operation[3] for operation in self._operations])
+        self._operations.clear()
+        self.close()
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether messages of a topic come from here."""
+        return _matches(self.pattern, topic) and not self._is_excluded(topic)
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
         """Ack messages."""
@@ -200,6 +271,10 @@ class Source:
     def _receive(self, operations: list[Op]) -> None:
         # A message has a reply subject to ack to; a line about a request has none.
         messages = [operation for operation in operations if operation[3]]
+        if messages:
+            self._idle_waits = 1
+            if not self._pin and self._config.exclusive:
+                self._pinned(messages[-1])
         self._operations.extend(messages)
         self._requested = max(0, self._requested - len(messages))
         for operation in operations:
@@ -214,13 +289,20 @@ class Source:
             return
         if outcome is Outcome.ALIVE:
             return
+        if isinstance(error, JetStreamError) and error.code == WRONG_PIN:
+            self._requested, self._pin, self.is_stale = 0, b"", True
+            return
         # An election, or the consumer is gone: ask again, but not at once.
         self._requested = 0
         self._not_before_s = monotonic() + self._config.fetch_wait_s
         logger.info("= `%s` on `%s` answers: %s", self.durable, self.stream, error)
 
-    def _request(self, messages: int) -> None:
-        body = {"batch": messages, "expires": round(self._config.fetch_wait_s * 1e9)}
+    def _request(self, messages: int, waits: int = 1) -> None:
+        self._stands_s = self._config.fetch_wait_s * waits
+        body: dict[str, Any] = {"batch": messages, "expires": round(self._stands_s * 1e9)}
+        if self._config.exclusive:
+            body["group"] = GROUP
+            body |= {"id": self._pin.decode()} if self._pin else {}
         self._requested += messages
         self._requests += 1
         self._asked_s = monotonic()
@@ -235,12 +317,51 @@ class Source:
         else:
             self._send([ACK_LINE % reply])
 
+    def _skip(self, sequence: int, reply: bytes) -> None:
+        """Leave a message to the consumer that has its topic to itself."""
+        self._settled[sequence] = None
+        self._send([ACK_LINE % reply])
+
+    def _pinned(self, operation: Op) -> None:
+        """Remember the pin; before it was ours the messages may have been another's."""
+        pin = header_block.get(operation[5][: operation[4]], PIN_ID.encode())
+        if pin:
+            self._pin = pin
+            self.is_stale = self.is_stale or not self._is_recovering
+
+    def _has_gap(self) -> bool:
+        """Tell whether something went to another process since we looked."""
+        first, last = (_delivery_number(self._operations[index]) for index in (0, -1))
+        expected, self._next_delivery = self._next_delivery, last + 1
+        return first > expected or last - first >= len(self._operations)
+
     def _topic(self, subject: bytes) -> str:
-        """Decode a subject once; later its topic is found in a cache."""
+        """Decode a subject once, later its topic is found in a cache; empty if it is excluded."""
         if len(self._topics) >= TOPICS_CACHED_MAX:
             self._topics.clear()
-        topic = self._topics[subject] = topic_of(subject.decode())
+        topic = topic_of(subject.decode())
+        if self._is_excluded(topic):
+            return ""
+        self._topics[subject] = topic
         return topic
+
+    def _is_excluded(self, topic: str) -> bool:
+        return any(_matches(one, topic) for one in self.excluded)
+
+    async def _take_back(self) -> list[Delivery]:
+        deadline_s = monotonic() + self._config.ack_wait_s + GRACE_S
+        found = self.take()
+        while (missing := await self._recall()) > 0:
+            if self._is_closed or not self._is_ours():
+                return found
+            if monotonic() > deadline_s:
+                logger.warning("! %d messages of `%s` did not come back", missing, self.durable)
+                break
+            self._request(missing)
+            await self._settle_down()
+            found += self.take()
+        self.is_stale = False
+        return found
 
     async def _recall(self) -> int:
         """Have all that is not here sent again, now; return how much that is."""
@@ -256,6 +377,8 @@ class Source:
         missing: int = info["num_ack_pending"] - known
         if missing > 0:
             self._answer_for(floor, last, info["delivered"]["consumer_seq"])
+        self.position = max(self.position, last)
+        self._next_delivery = info["delivered"]["consumer_seq"] + 1
         return missing
 
     def _answer_for(self, floor: int, last: int, consumer_sequence: int) -> None:
@@ -282,27 +405,19 @@ class Source:
                 continue
         self._requested = 0
 
-    async def _look_around(self) -> None:
-        """Warn if another process reads for this service: then nobody can keep the order."""
-        self._has_looked_around = True
-        for _ in range(2):
-            try:
-                if not (await self.info()).get("num_waiting", 0):
-                    return
-            except (ClientError, JetStreamError):
-                return
-            # A process that died a moment ago may have left a request behind.
-            await asyncio.sleep(2 * self._config.fetch_wait_s)
-        logger.warning(
-            "! another process reads `%s` as `%s`, so the order of a key cannot be kept; hint: "
-            "one process a service, or `exclusive: false`",
-            self.stream,
-            self.durable,
-        )
-
     def _send(self, lines: list[bytes]) -> None:
         if lines:
             self._client.connection.outbox.add(b"".join(lines))
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    return subjects.matches(pattern.encode(), topic.encode())
+
+
+def _delivery_number(operation: Op) -> int:
+    """Return the consumer sequence of a message."""
+    tokens = operation[3].split(b".")
+    return int(tokens[6 if len(tokens) == 9 else 8])
 
 
 _sequence: Callable[[Delivery], int] = lambda delivery: delivery.sequence  # noqa: E731

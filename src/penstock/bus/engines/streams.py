@@ -1,18 +1,13 @@
-"""Managing the streams and the consumer of a bus. Never used while publishing."""
+"""Managing the streams and the consumers of a bus. Never used while publishing."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from time import time_ns
 from typing import Any
 
 from penstock import subjects
-from penstock.bus.config import TopicOptions
-from penstock.bus.engine import Lag, TopicState
+from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.engine import TopicState
 from penstock.bus.engines.layout import Layout
-from penstock.bus.engines.replay import stored_ns
-from penstock.bus.engines.source import Source
-from penstock.bus.natsconfig import ConsumerConfig, StreamConfig
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 
@@ -25,45 +20,42 @@ NANOSECONDS = 1_000_000_000
 class StreamAdmin:
     """What is on the server, and what is remembered of it."""
 
-    def __init__(self, jetstream: JetStream, layout: Layout, defaults: StreamConfig) -> None:
+    def __init__(self, jetstream: JetStream, config: BusConfig) -> None:
+        self.own_topics: set[str] = set()
+        """Topics that are known to have a stream of their own."""
         self._jetstream = jetstream
-        self._layout = layout
-        self._defaults = defaults
-        self._own: dict[str, str] = {}
+        self._layout = Layout(config.namespace)
+        self._defaults = config.nats.jetstream.stream
+        self._dead_letters_max = config.subscriber.dead_letters_max
+        self._dead_prefix = config.subscriber.dead_letter_prefix
 
-    @property
-    def own_topics(self) -> list[str]:
-        """Topics that have a stream of their own."""
-        return list(self._own)
+    def subject(self, topic: str) -> str:
+        """Return where messages of a topic are published. Asks nobody."""
+        return self._home(topic)[1]
 
-    def has_own_stream(self, topic: str) -> bool:
-        """Tell whether a topic has a stream of its own. Asks nobody."""
-        return topic in self._own
-
-    async def discover(self) -> None:
-        """Learn which topics have streams of their own: one request, when connecting."""
-        for name in await self._jetstream.streams.names(subject=self._layout.own_subject(">")):
-            topic = self._topic_of(name)
-            if topic:
-                self._own[topic] = name
+    async def discover(self) -> list[str]:
+        """Return topics that have streams of their own, and were not known to: one request."""
+        names = await self._jetstream.streams.names(subject=self._layout.own_subject(">"))
+        topics = map(self._topic_of, names)
+        return [topic for topic in topics if topic and topic not in self.own_topics]
 
     async def inspect(self, topic: str) -> TopicState | None:
         """Return how the server keeps a topic."""
         own = await self._info(self._layout.own_stream(topic))
         if own is not None:
-            self._own[topic] = self._layout.own_stream(topic)
             return _state(own, shared=False)
-        shared = await self._info(self._layout.stream)
+        shared = await self._info(self._home(topic)[0])
         return None if shared is None else _state(shared, shared=True)
 
     async def create(self, topic: str, options: TopicOptions) -> None:
         """Make the stream of a topic: its own if it asks for limits, else the shared one."""
+        if not options.limits and self._is_dead(topic):
+            await self.ensure_dead_letters()
+            return
         name, subject = self._place(topic, options)
         await self._jetstream.streams.create(
             name, subjects=[subject], **self._settings(options), **self._fixed()
         )
-        if options.limits:
-            self._own[topic] = name
 
     async def update(self, topic: str, options: TopicOptions) -> None:
         """Change the limits of a topic's stream; whatever else it has stays."""
@@ -74,17 +66,22 @@ class StreamAdmin:
         config.pop("name")
         await self._jetstream.streams.update(name, **config)
 
-    def places(self, pattern: str) -> list[tuple[str, str]]:
-        """Return the streams that store these topics, and their subjects there."""
-        layout = self._layout
-        own = [topic for topic in self._own if subjects.matches(pattern.encode(), topic.encode())]
-        places = [(layout.own_stream(topic), layout.own_subject(topic)) for topic in own]
-        # A topic with a stream of its own is in no other; a pattern may stand for more.
-        return places if own == [pattern] else [(layout.stream, layout.subject(pattern)), *places]
+    def places(self, pattern: str) -> list[tuple[str, str, str]]:
+        """Return the streams that store these topics, and what each has: a pattern, a subject."""
+        layout, encoded = self._layout, pattern.encode()
+        dead = f"{self._dead_prefix}.>".encode()
+        places = []
+        if not subjects.contains(dead, encoded):
+            places.append((layout.stream, pattern, layout.subject(pattern)))
+        if subjects.overlap(dead, encoded):
+            places.append((layout.dead_stream, pattern, layout.dead_subject(pattern)))
+        own = [topic for topic in self.own_topics if subjects.matches(encoded, topic.encode())]
+        # A topic may have got its stream later: what the shared one has of it comes first.
+        return places + [(layout.own_stream(one), one, layout.own_subject(one)) for one in own]
 
     async def discard(self, topic: str, sequence: int) -> bool:
         """Delete one message for good; tell whether it was there."""
-        (stream, _), *_ = self.places(topic)
+        stream, _ = self._home(topic)
         try:
             await self._jetstream.streams.delete_message(stream, sequence)
         except JetStreamError as error:
@@ -93,65 +90,44 @@ class StreamAdmin:
             raise
         return True
 
-    async def ensure_consumer(
-        self, stream: str, durable: str, config: ConsumerConfig, filters: list[str]
-    ) -> None:
-        """Have a durable consumer read these subjects, and all that it read before."""
-        info = await self._consumer(stream, durable)
-        before = _filters(info["config"]) if info is not None else []
-        wanted = {
-            "durable_name": durable,
-            "ack_policy": "explicit",
-            "ack_wait": timedelta(seconds=config.ack_wait_s),
-            "max_ack_pending": config.ack_pending_max,
-            "max_waiting": config.waiting_max,
-            # Attempts are counted here, where the order of a key is known.
-            "max_deliver": -1,
-            "filter_subjects": union(before, filters),
-        }
-        if info is None or not _is_as_wanted(info["config"], wanted):
-            await self._jetstream.consumers.create_or_update(stream, **wanted)
+    async def ensure_leases(self) -> None:
+        """Have a stream that keeps which process reads for a service: the last word only."""
+        name = self._layout.lease_stream
+        if await self._info(name) is None:
+            await self._jetstream.streams.create(
+                name,
+                subjects=[self._layout.lease_subject("*")],
+                max_msgs_per_subject=1,
+                num_replicas=self._defaults.replicas,
+                **self._fixed(),
+            )
 
-    async def unfilter(self, stream: str, durable: str, subject: str) -> bool:
-        """Have a durable consumer read a subject no more; tell whether it is still there."""
-        info = await self._consumer(stream, durable)
-        if info is None:
-            return False
-        config = info["config"]
-        left = [one for one in _filters(config) if one != subject]
-        config.pop("filter_subject", None)
-        if left:
-            config["filter_subjects"] = left
-            await self._jetstream.consumers.update(stream, **config)
-        else:
-            await self._jetstream.consumers.delete(stream, durable)
-        return bool(left)
+    async def ensure_dead_letters(self) -> None:
+        """Have a stream that keeps dead letters: however old, and never one instead of another."""
+        name = self._layout.dead_stream
+        if await self._info(name) is None:
+            await self._jetstream.streams.create(
+                name,
+                subjects=[self._layout.dead_subject(">")],
+                max_msgs=self._dead_letters_max,
+                num_replicas=self._defaults.replicas,
+                duplicate_window=round(self._defaults.duplicate_window_s * NANOSECONDS),
+                **self._fixed() | {"discard": "new"},
+            )
 
-    async def lag(self, source: Source) -> Lag:
-        """Return how many messages a consumer has before it, and when the oldest was stored."""
-        info = await source.info()
-        messages = info["num_pending"] + info["num_ack_pending"]
-        if source.held:
-            oldest_ns = min(delivery.timestamp_ns for delivery in source.held.values())
-        elif messages:
-            oldest_ns = await self._oldest_ns(source.stream, info)
-        else:
-            oldest_ns = 0
-        return Lag(messages, oldest_ns)
+    async def count_dead_letters(self) -> int:
+        """Return how many dead letters are kept."""
+        info = await self._info(self._layout.dead_stream)
+        return 0 if info is None else int(info["state"]["messages"])
 
-    async def _oldest_ns(self, stream: str, info: dict[str, Any]) -> int:
-        times = []
-        for subject in _filters(info["config"]):
-            try:
-                message = await self._jetstream.streams.get(
-                    stream, seq=info["ack_floor"]["stream_seq"] + 1, next_by_subj=subject
-                )
-            except JetStreamError as error:
-                if not error.is_not_found:
-                    raise
-                continue
-            times.append(stored_ns(message.time))
-        return min(times, default=time_ns())
+    async def last_sequence(self, stream: str, subject: str) -> int:
+        """Return the sequence of the last message of a subject; 0 if there is none."""
+        try:
+            return (await self._jetstream.streams.get(stream, last_by_subj=subject)).sequence
+        except JetStreamError as error:
+            if error.is_not_found:
+                return 0
+            raise
 
     async def _info(self, stream: str) -> dict[str, Any] | None:
         try:
@@ -161,13 +137,17 @@ class StreamAdmin:
                 return None
             raise
 
-    async def _consumer(self, stream: str, durable: str) -> dict[str, Any] | None:
-        try:
-            return await self._jetstream.consumers.info(stream, durable)
-        except JetStreamError as error:
-            if error.is_not_found:
-                return None
-            raise
+    def _is_dead(self, topic: str) -> bool:
+        return topic.startswith(f"{self._dead_prefix}.")
+
+    def _home(self, topic: str) -> tuple[str, str]:
+        """Return the stream and the subject that messages of a topic go to."""
+        layout = self._layout
+        if topic in self.own_topics:
+            return layout.own_stream(topic), layout.own_subject(topic)
+        if self._is_dead(topic):
+            return layout.dead_stream, layout.dead_subject(topic)
+        return layout.stream, layout.subject(topic)
 
     def _place(self, topic: str, options: TopicOptions) -> tuple[str, str]:
         if options.limits:
@@ -202,43 +182,6 @@ class StreamAdmin:
     def _topic_of(self, stream: str) -> str:
         prefix = self._layout.own_stream("")
         return stream.removeprefix(prefix).replace("+", ".") if stream.startswith(prefix) else ""
-
-
-def union(one: list[str], other: list[str]) -> list[str]:
-    """Return patterns that stand for all of both, none of them within another."""
-    patterns = list(dict.fromkeys([*one, *other]))
-    kept = [
-        pattern
-        for pattern in patterns
-        if not any(
-            wider != pattern and subjects.contains(wider.encode(), pattern.encode())
-            for wider in patterns
-        )
-    ]
-    for index, pattern in enumerate(kept):
-        for second in kept[index + 1 :]:
-            if subjects.overlap(pattern.encode(), second.encode()):
-                raise BusError(
-                    f"one consumer cannot read both `{pattern}` and `{second}`: they overlap; "
-                    f"hint: `await bus.forget(…)` the one no longer handled"
-                )
-    return sorted(kept)
-
-
-def _filters(config: dict[str, Any]) -> list[str]:
-    single = config.get("filter_subject")
-    return [single] if single else list(config.get("filter_subjects") or [])
-
-
-def _is_as_wanted(config: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    ack_wait: timedelta = wanted["ack_wait"]
-    pairs = (
-        (sorted(_filters(config)), wanted["filter_subjects"]),
-        (config["ack_wait"], round(ack_wait.total_seconds() * NANOSECONDS)),
-        (config.get("max_ack_pending"), wanted["max_ack_pending"]),
-        (config.get("max_waiting"), wanted["max_waiting"]),
-    )
-    return all(actual == expected for actual, expected in pairs)
 
 
 def _state(info: dict[str, Any], *, shared: bool) -> TopicState:

@@ -21,6 +21,7 @@ from penstock.errors import ApiError, ConnectionLost, JetStreamError, NoResponde
 from penstock.wire import CRLF, Op
 
 RETRY_WAIT_S = 0.1
+PASSED_POLL_S = 0.005
 UNAVAILABLE = 503
 
 
@@ -60,6 +61,12 @@ class Window:
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._ack_timeout_s, self._expire)
         return crowded
+
+    async def passed(self) -> None:
+        """Return once all that was handed over so far is acked or has failed."""
+        last = self._count
+        while self._unacked and next(iter(self._unacked)) <= last:  # noqa: ASYNC110  (rare)
+            await asyncio.sleep(PASSED_POLL_S)
 
     def disconnected(self, error: Exception) -> None:
         """Hold everything; fail what may be stored and cannot be recognised."""

@@ -22,6 +22,7 @@ from penstock.bus.engine import (
     Features,
     Lag,
     LiveReceiver,
+    OnMoving,
     OnSettled,
     OnTaken,
     ReplayFrom,
@@ -29,6 +30,7 @@ from penstock.bus.engine import (
     Sender,
     TopicState,
     ignore_connection,
+    ignore_moving,
     ignore_settled,
     ignore_taken,
 )
@@ -72,6 +74,7 @@ class KafkaEngine:
         self.on_settled: OnSettled = ignore_settled
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
+        self.on_moving: OnMoving = ignore_moving
         self._layout = KafkaLayout(config.namespace, config.service)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")
         self._window: KafkaWindow | None = None
@@ -85,6 +88,14 @@ class KafkaEngine:
         self._is_connected = False
         self._probing: asyncio.Task[None] | None = None
         self._own: set[str] = set()
+
+    @property
+    def is_active(self) -> bool:
+        return True  # partitions are shared out among all processes of a service
+
+    @property
+    def unhandled(self) -> Sequence[str]:
+        return ()  # a group reads what it subscribes to, and nothing else
 
     @property
     def connected(self) -> bool:
@@ -157,6 +168,9 @@ class KafkaEngine:
                 handover_s=poll_s * HANDOVER_SHARE,
             )
         self._reader.listen(tuple(self._patterns))
+
+    def rest(self, pattern: str) -> None:
+        """Go on: what comes is held until it has a handler."""
 
     async def forget(self, pattern: str) -> None:
         if pattern in self._patterns:

@@ -1,0 +1,204 @@
+"""Deploying: handlers and topics that come and go, processes that overlap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.bus.bus import EventBus
+from penstock.bus.contract.world import Seen, World, event, scenario
+from penstock.bus.envelope import Envelope
+
+TOPICS = tuple(f"t.{name}" for name in "abcdef")
+EVENTS = 60
+KEYS = 5
+
+
+async def _publish(bus: EventBus, topic: str, numbers: Iterable[int]) -> None:
+    await bus.publish_envelope_batch(topic, [event(n, f"k{n % KEYS}") for n in numbers])
+
+
+def _check(seen: Iterable[Seen], numbers: Iterable[int]) -> None:
+    """See that each aggregate's numbers came once and in order, whoever handled them."""
+    wanted = list(numbers)
+    events = [one for handler in seen for one in handler.events]
+    for key in range(KEYS):
+        came = [one.payload["number"] for one in events if one.aggregate_id == f"k{key}"]
+        assert came == [n for n in wanted if n % KEYS == key], key
+
+
+@scenario
+async def a_new_service_gets_all_that_is_stored_however_many_handlers_it_has(world: World) -> None:
+    async with world.open(service="publishing") as publishing:
+        for topic in TOPICS:
+            await _publish(publishing, topic, range(EVENTS))
+        bus = world.open(service="new")
+        seen = {topic: Seen() for topic in TOPICS}
+        for topic, handler in seen.items():
+            bus.on(topic)(handler)
+        async with bus:
+            for handler in seen.values():
+                await handler.count(EVENTS)
+                _check([handler], range(EVENTS))
+
+
+@scenario
+async def a_topic_that_a_release_adds_is_read_from_its_beginning(world: World) -> None:
+    async with world.open(service="publishing") as publishing:
+        for topic in ("old", "added"):
+            await _publish(publishing, topic, range(EVENTS))
+        for release, topics in enumerate((["old"], ["old", "added"])):
+            async with world.open(service="grows") as bus:
+                seen = {topic: Seen() for topic in topics}
+                for topic, handler in seen.items():
+                    await bus.subscribe_envelope(topic, handler)
+                await seen[topics[-1]].count(EVENTS)
+                _check([seen[topics[-1]]], range(EVENTS))
+                # What the release before has handled does not come again.
+                assert not release or seen["old"].events == []
+
+
+@scenario
+async def a_handler_that_comes_while_the_bus_runs_gets_all_that_is_stored(world: World) -> None:
+    async with world.open() as bus:
+        for topic in ("early", "late"):
+            await _publish(bus, topic, range(EVENTS))
+        early, late = Seen(), Seen()
+        await bus.subscribe_envelope("early", early)
+        await early.count(EVENTS)
+        await bus.subscribe_envelope("late", late)
+        await late.count(EVENTS)
+
+        _check([early], range(EVENTS))
+        _check([late], range(EVENTS))
+
+
+@scenario
+async def a_handler_that_is_gone_stops_nobody_and_finds_its_place_again(world: World) -> None:
+    settings: dict[str, Any] = {"consumer": {"ack_pending_max": 20}, "service": "changes"}
+    before, after, stays = Seen(), Seen(), Seen()
+    async with world.open(**settings) as bus:
+        await bus.subscribe_envelope("gone", before)
+        await _publish(bus, "gone", range(EVENTS))
+        await before.count(EVENTS)
+    async with world.open(**settings) as bus:
+        await bus.subscribe_envelope("stays", stays)
+        await _publish(bus, "gone", range(EVENTS, 2 * EVENTS))
+        await _publish(bus, "stays", range(EVENTS))
+        await stays.count(EVENTS)
+        if not bus.features.shares_order:
+            assert bus.health().unhandled == ("gone",)
+            assert (await bus.backlog()).unhandled == {"gone": EVENTS}
+    async with world.open(**settings) as bus:
+        await bus.subscribe_envelope("gone", after)
+        await after.count(EVENTS)
+
+    _check([before, after], range(2 * EVENTS))
+
+
+@scenario
+async def a_handler_that_is_unsubscribed_stops_nobody(world: World) -> None:
+    async with world.open(consumer={"ack_pending_max": 20, "fetch_messages": 10}) as bus:
+        if bus.features.shares_order:
+            return  # Kafka goes on, within the bound, and then waits
+        gone, stays = Seen(), Seen()
+        subscription = await bus.subscribe_envelope("gone", gone)
+        await bus.subscribe_envelope("stays", stays)
+        await bus.unsubscribe(subscription)
+        await _publish(bus, "gone", range(EVENTS))
+        await _publish(bus, "stays", range(EVENTS))
+        await stays.count(EVENTS)
+        again = Seen()
+        await bus.subscribe_envelope("gone", again)
+        await again.count(EVENTS)
+
+        _check([again], range(EVENTS))
+
+
+@scenario
+async def a_pattern_that_becomes_wider_or_narrower_reads_nothing_twice(world: World) -> None:
+    seen: list[Seen] = []
+    async with world.open(service="publishing") as publishing:
+        for release, pattern in enumerate(("w.a", "w.*", "w.a", "w.>")):
+            numbers = range(release * EVENTS, (release + 1) * EVENTS)
+            await _publish(publishing, "w.a", numbers)
+            async with world.open(service="changes") as bus:
+                seen.append(Seen())
+                await bus.subscribe_envelope(pattern, seen[-1])
+                await seen[-1].count(EVENTS)
+
+        _check(seen, range(4 * EVENTS))
+
+
+@scenario
+async def of_two_processes_of_a_service_one_reads_until_it_stops(world: World) -> None:
+    seen = {"one": Seen(), "two": Seen()}
+    async with world.open(service="publishing") as publishing:
+        old, new = world.open(service="updated"), world.open(service="updated")
+        async with old:
+            for topic, handler in seen.items():
+                await old.subscribe_envelope(topic, handler)
+                await _publish(publishing, topic, range(EVENTS))
+                await handler.count(EVENTS)
+            async with new:
+                for topic, handler in seen.items():
+                    await new.subscribe_envelope(topic, handler)
+                more = asyncio.ensure_future(_trickle(publishing, seen))
+                await seen["two"].until(lambda: len(seen["two"].events) > EVENTS)
+                exclusive = not new.features.shares_order
+                if exclusive:
+                    assert (old.health().active, new.health().active) == (True, False)
+                    assert new.metrics.received_total == 0
+                await old.close()
+                await more
+                for handler in seen.values():
+                    await handler.count(3 * EVENTS)
+                assert not exclusive or new.metrics.received_total > 0
+
+    for handler in seen.values():
+        _check([handler], range(3 * EVENTS))
+
+
+async def _trickle(bus: EventBus, topics: Iterable[str]) -> None:
+    for start in range(EVENTS, 3 * EVENTS, KEYS):
+        for topic in topics:
+            await _publish(bus, topic, range(start, start + KEYS))
+        await asyncio.sleep(0.005)
+
+
+@scenario
+async def a_topic_that_gets_limits_keeps_its_order(world: World) -> None:
+    async with world.open() as bus, world.open(service="declaring") as declaring:
+        seen = Seen()
+        gate = asyncio.Event()
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            await gate.wait()
+            await seen(envelope)
+
+        await _publish(bus, "limited", range(10 * EVENTS))
+        await bus.subscribe_envelope("limited", handle)
+        await declaring.configure_topic("limited", bytes_max=1024 * 1024)
+        for start in range(10 * EVENTS, 20 * EVENTS, EVENTS):
+            await _publish(bus, "limited", range(start, start + EVENTS))
+        await _publish(declaring, "limited", range(20 * EVENTS, 21 * EVENTS))
+        gate.set()
+        await seen.until(lambda: len({one.event_id for one in seen.events}) == 21 * EVENTS)
+
+        for key in range(KEYS):
+            # The two that publish have no order between them.
+            numbers = [n for n in seen.numbers(f"k{key}") if n < 20 * EVENTS]
+            assert numbers == list(range(key, 20 * EVENTS, KEYS))
+
+
+@scenario
+async def a_running_service_hears_of_a_topic_that_gets_limits(world: World) -> None:
+    async with world.open() as bus, world.open(service="declaring") as declaring:
+        seen = Seen()
+        await bus.subscribe_envelope("orders.*", seen)
+        await declaring.configure_topic("orders.big", bytes_max=1024 * 1024)
+        await _publish(declaring, "orders.big", range(EVENTS))
+        await seen.count(EVENTS)
+
+        _check([seen], range(EVENTS))

@@ -1,0 +1,364 @@
+"""
+What a service reads: its durable consumers on every stream, in one process at a time.
+
+Of the processes of an exclusive service one has the lease, and it alone makes consumers
+and asks for messages. Who gets the lease unpins every consumer, so that nobody else is
+served, and has what was left undone sent again before anything new: `source`.
+
+A topic that got a stream of its own goes on there. What the shared stream has of it
+comes first, so its own stream waits until all of that was handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from math import inf
+from time import monotonic
+from typing import Any
+
+from penstock.bus.config import BusConfig
+from penstock.bus.engine import Delivery, Lag
+from penstock.bus.engines.durables import Durables, within
+from penstock.bus.engines.layout import Layout, durable_of
+from penstock.bus.engines.lease import Lease
+from penstock.bus.engines.source import Source
+from penstock.bus.engines.streams import StreamAdmin
+from penstock.client import Client, JetStream
+
+logger = logging.getLogger("penstock.bus")
+
+STANDBY_LOOK_S = 0.5
+"""How often a standby looks, if it hears nothing."""
+UNHANDLED_TOLD_S = 5.0
+"""How long after the start handlers may still be registered without a warning."""
+
+
+class Reader:
+    """The reading side of a bus on NATS."""
+
+    def __init__(
+        self,
+        client: Client,
+        jetstream: JetStream,
+        admin: StreamAdmin,
+        *,
+        config: BusConfig,
+        holder: str,
+        on_taken: Callable[[Collection[Source]], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._jetstream = jetstream
+        self._admin = admin
+        self._service = config.service
+        self._config = config.nats.jetstream.consumer
+        self._on_taken = on_taken
+        self._layout = Layout(config.namespace)
+        self._durables = Durables(jetstream, config.service, self._config)
+        self._patterns: list[str] = []
+        self._sources: dict[tuple[str, str], Source] = {}
+        self._followers: set[str] = set()
+        """Topics of which the shared stream may have messages that come before their own's."""
+        self._changing = asyncio.Lock()
+        self._arrived = asyncio.Event()
+        self._holder = holder
+        self._lease: Lease | None = None
+        self._is_reading = False
+        self._standing_by: asyncio.Task[None] | None = None
+        self._left: list[str] = []
+        """What the service had consumers for before this process."""
+        self._told_s = inf
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process is the one that reads."""
+        return self._is_reading
+
+    @property
+    def unhandled(self) -> tuple[str, ...]:
+        """What the service has read before, and has no handler for now."""
+        return tuple(one for one in self._left if not self._is_wanted(one))
+
+    async def listen(self, patterns: Collection[str]) -> None:
+        """Read these topics too: now, or once this process is the one that reads."""
+        async with self._changing:
+            new = [one for one in patterns if one not in self._patterns]
+            self._patterns += new
+            try:
+                if not self._is_reading:
+                    await self._start()
+                else:
+                    await self._read(new)
+            except BaseException:
+                self._patterns = [one for one in self._patterns if one not in new]
+                raise
+        for source in self._sources.values():
+            source.is_resting = source.is_resting and not self._is_wanted(source.pattern)
+        self._arrived.set()
+
+    def rest(self, pattern: str) -> None:
+        """Ask for no more of these topics, until they are listened to again."""
+        self._patterns = [one for one in self._patterns if one != pattern]
+        self._left = [*self._left, pattern]
+        for source in self._sources.values():
+            source.is_resting = source.is_resting or within(source.pattern, pattern)
+
+    async def refresh(self) -> None:
+        """Read streams that topics of ours have got since."""
+        async with self._changing:
+            if self._is_reading:
+                await self._read(self._patterns)
+
+    async def forget(self, pattern: str) -> None:
+        """Have the service read these topics no more, and give up where it stands in them."""
+        async with self._changing:
+            self._patterns = [one for one in self._patterns if one != pattern]
+            for stream in dict.fromkeys(stream for stream, _, _ in self._admin.places(pattern)):
+                for one in await self._durables.patterns(stream):
+                    if within(one, pattern) and not self._is_wanted(one):
+                        await self._drop(stream, one)
+            self._left = [one for one in self._left if not within(one, pattern)]
+
+    async def fetch(self, messages_max: int) -> list[Delivery]:
+        """Return messages as soon as there are any; after a while maybe none."""
+        self._arrived.clear()
+        if not self._patterns:
+            await self._wait()
+            return []
+        if not await self._may_read():
+            return []
+        self._tell_unhandled()
+        sources = list(self._sources.values())
+        for source in sources if self._client.connected else ():
+            if source.is_stale and not source.is_resting and await self._is_next(source):
+                found = await source.recover()
+                if found:
+                    return found
+        self._ask(sources, messages_max)
+        deliveries = await self._take(sources)
+        if not deliveries:
+            await self._wait()
+            deliveries = await self._take(sources) if self._is_ours() else []
+        return deliveries
+
+    def settle(self, deliveries: Collection[Delivery]) -> None:
+        """Ack messages."""
+        for source, own in _by_source(deliveries).items():
+            source.settle(own)
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """Have messages delivered again, in order."""
+        for source, own in _by_source(deliveries).items():
+            source.give_back(own)
+
+    def extend(self, deliveries: Collection[Delivery]) -> None:
+        """Restart the ack wait of messages."""
+        for source, own in _by_source(deliveries).items():
+            source.extend(own)
+
+    async def lag(self) -> Lag:
+        """Return what the service has before it, whichever of its processes reads."""
+        messages, oldest_ns = 0, 0
+        unhandled: dict[str, int] = {}
+        for stream in self._streams():
+            for pattern, info in (await self._durables.infos(stream)).items():
+                left = info["num_pending"] + info["num_ack_pending"]
+                if not self._is_wanted(pattern):
+                    unhandled[pattern] = unhandled.get(pattern, 0) + left
+                    continue
+                messages += left
+                if left:
+                    one_ns = await self._oldest_ns(stream, pattern, info)
+                    oldest_ns = min(filter(None, (oldest_ns, one_ns)), default=0)
+        return Lag(messages, oldest_ns, unhandled)
+
+    async def close(self) -> None:
+        """Leave, so that another process can go on."""
+        if self._standing_by is not None:
+            await self._standing_by
+        for source in self._sources.values():
+            source.release()
+        self._sources.clear()
+        self._is_reading = False
+        if self._lease is not None:
+            await self._lease.close()
+
+    async def _start(self) -> None:
+        """Read, if this process may."""
+        await self._admin.ensure_dead_letters()
+        if self._config.exclusive:
+            if self._lease is None:
+                await self._admin.ensure_leases()
+                self._lease = Lease(
+                    self._client,
+                    self._jetstream,
+                    subject=self._layout.lease_subject(self._service),
+                    holder=self._holder,
+                    takeover_s=self._config.takeover_s,
+                    lost=self._lost,
+                )
+            if not self._lease.is_held and not await self._lease.acquire():
+                return
+        await self._read(self._patterns)
+        self._is_reading = True
+        await self._find_left()
+
+    async def _may_read(self) -> bool:
+        """Tell whether this process reads; become the one that does when it is its turn."""
+        if self._standing_by is not None:
+            await self._standing_by
+            self._standing_by = None
+        lease = self._lease
+        if lease is not None and lease.is_held and not lease.is_fresh:
+            # Nobody can be reached. Whoever comes first when the server is back has it.
+            await self._wait()
+            return False
+        if not self._is_reading:
+            await self._try_to_read()
+        return self._is_reading
+
+    async def _try_to_read(self) -> None:
+        async with self._changing:
+            if not self._is_reading:
+                await self._start()
+        if not self._is_reading and self._lease is not None:
+            await self._lease.news(STANDBY_LOOK_S)
+
+    def _lost(self) -> None:
+        """Another process reads now."""
+        self._is_reading = False
+        self._standing_by = asyncio.get_running_loop().create_task(self._stand_by())
+        self._arrived.set()
+
+    async def _stand_by(self) -> None:
+        """Let go of everything that came from the server."""
+        sources = list(self._sources.values())
+        await self._on_taken(sources)
+        for source in sources:
+            source.close()
+        self._sources.clear()
+
+    async def _read(self, patterns: Collection[str]) -> None:
+        """Have a source for every consumer that these topics come from."""
+        for pattern in patterns:
+            for stream, own, subject in self._admin.places(pattern):
+                there = await self._durables.ensure(stream, own, subject)
+                for one in there:
+                    await self._add(stream, one, [narrow for narrow in there if narrow != one])
+        # What the shared stream has comes first, also of what was left undone.
+        self._sources = dict(
+            sorted(self._sources.items(), key=lambda pair: pair[0][0] != self._layout.stream)
+        )
+
+    async def _add(self, stream: str, pattern: str, others: list[str]) -> None:
+        if (stream, pattern) in self._sources:
+            return
+        source = Source(
+            self._client,
+            self._jetstream,
+            stream=stream,
+            durable=durable_of(self._service, pattern),
+            pattern=pattern,
+            config=self._config,
+            arrived=self._arrived,
+            is_ours=self._is_ours,
+            excluded=[one for one in others if within(one, pattern)],
+        )
+        self._sources[stream, pattern] = source
+        if stream == self._layout.own_stream(pattern):
+            self._followers.add(pattern)
+        if self._config.exclusive:
+            await source.unpin()
+
+    async def _drop(self, stream: str, pattern: str) -> None:
+        source = self._sources.pop((stream, pattern), None)
+        if source is not None:
+            source.close()
+        await self._durables.delete(stream, pattern)
+
+    async def _find_left(self) -> None:
+        found: dict[str, None] = {}
+        for stream in self._streams():
+            found |= dict.fromkeys(await self._durables.patterns(stream))
+        self._left = list(found)
+        self._told_s = monotonic() + UNHANDLED_TOLD_S
+
+    def _tell_unhandled(self) -> None:
+        """Say what nobody handles any more, once all handlers must be there."""
+        if monotonic() < self._told_s:
+            return
+        self._told_s = inf
+        for pattern in self.unhandled:
+            logger.warning(
+                "! `%s` has no handler any more, its messages wait; hint: subscribe to it, "
+                "or `await bus.forget(%r)`",
+                pattern,
+                pattern,
+            )
+
+    def _ask(self, sources: list[Source], messages_max: int) -> None:
+        free = messages_max - sum(source.requested for source in sources)
+        for source in sources:
+            source.ask(max(1, free // len(sources)))
+
+    async def _take(self, sources: list[Source]) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for source in sources:
+            if source.has_arrived and await self._is_next(source):
+                deliveries += source.take()
+        if self._admin.own_topics:
+            # Some publisher has not heard yet that the topic has a stream of its own.
+            self._followers |= self._admin.own_topics & {
+                delivery.topic
+                for delivery in deliveries
+                if delivery.source.stream == self._layout.stream
+            }
+        return deliveries
+
+    async def _is_next(self, source: Source) -> bool:
+        """Tell whether all that comes before a source's messages was handed out."""
+        topic = source.pattern
+        if topic not in self._followers or source.stream == self._layout.stream:
+            return True
+        shared = self._layout.stream
+        last = await self._admin.last_sequence(shared, self._layout.subject(topic))
+        if not last:
+            self._followers.discard(topic)
+            return True
+        return all(
+            earlier.position >= last and not earlier.is_stale
+            for earlier in self._sources.values()
+            if earlier.stream == shared and earlier.reads(topic)
+        )
+
+    def _streams(self) -> list[str]:
+        """Return every stream that the service may have consumers on."""
+        return list(dict.fromkeys(stream for stream, _, _ in self._admin.places(">")))
+
+    def _is_wanted(self, pattern: str) -> bool:
+        return any(within(pattern, one) for one in self._patterns)
+
+    def _is_ours(self) -> bool:
+        return self._is_reading and (self._lease is None or self._lease.is_fresh)
+
+    async def _oldest_ns(self, stream: str, pattern: str, info: dict[str, Any]) -> int:
+        source = self._sources.get((stream, pattern))
+        if source is not None and source.held:
+            return min(delivery.timestamp_ns for delivery in source.held.values())
+        return await self._durables.oldest_ns(stream, info)
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._config.fetch_wait_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return
+
+
+def _by_source(deliveries: Collection[Delivery]) -> dict[Source, list[Delivery]]:
+    found: dict[Source, list[Delivery]] = {}
+    for delivery in deliveries:
+        if delivery.source is not None:
+            found.setdefault(delivery.source, []).append(delivery)
+    return found

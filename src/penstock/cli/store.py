@@ -14,6 +14,7 @@ from penstock.cli.table import render
 from penstock.errors import StoreError
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.storecheck import Report, check, is_store, repair
+from penstock.jetstream.streamcheck import check_stream
 
 USAGE = """\
 Usage: penstock store check DIR [--json]    read every byte and say what does not check out
@@ -77,6 +78,7 @@ def _lock(directory: str) -> Lock | None:
 
 def _check(stores: list[str], as_json: bool) -> int:
     reports = [check(RealDisk(), store) for store in stores]
+    reports += [report for report in map(_check_stream, _streams(stores)) if report.problems]
     problems = [problem for report in reports for problem in report.problems]
     if as_json:
         print(json.dumps([asdict(report) for report in reports], indent=2))
@@ -85,6 +87,16 @@ def _check(stores: list[str], as_json: bool) -> int:
         print(render(header, map(_row, reports)))
         print("\n".join(["", *problems]) if problems else "\nEverything checks out.")
     return EXIT_FAILURE if problems else 0
+
+
+def _streams(stores: list[str]) -> list[str]:
+    """Return the directories of the streams that some stores are of."""
+    parents = {os.path.dirname(os.path.abspath(store)) for store in stores}
+    return sorted(path for path in parents if os.path.basename(os.path.dirname(path)) == "streams")
+
+
+def _check_stream(directory: str) -> Report:
+    return Report(directory, problems=check_stream(RealDisk(), directory))
 
 
 def _row(report: Report) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.columns import Topics
 from penstock.jetstream.compression import is_compressed
-from penstock.jetstream.recovery import Loaded, Recovered
+from penstock.jetstream.recovery import Loaded, Recovered, floor_sequence
 from penstock.jetstream.segment import HEADER_BYTES
 from penstock.jetstream.segmentfile import segment_path
 from penstock.jetstream.subjecttable import CountedSubjects
@@ -34,7 +34,7 @@ def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | Non
             # Behind what is damaged, not over it: somebody may still want to look at it.
             end = segment.records_end if is_last else segment.file_bytes
             log.upkeep.seal_later(segment.block, end, list(segment.removals))
-    floor = _floor(found)
+    floor = floor_sequence(found)
     _apply(catalog, _ranges(found, erase=False))
     _apply_erasures(catalog, _ranges(found, erase=True))
     for block in catalog.blocks:
@@ -94,13 +94,6 @@ def _reopen(log: FileLog, segment: Loaded) -> Tail:
     tail.end = tail.records_end = tail.written_end = tail.durable_end = segment.records_end
     tail.removals = [(HEADER_BYTES, removal) for removal in segment.removals]
     return tail
-
-
-def _floor(found: Recovered) -> int:
-    floors = [segment.header.floor_sequence for segment in found.segments]
-    for segment in found.segments:
-        floors += [removal.floor_sequence for removal in segment.removals]
-    return max(floors, default=1) or 1
 
 
 def _ranges(found: Recovered, *, erase: bool) -> list[tuple[int, int]]:

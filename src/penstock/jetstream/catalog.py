@@ -10,7 +10,7 @@ one block is gone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from penstock import subjects as patterns
@@ -52,6 +52,8 @@ class Catalog:
         self.size_bytes = 0
         self.removals = 0
         self.lost = 0
+        self.on_lost: Callable[[int], None] | None = None
+        """Called with the sequence of a message that turns out to be damaged."""
         self._emptied: list[Block] = []
         self._loader = loader
         self._journal = journal
@@ -225,10 +227,13 @@ class Catalog:
     def lose(self, block: Block, position: int) -> None:
         """Count a message as lost: its bytes are damaged. That is not written down."""
         self.described(block)
+        sequence = block.sequence(position)
         self._clear_one(block, position)
         self.lost += 1
         self._front_moved = True
         self.settle()
+        if self.on_lost is not None:
+            self.on_lost(sequence)
 
     def remove_before(self, sequence: int) -> int:
         """Remove everything below a sequence; above the last one, the next gets that number."""

@@ -129,19 +129,7 @@ class ConsumerFiles:
 
     def read(self, name: str) -> Meta | None:
         """Return what is known of a consumer; None if it was never completely written."""
-        path = f"{self._path}/{name}/{META}"
-        content = read_whole(self._disk, path)
-        if content is None:
-            return None
-        try:
-            document = json.loads(content)
-            return Meta(
-                ConsumerConfig.from_json(document["config"]),
-                int(document["created_ns"]),
-                int(document["resume_sequence"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"`{path}` is damaged: {error!r}") from error
+        return read_meta(self._disk, self._path, name)
 
     def write(self, meta: Meta, done: Done) -> None:
         """Keep a consumer's configuration; call `done` when it is safe, or could not be kept."""
@@ -237,6 +225,23 @@ class ConsumerFiles:
             self.log.close()
         except (OSError, StoreError) as error:
             log.error("%s", error)
+
+
+def read_meta(disk: Disk, directory: str, name: str) -> Meta | None:
+    """Return what is known of a consumer; None if it was never completely written."""
+    path = f"{directory}/{name}/{META}"
+    content = read_whole(disk, path)
+    if content is None:
+        return None
+    try:
+        document = json.loads(content)
+        return Meta(
+            ConsumerConfig.from_json(document["config"]),
+            int(document["created_ns"]),
+            int(document["resume_sequence"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"`{path}` is damaged: {error!r}") from error
 
 
 class ConsumerRecord:

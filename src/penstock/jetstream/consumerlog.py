@@ -50,9 +50,9 @@ def open_consumer_log(
 ) -> tuple[ConsumerLog, dict[str, ConsumerState], list[str]]:
     """Open the log in a directory, or make one; return it with the states and notes."""
     disk.make_directory(directory)
-    generations = _generations(disk, directory)
     notes: list[str] = []
-    files = {each: scan(read_whole(disk, log_path(directory, each)) or b"") for each in generations}
+    files = _read_all(disk, directory)
+    generations = list(files)
     complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
     log = ConsumerLog(disk, directory, max(generations, default=0))
     if not generations:
@@ -66,6 +66,21 @@ def open_consumer_log(
         notes.append(f"`{path}`: {damaged} bytes are no record: dropped")
     log.resume(chosen, is_whole=not damaged and chosen == generations[-1] and bool(complete_ones))
     return log, replay(changes), notes
+
+
+def read_states(disk: Disk, directory: str) -> dict[str, ConsumerState]:
+    """Return how far each consumer is by the log in a directory, and change nothing."""
+    files = _read_all(disk, directory)
+    complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
+    return replay(files[max(complete_ones or files)][0]) if files else {}
+
+
+def _read_all(disk: Disk, directory: str) -> dict[int, tuple[list[Change], int]]:
+    """Return the changes in each log file by its number, and the bytes that are no record."""
+    return {
+        each: scan(read_whole(disk, log_path(directory, each)) or b"")
+        for each in _generations(disk, directory)
+    }
 
 
 def _generations(disk: Disk, directory: str) -> list[int]:

@@ -224,13 +224,23 @@ def recover(stream: Stream) -> None:
     except (OSError, StoreError) as error:
         _complain(stream, "its consumers", error)
         return
+    unconfigured = set(files.states)
     for name in files.names():
         try:
             meta = files.read(name)
             if meta is not None:
+                unconfigured.discard(name)
                 stream.consumers[name] = _recovered(stream, files, meta)
         except Exception as error:
+            unconfigured.discard(name)
             _complain(stream, f"consumer `{name}`", error)
+    for name in unconfigured:
+        log.warning(
+            "Stream '%s > %s': consumer `%s` has a state, and no configuration",
+            stream.engine.account.name,
+            stream.name,
+            name,
+        )
     files.states.clear()
     _drop_settled(stream)
     stream.consumers_changed()

@@ -99,12 +99,17 @@ def open_file_store(
     Open the store in a directory, or make one.
 
     Returns it with notes about what was repaired or lost, in words for people.
-    `salt` should differ between streams; a store keeps the one it was made with.
+    `salt` tells streams apart: files with another one are not taken for this stream's.
     """
     disk = TransparentDisk(disk)
     disk.make_directory(directory)
     limits = limits or StoreLimits()
     found = load(disk, directory, salt)
+    if salt and found.salt not in (None, salt):
+        raise StoreError(
+            f"`{directory}` has the messages of another stream; "
+            "hint: put the `messages` directory of this stream back"
+        )
     mend(disk, directory, found)
     salt = salt if found.salt is None else found.salt
     log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
@@ -122,6 +127,8 @@ class Sync:
         self._log = log
         self._file = file
         self._directory = directory
+        self.is_first = directory is not None
+        """Whether it is the first of a segment, whose name has to become durable too."""
         self.recovers = log.failure is not None
         self.covers: tuple[int, int] = log.written
         self._overdue = log.upkeep.overdue()
@@ -417,6 +424,8 @@ class FileLog:
         for offset, removal in tail.removals:
             if offset < end:
                 self._floor_durable = max(self._floor_durable, removal.floor_sequence)
+        if sync.is_first:
+            self.upkeep.reserve.note(tail.block.number)
         if sync.recovers:
             self.failure = None
         tail.trim(self.settings.tail_bytes_max)

@@ -7,7 +7,7 @@ Both kinds of storage are this class over another `Log`: segments on disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from penstock import subjects as patterns
@@ -98,6 +98,15 @@ class MessageStore:
         # Appends must find the subject table as this limit needs it.
         if limits.messages_per_subject_max != self._catalog.subjects.per_subject_max:
             self._catalog.retable(limits.messages_per_subject_max)
+
+    def watch_damage(self, on_lost: Callable[[int], None]) -> None:
+        """Call back with the sequence of each message that turns out to be damaged."""
+        self._catalog.on_lost = on_lost
+
+    @property
+    def lost(self) -> int:
+        """Return how many messages were damaged on disk."""
+        return self._catalog.lost
 
     @property
     def first_sequence(self) -> int:

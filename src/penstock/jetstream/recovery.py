@@ -20,6 +20,7 @@ from penstock.jetstream.block import Block
 from penstock.jetstream.columns import columns_of
 from penstock.jetstream.compression import is_compressed
 from penstock.jetstream.disk import Disk, read_whole, write_whole
+from penstock.jetstream.reserve import last_segment
 from penstock.jetstream.segment import (
     Header,
     Removal,
@@ -64,6 +65,8 @@ class Recovered:
 
     segments: list[Loaded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Those of the notes that are about files which should be there."""
     stale: list[str] = field(default_factory=list)
     """Files that are left over and can go: drafts, and segments merged into others."""
     torn: Loaded | None = None
@@ -99,7 +102,41 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
     for segment, following in pairwise(found.segments):
         if segment.summary is None:
             _report_missing(directory, segment, following, found)
+        _report_missing_files(directory, segment, following, found, names)
+    _report_missing_front(directory, found)
+    _report_missing_last(disk, directory, found, names)
+    found.notes += found.missing
     return found
+
+
+def floor_sequence(found: Recovered) -> int:
+    """Return the sequence below which nothing is left, going by the records."""
+    floors = [segment.header.floor_sequence for segment in found.segments]
+    for segment in found.segments:
+        floors += [removal.floor_sequence for removal in segment.removals]
+    return max(floors, default=1) or 1
+
+
+def _report_missing_front(directory: str, found: Recovered) -> None:
+    """Report messages missing before the first: the floor on record is that of a message."""
+    first = next((s.block.first_sequence for s in found.segments if s.block.total), 0)
+    floor = floor_sequence(found)
+    if floor < first and not found.lost:
+        found.missing.append(f"`{directory}`: messages {floor} to {first - 1} are missing")
+        found.lost += first - floor
+
+
+def _report_missing_last(disk: Disk, directory: str, found: Recovered, names: list[str]) -> None:
+    last = last_segment(disk, directory)
+    if last >= found.next_number and not _is_set_aside(last, names):
+        path = segment_path(directory, last)
+        found.missing.append(f"`{path}` is missing, and the last messages with it")
+        found.lost += 1
+        found.next_number = last + 1
+
+
+def _is_set_aside(number: int, names: list[str]) -> bool:
+    return segment_path("", number)[1:] + SET_ASIDE in names
 
 
 def _read_header(disk: Disk, directory: str, number: int) -> Header | None:
@@ -254,6 +291,18 @@ def _report_missing(directory: str, segment: Loaded, following: Loaded, found: R
         span = f"{missing[0][0]} to {missing[-1][1]}"
         found.notes.append(f"`{path}`: messages {span} are missing")
         found.lost += sum(end - start + 1 for start, end in missing)
+
+
+def _report_missing_files(
+    directory: str, segment: Loaded, following: Loaded, found: Recovered, names: list[str]
+) -> None:
+    """Report the files between two segments, if they are gone and messages with them."""
+    first, last = segment.header.covers + 1, following.header.number - 1
+    lost = following.block.first_sequence - 1 - segment.block.last_sequence
+    if first <= last and lost > 0 and not _is_set_aside(first, names):
+        paths = f"`{segment_path(directory, first)}` to `{segment_path(directory, last)}`"
+        found.missing.append(f"{paths} are missing, and up to {lost} messages with them")
+        found.lost += lost
 
 
 def _without(first: int, last: int, removed: list[tuple[int, int]]) -> list[tuple[int, int]]:

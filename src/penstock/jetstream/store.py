@@ -15,7 +15,7 @@ says why, appends raise StoreError, and `flush` tries again each time it is call
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -78,6 +78,13 @@ class Store(Protocol):
     May be replaced at any time; call `enforce` afterwards. A new limit per subject
     takes effect at once.
     """
+
+    def watch_damage(self, on_lost: Callable[[int], None]) -> None:
+        """Call back with the sequence of each message that turns out to be damaged."""
+
+    @property
+    def lost(self) -> int:
+        """Return how many messages were damaged on disk and could not be read back."""
 
     @property
     def first_sequence(self) -> int:

@@ -18,6 +18,7 @@ from penstock.jetstream.consumerrecords import is_complete, replay
 from penstock.jetstream.consumerrecords import scan as scan_consumers
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.recovery import SET_ASIDE, load, mend
+from penstock.jetstream.reserve import NAME as RESERVE
 from penstock.jetstream.segment import (
     HEADER_BYTES,
     Header,
@@ -86,7 +87,9 @@ class _Segment:
 
 def is_store(names: list[str]) -> bool:
     """Tell whether a directory with these names in it holds messages or consumers."""
-    return any(segment_number(name) is not None or name.startswith(CONSUMER_LOG) for name in names)
+    return RESERVE in names or any(
+        segment_number(name) is not None or name.startswith(CONSUMER_LOG) for name in names
+    )
 
 
 def check(disk: Disk, directory: str) -> Report:
@@ -218,7 +221,8 @@ def repair(disk: Disk, directory: str) -> list[str]:
     found = load(disk, directory)
     mend(disk, directory, found)
     disk.sync_directory(directory)
-    return done + found.notes
+    # Nothing can be done about what is missing: `check` tells of it.
+    return done + [note for note in found.notes if note not in found.missing]
 
 
 def _set_aside(disk: Disk, segment: _Segment, why: str, done: list[str]) -> None:

@@ -53,6 +53,10 @@ Owed = tuple[int, list[Any]]
 """
 An answer that waits: PubAcks as (first sequence, reply subjects), others as (0, publishes).
 """
+LOST_LISTED_MAX = 1000
+"""Damaged messages that StreamInfo names."""
+LOST_LOGGED_MAX = 100
+"""Damaged messages that get a line in the log each; then every hundredth does."""
 ANNOUNCED = -1
 """In place of the sequence: publishes that are no answers."""
 
@@ -133,6 +137,8 @@ class Stream:
         self._committing_position = 0
         self._age_timer: Timer | None = None
         self._had_failure = False
+        self._lost_sequences: list[int] = []
+        store.watch_damage(self._on_lost)
         self._apply_config()
 
     @property
@@ -312,6 +318,21 @@ class Stream:
                 self.answer(reply, error)
         self.engine.failed()
 
+    def _on_lost(self, sequence: int) -> None:
+        """Report a message that is damaged on disk; of many, the first few and then the sum."""
+        if len(self._lost_sequences) < LOST_LISTED_MAX:
+            self._lost_sequences.append(sequence)
+        lost = self.store.lost
+        if lost <= LOST_LOGGED_MAX or lost % LOST_LOGGED_MAX == 0:
+            log.error(
+                "Stream '%s > %s': message %d is damaged on disk and lost (%d so far); "
+                "hint: `penstock store check` tells what else is",
+                self.engine.account.name,
+                self.name,
+                sequence,
+                lost,
+            )
+
     # Removal.
 
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
@@ -428,7 +449,8 @@ class Stream:
             "subjects": subjects,
             "num_deleted": state.deleted,
             "deleted": self.store.deleted(deleted_max) if deleted_max else None,
-            "lost": {"msgs": None, "bytes": 0, "count": state.lost} if state.lost else None,
+            "lost": state.lost
+            and {"msgs": self._lost_sequences or None, "bytes": 0, "count": state.lost},
         }
         document |= {name: value for name, value in optional.items() if value}
         return document | {"consumer_count": self.consumer_count}

@@ -77,18 +77,7 @@ class StreamFiles:
 
     def read(self, name: str) -> tuple[StreamConfig, int]:
         """Return a stream's configuration and its time of creation; raise StoreError."""
-        path = f"{self.path(name)}/{META}"
-        try:
-            file = self.disk.open(path)
-        except OSError as error:
-            raise StoreError(f"`{path}` can not be read: {error}") from error
-        try:
-            document = json.loads(file.read(0, file.size()))
-            return StreamConfig.from_json(document["config"]), int(document["created_ns"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"`{path}` is damaged: {error!r}") from error
-        finally:
-            file.close()
+        return read_meta(self.disk, self.path(name))
 
     def write(self, config: StreamConfig, created_ns: int) -> None:
         """Keep a stream's configuration, durably; whole or not at all."""
@@ -122,7 +111,7 @@ class StreamFiles:
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
         """Open or make the store of a stream; return it with what is to be told about it."""
-        salt = zlib.crc32(config.name.encode())
+        salt = salt_of(config.name)
         directory = f"{self.path(config.name)}/messages"
         return open_file_store(
             self.disk, directory, limits=store_limits(config), salt=salt, settings=self._settings
@@ -134,6 +123,27 @@ class StreamFiles:
         path = f"{self.root}/{self._deleted}{DELETED}"
         self.disk.rename(self.path(name), path)
         return Grave(self.disk, self.root, path)
+
+
+def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
+    """Return the configuration and time of creation of the stream kept in a directory."""
+    path = f"{directory}/{META}"
+    try:
+        file = disk.open(path)
+    except OSError as error:
+        raise StoreError(f"`{path}` cannot be read: {error}") from error
+    try:
+        document = json.loads(file.read(0, file.size()))
+        return StreamConfig.from_json(document["config"]), int(document["created_ns"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"`{path}` is damaged: {error!r}") from error
+    finally:
+        file.close()
+
+
+def salt_of(stream: str) -> int:
+    """Return what the checksums of a stream's messages start from."""
+    return zlib.crc32(stream.encode())
 
 
 def _directory(account: str) -> str:

@@ -152,7 +152,8 @@ class Upkeep:
         if self._busy or self._waiting is not None:
             return None
         work = None
-        if len(self._doomed) > BACKLOG_MAX:
+        # After a failure the disk may be full: the room is to be there when all is well again.
+        if len(self._doomed) > BACKLOG_MAX or self._log.failure is not None:
             work = self._remove_files()
         if work is None and len(self._unsealed) > BACKLOG_MAX:
             work = self._seal() if self._log.position >= self._retry_position else None

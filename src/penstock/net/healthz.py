@@ -37,13 +37,20 @@ def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
     has_details = query.boolean(asked, "details")
     problems = list(_problems(server, asked, switches))
     if not problems:
-        return 200, {"status": "ok"}
+        return 200, {"status": "ok"} | _damage(server)
     if has_details:
         errors = [{"type": each.type, **each.where, "error": each.error} for each in problems]
         return problems[0].status, {"status": "error", "errors": errors}
     first = problems[0]
     status = "unavailable" if first.status == NOT_FOUND else "error"
     return first.status, {"status": status, "error": first.error}
+
+
+def _damage(server: Server) -> dict[str, int]:
+    """Return how many messages are damaged, if any: a restart would not bring them back."""
+    engines = server.journal.engines.values() if server.journal is not None else ()
+    lost = sum(stream.store.lost for engine in engines for stream in engine.streams.values())
+    return {"lost_messages": lost} if lost else {}
 
 
 def _problems(server: Server, asked: Query, switches: set[str]) -> Iterator[Problem]:

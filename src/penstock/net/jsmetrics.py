@@ -70,6 +70,8 @@ def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
     yield Metric(f"{prefix}last_sequence", "Sequence of the last message.", found)
     found = [(name, int(store.failure is not None)) for name, store in streams]
     yield Metric(f"{prefix}failed", "1 while the stream can not store.", found)
+    found = [(name, store.lost) for name, store in streams]
+    yield Metric(f"{prefix}lost_messages", "Messages that are damaged on disk.", found)
 
 
 def _of_consumers(engines: list[Engine]) -> Iterator[Metric]:

@@ -9,13 +9,16 @@ import pytest
 
 from penstock.cli.store import run
 from penstock.jetstream.disk import RealDisk
-from penstock.jetstream.filestore import open_file_store
+from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.streamfiles import StreamFiles
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    path = tmp_path / "jetstream" / "A" / "streams" / "ORDERS" / "messages"
-    store, _ = open_file_store(RealDisk(), str(path))
+    files = StreamFiles(RealDisk(), str(tmp_path), "A")
+    config = StreamConfig(name="ORDERS", subjects=("a",))
+    files.write(config, 1)
+    store, _ = files.open_store(config)
     store.append([(b"a", b"", b"one", 1), (b"a", b"", b"two", 2)])
     store.close()
     (tmp_path / "jetstream" / "LOCK").touch()

@@ -1,0 +1,165 @@
+"""
+Files that are damaged, missing or of another stream: what is left is served, the rest is told.
+
+Told by the server, in its log, its metrics and its health, and by `penstock store check`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous
+from tests.servers import HOST, PENSTOCK, ServerProcess, wait_until
+
+from penstock.client import connect
+from penstock.errors import JetStreamError
+
+COUNT = 1000
+DELETED = range(500, 510)
+SEGMENT = f"{1:016d}.seg"
+
+
+def serve(store: Path) -> ServerProcess:
+    return ServerProcess(PENSTOCK, "http_port: -1", "-js", "-sd", str(store))
+
+
+def get(running: ServerProcess, path: str) -> str:
+    with urllib.request.urlopen(f"http://{HOST}:{running.http_port}{path}") as answer:
+        return str(answer.read().decode())
+
+
+def stop(running: ServerProcess, number: signal.Signals) -> None:
+    running.signal(number)
+    running.process.wait()
+
+
+async def fill(running: ServerProcess, name: str = "S") -> None:
+    async with await connect(running.url) as client:
+        jetstream = client.jetstream()
+        await jetstream.streams.create(name, subjects=[f"{name}.>"])
+        await jetstream.consumers.create(name, durable_name="C", ack_policy="explicit")
+        for first in range(1, COUNT + 1, 100):
+            numbers = range(first, first + 100)
+            await jetstream.publish_batch([(f"{name}.x", b"payload %04d" % n) for n in numbers])
+        for sequence in DELETED:
+            await jetstream.streams.delete_message(name, sequence)
+
+
+async def numbers(running: ServerProcess, name: str = "S") -> set[int]:
+    """Return the numbers of the messages that are served, by their payloads."""
+    async with await connect(running.url) as client:
+        jetstream = client.jetstream()
+        last = (await jetstream.streams.info(name))["state"]["last_seq"]
+        found = set()
+        for sequence in range(1, last + 1):
+            with suppress(JetStreamError):
+                message = await jetstream.streams.get(name, seq=sequence)
+                assert message.payload == b"payload %04d" % sequence
+                found.add(sequence)
+        return found
+
+
+def flip(path: Path, number: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"payload %04d" % number)] ^= 1
+    path.write_bytes(content)
+
+
+def check(store: Path) -> tuple[int, str]:
+    command = [PENSTOCK.command[0], "store", "check", str(store)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+@asynchronous
+async def test_a_flipped_bit_costs_one_message_and_is_told(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
+    with serve(tmp_path) as running:
+        await fill(running)
+        stop(running, ending)
+    flip(tmp_path / "jetstream/$G/streams/S/messages" / SEGMENT, 100)
+    code, text = check(tmp_path)
+    assert (code, "damaged" in text) == (1, True), text
+    with serve(tmp_path) as running:
+        left = await numbers(running)
+        async with await connect(running.url) as client:
+            following = (await client.jetstream().publish("S.x", b"payload 1001")).sequence
+            state = (await client.jetstream().streams.info("S"))["state"]
+
+        assert left == set(range(1, COUNT + 1)) - {100, *DELETED}
+        assert following == COUNT + 1
+        assert state["lost"]["count"] == 1
+        assert "damaged" in running.log
+        assert json.loads(get(running, "/healthz")) == {"status": "ok", "lost_messages": 1}
+        assert 'penstock_stream_lost_messages{stream="S"} 1' in get(running, "/metrics")
+
+
+def remove_segment(streams: Path) -> None:
+    os.remove(streams / "S/messages" / SEGMENT)
+
+
+def swap_messages(streams: Path) -> None:
+    (streams / "S/messages").rename(streams / "moved")
+    (streams / "T/messages").rename(streams / "S/messages")
+    (streams / "moved").rename(streams / "T/messages")
+
+
+def remove_consumer(streams: Path) -> None:
+    os.remove(streams / "S/consumers/C/consumer.json")
+
+
+def remove_consumer_directory(streams: Path) -> None:
+    remove_consumer(streams)
+    os.rmdir(streams / "S/consumers/C")
+
+
+def cut_meta(streams: Path) -> None:
+    os.truncate(streams / "S/stream.json", 20)
+
+
+def remove_meta(streams: Path) -> None:
+    os.remove(streams / "S/stream.json")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (remove_segment, "missing"),
+        (swap_messages, "another stream"),
+        (remove_consumer, "configuration"),
+        (remove_consumer_directory, "configuration"),
+        (cut_meta, "damaged"),
+        (remove_meta, "cannot be read"),
+    ],
+)
+@asynchronous
+async def test_files_that_are_missing_or_foreign_are_noticed(
+    tmp_path: Path, damage: Callable[[Path], Any], told: str
+) -> None:
+    with serve(tmp_path) as running:
+        for name in ("S", "T"):
+            await fill(running, name)
+        async with await connect(running.url) as client:
+            consumer = client.jetstream().pull_consumer("S", "C")
+            for message in await consumer.fetch(10):
+                await message.ack_sync()
+        stop(running, signal.SIGKILL)
+    assert check(tmp_path)[0] == 0
+    damage(tmp_path / "jetstream/$G/streams")
+
+    code, text = check(tmp_path)
+    with serve(tmp_path) as running:
+        wait_until(lambda: told in running.log)
+
+    assert (code, told in text) == (1, True), text

@@ -98,6 +98,11 @@ class Limits:
     read_bytes_max: int = setting(
         128 * 1024, "Most bytes taken from one socket at a time.", positive=True
     )
+    password_checks_max: int = setting(
+        256,
+        "Bcrypt passwords of new clients that may wait to be checked; more are turned away.",
+        positive=True,
+    )
     congested_bytes: int = setting(
         4 * 1024 * 1024,
         "Output waiting for one client at which those who publish to it are slowed.",

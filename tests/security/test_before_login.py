@@ -6,12 +6,15 @@ Each case is put to the real server too.
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import ssl
 
 import pytest
 from tests.certificates import Authority
+from tests.conftest import Servers
+from tests.contract.credentials import ACCOUNT, Key, Realm
 from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess, wait_until
 
 CONNECTIONS_MAX = 10
@@ -30,7 +33,7 @@ def tls(authority: Authority, **settings: object) -> str:
     return f"tls {json.dumps({'cert_file': str(pair.cert), 'key_file': str(pair.key)} | settings)}"
 
 
-def knock(port: int, *pieces: bytes, stays: bool = False) -> socket.socket | None:
+def knock(port: int, *pieces: bytes, stays: bool = False) -> socket.socket:
     """Send pieces one by one; hang up after that, or stay silently."""
     sock = socket.create_connection((HOST, port), DEADLINE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -39,10 +42,9 @@ def knock(port: int, *pieces: bytes, stays: bool = False) -> socket.socket | Non
             sock.sendall(piece)
         except OSError:
             """It was thrown out before it had said everything."""
-    if stays:
-        return sock
-    sock.close()
-    return None
+    if not stays:
+        sock.close()
+    return sock
 
 
 UNFINISHED = {
@@ -77,7 +79,6 @@ def test_a_client_that_never_gets_to_speak_leaves_nothing_behind(
         socks = [secured(server.port, context, greets=not first) for _ in range(CONNECTIONS_MAX)]
         assert server.varz()["connections"] == CONNECTIONS_MAX
         for sock in (*socks, *waiting):
-            assert sock is not None
             sock.close()
 
 
@@ -113,7 +114,6 @@ def test_a_client_that_asks_for_no_websocket_leaves_nothing_behind(program: Prog
             knock(server.websocket_port, request)
         waiting = [knock(server.websocket_port, each, stays=True) for each in requests]
         for sock in waiting:
-            assert sock is not None
             try:
                 while sock.recv(65536):
                     """Read on to the end."""
@@ -125,3 +125,129 @@ def test_a_client_that_asks_for_no_websocket_leaves_nothing_behind(program: Prog
         assert "Traceback" not in server.log
         with RawClient(server.port) as client:
             assert client.connect().settle() == []
+
+
+PASSWORD = "authorization { user: ann, password: secret }\nhttp_port: -1\n"
+ANY_ERROR = [b"-ERR"]
+VIOLATION = b"-ERR 'Authorization Violation'"
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        (b"PUB a 1000000\r\n", [VIOLATION]),
+        (b"HPUB a 10 1000000\r\n", [VIOLATION]),
+        (b"P", [VIOLATION]),
+        (b"PING\r\n", [VIOLATION]),
+        (b"PONG\r\n", [VIOLATION]),
+        (b"SUB a 1\r\n", [VIOLATION]),
+        (b"INFO {}\r\n", [VIOLATION]),
+        (b"+OK\r\n", [VIOLATION]),
+        (b"-ERR 'x'\r\n", [VIOLATION]),
+        (b"\r\n", [VIOLATION]),
+        (b"\0", [VIOLATION]),
+        (b"connect {}\r\n", [VIOLATION]),
+        (b"CONNECT {}\n", [VIOLATION]),
+        (b"CXX\r\n", [b"-ERR 'Unknown Protocol Operation'"]),
+        (b"CONNECT " + b"x" * 5000, [b"-ERR 'maximum control line exceeded'"]),
+        (b"CONNECT {}" + b" " * 5000 + b"\r\n", [b"-ERR 'maximum control line exceeded'"]),
+        (b"CONNECT {\r\n", []),
+        (b"CONNECT []\r\n", []),
+        (b"CONNECT\r\n", []),
+        (b'CONNECT {"user":7}\r\n', []),
+        (b'CONNECT {"user":"\\ud800","pass":"\\udfff"}\r\n', [VIOLATION]),
+        (b'CONNECT {"user":"ann","pass":"\\ud800"}\r\n', [VIOLATION]),
+        (b'CONNECT {"user":"ann\\u0000","pass":"secret"}\r\n', [VIOLATION]),
+        (b'CONNECT {"user":"ann","pass":"secret\\u0000"}\r\n', [VIOLATION]),
+        (b'CONNECT {"auth_token":"\\u0000"}\r\n', [VIOLATION]),
+        (b'CONNECT {"nkey":"\xc3\xa9","sig":"\xc3\xa9"}\r\n', [VIOLATION]),
+        (b'CONNECT {"jwt":"\xff.\xff.\xff"}\r\n', [VIOLATION]),
+        (b'CONNECT {"user":"ann","pass":"secret","protocol":99}\r\n', ANY_ERROR),
+    ],
+    ids=lambda value: repr(value)[:40] if isinstance(value, bytes) else "",
+)
+def test_a_stranger_is_refused_at_its_first_word(
+    data: bytes, answer: list[bytes], program: Program, servers: Servers
+) -> None:
+    server = servers(program, PASSWORD)
+    with RawClient(server.port) as client:
+        client.send(data)
+
+        lines = client.rest()
+        assert lines == answer or (answer == ANY_ERROR and len(lines) == 1)
+    assert "Traceback" not in server.log
+
+
+def test_what_strangers_send_is_not_kept(program: Program) -> None:
+    """The payload of a publish that nobody may make is not waited for."""
+    size, largest = 1 << 20, 0
+    with ServerProcess(program, PASSWORD) as server:
+        before = server.resident_bytes
+        said = b"PUB a %d\r\n" % size
+        socks = [knock(server.port, said, bytes(size - 1), stays=True) for _ in range(60)]
+
+        def is_over() -> bool:
+            nonlocal largest
+            largest = max(largest, server.resident_bytes)
+            return bool(server.varz()["connections"] == 0)
+
+        wait_until(is_over)
+        for sock in socks:
+            sock.close()
+
+    assert largest - before < 20 << 20
+
+
+def test_connect_may_be_said_over_and_over(program: Program) -> None:
+    """Fields that mean nothing are not kept, whatever their names are."""
+    with ServerProcess(program, "http_port: -1\n") as server, RawClient(server.port) as client:
+        client.connect()
+        before = server.resident_bytes
+        for start in range(0, 20_000, 500):
+            connects = [
+                b'CONNECT {"verbose":false,"%d":"%b"}\r\n' % (number, b"x" * 2000)
+                for number in range(start, start + 500)
+            ]
+            client.send(b"".join(connects))
+            assert client.settle() == []
+
+        assert server.resident_bytes - before < 20 << 20
+
+
+NESTED = base64.urlsafe_b64encode(b"[" * 100_000).decode().rstrip("=")
+ENDLESS = base64.urlsafe_b64encode(b'{"alg":"ed25519","exp":1e999}').decode().rstrip("=")
+
+
+def test_tokens_that_are_none_cost_a_line_each(program: Program) -> None:
+    account, realm = Key(ACCOUNT), Realm()
+    realm.sign(account, "account")
+    jwts = (f"{NESTED}.{NESTED}.x", f"{ENDLESS}.{ENDLESS}.x", "\ud800.\ud800.\ud800", "é.é.é", "..")
+    with ServerProcess(program, f"max_control_line: 1MB\n{realm.config}") as server:
+        before = len(server.log)
+        for jwt in jwts:
+            with RawClient(server.port) as client:
+                said = {"jwt": jwt, "sig": jwt[:1000]}
+                client.send(b"CONNECT %b\r\n" % json.dumps(said).encode())
+                assert client.rest() == [VIOLATION]
+
+        assert "Traceback" not in server.log
+        assert len(server.log) - before < 400 * len(jwts)
+
+
+def test_a_handshake_that_does_not_go_on_is_given_up(
+    authority: Authority, program: Program
+) -> None:
+    """However many hold a place, and however slowly they send, they hold it for the timeout."""
+    with ServerProcess(program, f"http_port: -1\n{tls(authority, timeout=1)}") as server:
+        before = server.resident_bytes
+        socks = [knock(server.port, HELLO, stays=True) for _ in range(100)]
+        for byte in HELLO[1:]:
+            for sock in socks:
+                try:
+                    sock.send(bytes([byte]))
+                except OSError:
+                    """Thrown out already."""
+        wait_until(lambda: server.varz()["connections"] == 0)
+        assert server.resident_bytes - before < 48 << 20
+        for sock in socks:
+            sock.close()

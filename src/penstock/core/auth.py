@@ -3,14 +3,16 @@ Who a connection is.
 
 Checking a bcrypt hash takes a tenth of a second by design. It is never done
 here: the verdict on such a password is a `Check`, which the caller runs where
-it blocks nobody, and whose success is remembered under a digest.
+it blocks nobody, and whose success is remembered under a digest. Where one password is
+hashed, whoever gives a wrong one waits for a check, so that nobody can tell by the time
+whether a user is there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,40 +102,73 @@ class Question(Pending):
         return self._accept(self, response, user, is_sealed)
 
 
+class Verified:
+    """Passwords that were checked once, as digests: the next connection need not wait."""
+
+    def __init__(self) -> None:
+        self._digests: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def has(self, hashed: str, password: str) -> bool:
+        """Tell whether a password was found right."""
+        return _digest(hashed, password) in self._digests
+
+    def add(self, hashed: str, password: str) -> None:
+        """Remember that a password was found right."""
+        if len(self._digests) >= VERIFIED_MAX:
+            self._digests.clear()
+        self._digests.add(_digest(hashed, password))
+
+
 class Check(Pending):
     """A slow comparison still to be made: run it off the event loop."""
 
-    __slots__ = ("hashed", "password")
+    __slots__ = ("_verified", "hashed", "password")
 
-    def __init__(self, identity: Identity, hashed: str, password: str) -> None:
+    def __init__(
+        self, identity: Identity | None, hashed: str, password: str, verified: Verified
+    ) -> None:
         super().__init__(identity)
         self.hashed = hashed
         self.password = password
+        self._verified = verified
 
     def run(self) -> bool:
-        """Compare; takes a tenth of a second."""
+        """Compare; takes a tenth of a second, unless the same was compared meanwhile."""
         import bcrypt
 
         try:
-            return bcrypt.checkpw(self.password.encode(), self.hashed.encode())
+            return self._verified.has(self.hashed, self.password) or bcrypt.checkpw(
+                self.password.encode(), self.hashed.encode()
+            )
         except ValueError:
             # A malformed hash, or a password bcrypt cannot take: neither lets anyone in.
             return False
+
+    def verdict(self, succeeded: bool) -> Identity | None:
+        """Return who it is by what `run` found, and remember it."""
+        if succeeded:
+            self._verified.add(self.hashed, self.password)
+        return self.identity if succeeded else None
 
 
 class Authenticator:
     """Decide who a CONNECT comes from."""
 
-    def __init__(self, authorization: Authorization) -> None:
+    def __init__(self, authorization: Authorization, verified: Verified | None = None) -> None:
         self._authorization = authorization
         self._users = {user.id: user for user in authorization.all_users}
         self._accounts = {
             user.id: account for account in authorization.accounts for user in account.users
         }
-        self._verified: set[bytes] = set()
+        self._verified = Verified() if verified is None else verified
         passwords = [user.password for user in authorization.all_users]
-        if any(map(is_bcrypt, [*passwords, authorization.token or ""])):
+        hashes = [each for each in (*passwords, authorization.token or "") if is_bcrypt(each)]
+        if hashes:
             _require_bcrypt()
+        self._decoy = _decoy(hashes) if hashes else None
         self.needs_nonce = any(user.nkey for user in self._users.values())
         """Whether somebody may have to sign something to prove who they are."""
         if self.needs_nonce:
@@ -156,6 +191,12 @@ class Authenticator:
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
         """Return who it is, what has to be found out first, or None to refuse."""
+        verdict = self._identify(options, caller)
+        if verdict is None and self._decoy and any(options.get(field) for field in CREDENTIALS):
+            return Check(None, self._decoy, options.get("pass", ""), self._verified)
+        return verdict
+
+    def _identify(self, options: Mapping[str, Any], caller: Caller) -> Identity | Check | None:
         rules = self._authorization
         name = options.get("user", "")
         if not rules.required:
@@ -169,11 +210,13 @@ class Authenticator:
         if not nkey and not any(options.get(field) for field in CREDENTIALS):
             user_id = caller.no_auth_user
             return self._identity(user_id) if user_id in self._users else self.stranger
+        # Looked at before the user is, so that it takes as long if there is none.
+        is_proven = bool(nkey) and is_signed(nkey, options, caller)
         user = self._users.get(nkey or name)
         if user is None or not _may_connect_by(caller.connection_type, user):
             return None
         if user.nkey:
-            is_proven = user.nkey == rules.no_auth_user or is_signed(user.nkey, options, caller)
+            is_proven = is_proven or user.nkey == rules.no_auth_user
             return self._identity(user.id) if nkey and is_proven else None
         if caller.needs_password and not user.password and user.id != rules.no_auth_user:
             return None
@@ -193,12 +236,6 @@ class Authenticator:
             self._identity(name), self._users[name].password, options.get("pass", "")
         )
 
-    def remember(self, check: Check) -> None:
-        """Note a check that succeeded, so that the next connection need not wait for it."""
-        if len(self._verified) >= VERIFIED_MAX:
-            self._verified.clear()
-        self._verified.add(_digest(check.hashed, check.password))
-
     def _identity(self, name: str) -> Identity:
         user, account = self._users[name], self._accounts.get(name)
         if account is None:
@@ -207,11 +244,12 @@ class Authenticator:
 
     def _compare(self, identity: Identity, expected: str, given: str) -> Identity | Check | None:
         if not is_bcrypt(expected):
-            same = hmac.compare_digest(expected.encode(), given.encode())
-            return identity if same else None
-        if _digest(expected, given) in self._verified:
+            # Digests, for the time of a comparison tells the length of what is compared.
+            digests = [hashlib.sha256(text.encode()).digest() for text in (expected, given)]
+            return identity if hmac.compare_digest(*digests) else None
+        if self._verified.has(expected, given):
             return identity
-        return Check(identity, expected, given)
+        return Check(identity, expected, given, self._verified)
 
 
 def _may_connect_by(connection_type: str, user: User) -> bool:
@@ -228,6 +266,12 @@ def is_signed(public: str, options: Mapping[str, Any], caller: Caller) -> bool:
 def is_bcrypt(password: str) -> bool:
     """Tell whether a configured password is a bcrypt hash."""
     return password.startswith(BCRYPT_PREFIXES)
+
+
+def _decoy(hashes: Iterable[str]) -> str:
+    """Return a hash that takes as long as the slowest of others, and is no password's."""
+    rounds = max(each[4:6] for each in hashes)
+    return f"$2b${rounds}${'.' * 53}"
 
 
 def _digest(hashed: str, password: str) -> bytes:

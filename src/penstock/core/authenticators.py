@@ -15,7 +15,15 @@ from penstock import accounttokens, tokens
 from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core import callout
-from penstock.core.auth import UNKNOWN, Authenticator, Caller, Identity, Pending, Question
+from penstock.core.auth import (
+    UNKNOWN,
+    Authenticator,
+    Caller,
+    Identity,
+    Pending,
+    Question,
+    Verified,
+)
 from penstock.core.tokenauth import TokenAuthenticator, demand, identity_of
 from penstock.errors import ConfigError
 from penstock.tokens import Claims, InvalidToken
@@ -23,24 +31,26 @@ from penstock.transport import WebSocketConfig
 
 
 def authenticator_for(
-    authorization: Authorization, *, may_ask: bool = True
+    authorization: Authorization, verified: Verified, *, may_ask: bool = True
 ) -> Authenticator | TokenAuthenticator:
     """Return who decides by the rules of a configuration; who may not ask, goes by the file."""
     if authorization.trusts_operators:
         return AskingTokenAuthenticator(authorization)
     if authorization.auth_callout is not None and may_ask:
-        return AskingAuthenticator(authorization, authorization.auth_callout)
-    return Authenticator(authorization)
+        return AskingAuthenticator(authorization, authorization.auth_callout, verified)
+    return Authenticator(authorization, verified)
 
 
-def websocket_authenticator(websocket: WebSocketConfig | None) -> Authenticator | None:
+def websocket_authenticator(
+    websocket: WebSocketConfig | None, verified: Verified
+) -> Authenticator | None:
     """Return who decides about WebSocket clients, where that is not who decides about others."""
     if websocket is None or not websocket.has_own_users:
         return None
     if websocket.token is not None:
-        return Authenticator(Authorization(token=websocket.token))
+        return Authenticator(Authorization(token=websocket.token), verified)
     user = User(name=websocket.username or "", password=websocket.password)
-    return Authenticator(Authorization(users=(user,)))
+    return Authenticator(Authorization(users=(user,)), verified)
 
 
 class AskingAuthenticator(Authenticator):
@@ -48,8 +58,10 @@ class AskingAuthenticator(Authenticator):
 
     stranger = None
 
-    def __init__(self, authorization: Authorization, rules: AuthCallout) -> None:
-        super().__init__(authorization)
+    def __init__(
+        self, authorization: Authorization, rules: AuthCallout, verified: Verified
+    ) -> None:
+        super().__init__(authorization, verified)
         self._callout = rules
         self._known = {GLOBAL: Account(name=GLOBAL)} | {
             account.name: account for account in authorization.accounts

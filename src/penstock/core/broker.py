@@ -20,7 +20,7 @@ from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import trace
 from penstock.core.account import Account, Figures, sum_figures
-from penstock.core.auth import Authenticator
+from penstock.core.auth import Authenticator, Verified
 from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.callout import Callouts
 from penstock.core.directory import Directory
@@ -68,8 +68,10 @@ class Broker:
         self._random_bytes = random_bytes
         self.call_later = call_later
         """Have something done after so many seconds."""
-        self.authenticator = authenticator_for(config.authorization)
-        self.websocket_authenticator = websocket_authenticator(config.websocket)
+        self.verified = Verified()
+        """What needs no second check, not even after a reload."""
+        self.authenticator = authenticator_for(config.authorization, self.verified)
+        self.websocket_authenticator = websocket_authenticator(config.websocket, self.verified)
         self.system = System(self)
         self.directory = Directory(
             config.authorization,
@@ -124,6 +126,12 @@ class Broker:
         if kind == WEBSOCKET and self.websocket_authenticator is not None:
             return self.websocket_authenticator
         return self.authenticator
+
+    def auth_timeout_s(self, kind: str) -> float:
+        """Return how long it may take to find out who a client of a listener is."""
+        websocket = self.config.websocket if kind == WEBSOCKET else None
+        own_s = websocket.auth_timeout_s if websocket is not None else 0
+        return own_s or self.config.limits.auth_timeout_s
 
     def open(self, ip: str, port: int, *, kind: str = "nats") -> Session:
         """Begin a session and greet it."""

@@ -68,7 +68,7 @@ class Callouts:
             account.listen(f"{self._inbox}>".encode(), self._on_answers)
         user = nkeys.KeyPair(nkeys.USER_PREFIX, self._random_bytes(KEY_BYTES))
         reply = f"{self._inbox}{self._broker.directory.new_id()}".encode()
-        timeout_s = self._broker.config.limits.auth_timeout_s
+        timeout_s = self._broker.auth_timeout_s(session.kind)
         timer = self._broker.call_later(timeout_s, lambda: self._give_up(reply))
         self._asked[reply] = Asked(question, user.public, done, timer)
         request, header = self._request(session, question, user.public, timeout_s)

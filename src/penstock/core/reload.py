@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from penstock.config import ServerConfig
 from penstock.core import trace
-from penstock.core.auth import Pending
+from penstock.core.auth import Check, Pending
 from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.broker import Broker
 from penstock.core.session import Session
@@ -51,9 +51,9 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
     """Apply users, permissions and limits; return sessions whose password must be checked again."""
     old = broker.config
     broker.authenticator = authenticator_for(
-        config.authorization, may_ask=broker.callouts is not None
+        config.authorization, broker.verified, may_ask=broker.callouts is not None
     )
-    broker.websocket_authenticator = websocket_authenticator(config.websocket)
+    broker.websocket_authenticator = websocket_authenticator(config.websocket, broker.verified)
     broker.config = config
     broker.directory.apply(config.authorization)
     broker.traces = trace.is_on()
@@ -94,6 +94,9 @@ def _identify_again(broker: Broker, session: Session) -> bool:
         # It has not introduced itself yet, and will be asked by the new rules.
         return False
     verdict = session.identify()
+    if isinstance(verdict, Check) and verdict.identity is None:
+        # However the check of a user that is no more turns out, it has to go.
+        verdict = None
     if isinstance(verdict, Pending):
         session.check = verdict
         return True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _hot, subjects, times, wire
 from penstock.core import trace
 from penstock.core.account import Account, Figures, single_messages
-from penstock.core.auth import Caller, Check, Identity, Pending
+from penstock.core.auth import Caller, Identity, Pending
 from penstock.core.connect import read_options
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
@@ -49,6 +49,7 @@ class Session(_hot.Outlet):
     __slots__ = (
         "_deferred",
         "_expiry",
+        "_held",
         "_is_announced",
         "_is_counted",
         "_owes_connect_info",
@@ -141,6 +142,9 @@ class Session(_hot.Outlet):
         """When the peer last sent something of its own accord."""
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
         self._deferred: list[Op] = []
+        """What came behind a later CONNECT, while it is found out who the peer is by that."""
+        self._held = b""
+        """What came behind the first one, as it came."""
         self._owes_connect_info = False
 
     @property
@@ -155,15 +159,41 @@ class Session(_hot.Outlet):
     def receive(self, data: bytes | memoryview) -> None:
         """Do what the peer asks for in `data`."""
         self.last_activity_ns = self.broker.clock_ns()
+        if self.identity is None or self.check is not None:
+            data = self._introduction(data)
         operations = self.parser.feed(data)
         if operations != ONLY_PONG:
             self.heard_ns = self.last_activity_ns
         if self.broker.traces:
             trace.received(self, operations)
+        self._process(operations)
+        if self._held:
+            self._go_on()
+
+    def _introduction(self, data: bytes | memoryview) -> bytes:
+        """
+        Return the line by which a stranger says who it is, and hold what comes behind it.
+
+        Nothing else is looked at, however long it is: nats-server too refuses a stranger
+        that does not begin with CONNECT at its first letter.
+        """
+        data = self._held + bytes(data)
+        self._held = b""
         if self.check is not None:
-            self._deferred += operations
-        else:
-            self._process(operations)
+            self._held = data
+            return b""
+        if data and not self.parser.pending_bytes and data[:1] not in (b"C", b"c"):
+            self._refuse()
+            return b""
+        end = data.find(b"\n") + 1 or len(data)
+        self._held = data[end:]
+        return data[:end]
+
+    def _go_on(self) -> None:
+        """Take what was held back, as soon as it is known from whom it is."""
+        if self.closing is None and self.check is None:
+            held, self._held = self._held, b""
+            self.receive(held)
 
     def enqueue_all(
         self, entries: Sequence[Any], size: int, messages: int, payload_bytes: int
@@ -211,14 +241,6 @@ class Session(_hot.Outlet):
         del self.subscriptions[subscription.sid]
         self.account.routes.remove(subscription)
 
-    def finish_check(self, succeeded: bool) -> None:
-        """Go on after a slow password check was made elsewhere."""
-        check = self.check
-        assert isinstance(check, Check)
-        if succeeded:
-            self.broker.authenticator_of(self.kind).remember(check)
-        self.settle(check.identity if succeeded else None)
-
     def settle(self, identity: Identity | None) -> None:
         """Take a verdict that came late: after a slow check, or with new rules."""
         self.check = None
@@ -231,6 +253,7 @@ class Session(_hot.Outlet):
         deferred, self._deferred = self._deferred, []
         if self.closing is None:
             self._process(deferred)
+        self._go_on()
 
     def _process(self, operations: list[Op]) -> None:
         if len(operations) == 1 and operations[0][0] == PUB:
@@ -245,7 +268,7 @@ class Session(_hot.Outlet):
                 self._publish(publishes)
                 publishes = []
             if self.closing is None:
-                self._dispatch(operation)
+                HANDLERS[operation[0]](self, operation)
             if self.closing is not None:
                 return
             if self.check is not None:
@@ -253,13 +276,6 @@ class Session(_hot.Outlet):
                 return
         if publishes:
             self._publish(publishes)
-
-    def _dispatch(self, operation: Op) -> None:
-        kind = operation[0]
-        if self.identity is None and kind != CONNECT:
-            self._refuse()
-        else:
-            HANDLERS[kind](self, operation)
 
     def _refuse(self) -> None:
         self.broker.refused(self)
@@ -271,8 +287,6 @@ class Session(_hot.Outlet):
         self.in_bytes += payload_bytes
         if self.publishes_plainly and not has_reserved:
             self.account.publish(publishes, self)
-        elif self.identity is None:
-            self._refuse()
         else:
             self._publish_carefully(publishes)
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock import accounttokens, nkeys, tokens
 from penstock.accounts import Account, Permissions
 from penstock.config import Authorization
-from penstock.core.auth import UNKNOWN, Caller, Check, Identity, Pending, is_signed
+from penstock.core.auth import UNKNOWN, Caller, Identity, Pending, is_signed
 from penstock.core.templates import InvalidTemplate, filled
 from penstock.tokens import Claims, InvalidToken
 
@@ -51,10 +51,6 @@ class TokenAuthenticator:
             return self._user(claims, options, caller)
         except (InvalidToken, InvalidTemplate):
             return None
-
-    def remember(self, check: Check) -> None:
-        """Nothing is checked that is worth remembering."""
-        raise AssertionError("tokens are checked at once")
 
     def account_of(self, claims: Claims) -> Account | None:
         """Return the account that a user says it is of."""

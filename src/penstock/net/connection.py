@@ -281,7 +281,7 @@ class Connection:
     def _stop_reading(self) -> None:
         self.reactor.watch(self)
         if self.session.check is not None:
-            self.reactor.run_check(self)
+            self.reactor.checks.start(self.session)
 
     def start_pings(self, delay_s: float) -> None:
         """Ping after `delay_s`, and from then on at the configured interval."""

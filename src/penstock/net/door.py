@@ -82,14 +82,9 @@ class Door:
         limits = self._broker.config.limits
         connection.start_pings(limits.ping_interval_s)
         if self._broker.authenticator_of(session.kind).required:
-            timeout_s = self._auth_timeout_s(session.kind)
+            timeout_s = self._broker.auth_timeout_s(session.kind)
             self.reactor.loop.call_later(timeout_s, self._check_identified, connection)
         return connection
-
-    def _auth_timeout_s(self, kind: str) -> float:
-        config = self._broker.config
-        own_s = config.websocket.auth_timeout_s if kind == WEBSOCKET and config.websocket else 0
-        return own_s or config.limits.auth_timeout_s
 
     def _secure(
         self, sock: socket.socket, address: Address, tls: Tls, session: Session | None = None

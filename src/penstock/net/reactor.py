@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.config import Limits
-from penstock.core.auth import Check, Identity, Question
 from penstock.core.broker import Broker
 from penstock.core.session import Session
+from penstock.net.checks import Checks
 from penstock.net.connection import SHARE_BYTES, Channel, Connection
 from penstock.net.poller import READ, WRITE, poller_for
 
@@ -60,6 +60,7 @@ class Reactor:
         self.read_view = memoryview(self.read_buffer)
         self.small_buffer = self.read_view[:SHARE_BYTES]
         """The beginning of it, for those who are slowed down."""
+        self.checks = Checks(self)
         self.stalled_clients = 0
         self.before_flush: Callable[[], None] | None = None
         """Called before anything is written: what it publishes goes out at once."""
@@ -192,39 +193,6 @@ class Reactor:
             waiting = session.outbox_bytes > session.congested_bytes
             if waiting and not session.is_stuck and not connection.is_closed:
                 connection.hold_back(publisher, size)
-
-    def run_check(self, connection: Connection) -> None:
-        """Find out who a session is, on a thread or by asking, then let it go on."""
-        check = connection.session.check
-        if isinstance(check, Question):
-            self._ask(connection, check)
-            return
-        assert isinstance(check, Check)
-        future = self.loop.run_in_executor(None, check.run)
-        future.add_done_callback(lambda done: self._checked(connection, check, done))
-
-    def _checked(self, connection: Connection, check: Check, done: asyncio.Future[bool]) -> None:
-        # A reload may have replaced the check while it ran: then another one decides.
-        if connection.is_closed or done.cancelled() or connection.session.check is not check:
-            return
-        error = done.exception()
-        if error is not None:
-            log.error("! %s password check failed: %r", connection, error)
-        connection.session.finish_check(error is None and done.result())
-        self.watch(connection)
-        self.flush()
-
-    def _ask(self, connection: Connection, question: Question) -> None:
-        """Ask the service that says who users are."""
-
-        def answered(identity: Identity | None) -> None:
-            if not connection.is_closed and connection.session.check is question:
-                connection.session.settle(identity)
-                self.watch(connection)
-
-        assert self.broker.callouts is not None, "who asks was there from the start"
-        self.broker.callouts.ask(connection.session, question, answered)
-        self.flush()
 
     def _accept(self, fd: int) -> None:
         if fd not in self._listeners:

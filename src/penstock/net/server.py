@@ -196,7 +196,7 @@ class Server:
         if self.journal is not None:
             self.journal.follow_accounts()
         for session in waiting:
-            self.reactor.run_check(session.transport)
+            self.reactor.checks.start(session)
 
     def _with_kept_accounts(self, config: ServerConfig) -> ServerConfig:
         """Return the configuration with the accounts that a directory has, if it names one."""

@@ -14,7 +14,7 @@ from penstock.accounts import Permissions, SubjectRules, User
 from penstock.client import auth as client_auth
 from penstock.config import Authorization
 from penstock.core import auth
-from penstock.core.auth import Authenticator, Caller, Check, Identity
+from penstock.core.auth import Authenticator, Caller, Check, Identity, Verified
 from penstock.errors import ConfigError
 
 SECRET_HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
@@ -35,7 +35,10 @@ def verdict(authorization: Authorization, **options: Any) -> Identity | Check | 
 
 
 def who(verdict: Identity | Check | None) -> tuple[str, Permissions | None] | None:
-    assert not isinstance(verdict, Check)
+    if isinstance(verdict, Check):
+        # A check that lets nobody in, whatever it finds.
+        assert verdict.identity is None
+        return None
     return None if verdict is None else (verdict.user, verdict.permissions)
 
 
@@ -128,24 +131,66 @@ def test_a_check_that_succeeded_need_not_be_made_again() -> None:
     check = authenticator.identify(options)
     assert isinstance(check, Check)
 
-    authenticator.remember(check)
+    check.verdict(True)
 
     assert who(authenticator.identify(options)) == ("bea", OTHER)
     assert isinstance(authenticator.identify(options | {"pass": "wrong"}), Check)
 
 
 def test_the_memory_of_checks_is_bounded() -> None:
-    authenticator = Authenticator(USERS)
+    verified = Verified()
 
     for number in range(auth.VERIFIED_MAX + 1):
-        authenticator.remember(Check(Identity(), SECRET_HASH, str(number)))
+        Check(Identity(), SECRET_HASH, str(number), verified).verdict(True)
 
-    assert len(authenticator._verified) == 1
+    assert len(verified) == 1
+
+
+def test_a_check_of_what_was_checked_meanwhile_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verified = Verified()
+    check = Check(Identity(), SECRET_HASH, "s3cret", verified)
+    Check(Identity(), SECRET_HASH, "s3cret", verified).verdict(True)
+    monkeypatch.delattr("bcrypt.checkpw")
+
+    assert check.run()
+
+
+MIXED = Authorization(
+    users=(User(name="bea", password=SECRET_HASH), User(name="pete", password="plain"))
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"user": "nobody", "pass": "guess"},
+        {"user": "nobody"},
+        {"user": "pete", "pass": "guess"},
+        {"user": "bea", "pass": "guess"},
+        {"auth_token": "guess"},
+    ],
+    ids=str,
+)
+def test_where_a_password_is_hashed_every_wrong_one_takes_as_long(options: dict[str, str]) -> None:
+    check = verdict(MIXED, **options)
+
+    assert isinstance(check, Check)
+    assert check.hashed[4:6] == SECRET_HASH[4:6]
+    assert len(check.hashed) == len(SECRET_HASH)
+    assert not check.run()
+    assert check.verdict(False) is None
+
+
+def test_who_gives_nothing_is_refused_without_a_check() -> None:
+    assert verdict(MIXED) is None
+    assert verdict(MIXED, name="me") is None
 
 
 @pytest.mark.parametrize("hashed", ["$2a$04$nonsense", "$2a$"])
 def test_a_malformed_hash_lets_nobody_in(hashed: str) -> None:
-    assert not Check(Identity(), hashed, "s3cret").run()
+    assert not Check(Identity(), hashed, "s3cret", Verified()).run()
 
 
 def test_a_bcrypt_password_without_the_package_is_an_error_with_a_remedy(

@@ -18,7 +18,7 @@ from tests.unit.core.test_auth import SECRET_HASH
 
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
-from penstock.core.auth import Identity
+from penstock.core.auth import Check, Identity
 from penstock.core.session import CLOSE_REASONS, quoted
 
 CONVERSATION = (
@@ -231,6 +231,12 @@ BCRYPT_USER = Authorization(users=(User(name="bea", password=SECRET_HASH),))
 BCRYPT_CONNECT = b'CONNECT {"user":"bea","pass":"s3cret"}\r\n'
 
 
+def finish_check(peer: Peer, succeeded: bool) -> None:
+    check = peer.session.check
+    assert isinstance(check, Check)
+    peer.session.settle(check.verdict(succeeded))
+
+
 @pytest.mark.parametrize("pause_after", [0, 1, 2, 3])
 def test_what_comes_while_a_password_is_checked_waits_for_it(pause_after: int) -> None:
     peer = World(authorization=BCRYPT_USER).stranger()
@@ -240,11 +246,35 @@ def test_what_comes_while_a_password_is_checked_waits_for_it(pause_after: int) -
     said += peer.says(b"".join(pieces[pause_after:]))
     assert (said, peer.session.check is not None) == (b"", True)
 
-    peer.session.finish_check(True)
+    finish_check(peer, True)
 
     assert peer.taken() == b"+OK\r\n+OK\r\n+OK\r\nMSG a 1 2\r\nhi\r\nPONG\r\n"
     assert peer.session.identity is not None
     assert peer.session.identity.user == "bea"
+
+
+def test_what_waits_for_a_password_is_read_by_the_rules_of_its_user() -> None:
+    """It is not even taken apart before, so that nothing grows of it meanwhile."""
+    users = (User(name="bea", password=SECRET_HASH),)
+    world = World(authorization=Authorization(users=users), limits=Limits(payload_bytes_max=4))
+    peer = world.stranger()
+
+    assert peer.says(BCRYPT_CONNECT + b"PUB a 5\r\nhello\r\n") == b""
+    finish_check(peer, True)
+
+    assert peer.taken() == b"+OK\r\n-ERR 'Maximum Payload Violation'\r\n"
+
+
+def test_a_second_connect_while_the_first_is_checked_is_checked_after_it() -> None:
+    peer = World(authorization=BCRYPT_USER).stranger()
+    wrong = BCRYPT_CONNECT.replace(b"s3cret", b"wrong")
+    peer.says(BCRYPT_CONNECT + wrong + b"PING\r\n")
+
+    finish_check(peer, True)
+    assert (peer.taken(), peer.session.check is None) == (b"+OK\r\n", False)
+    finish_check(peer, False)
+
+    assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
 
 
 def test_nothing_is_done_for_a_peer_whose_password_is_wrong() -> None:
@@ -252,7 +282,7 @@ def test_nothing_is_done_for_a_peer_whose_password_is_wrong() -> None:
     peer = world.stranger()
     peer.says(BCRYPT_CONNECT + b"SUB a 1\r\nPING\r\n")
 
-    peer.session.finish_check(False)
+    finish_check(peer, False)
 
     assert peer.taken() == b"-ERR 'Authorization Violation'\r\n"
     assert peer.session.closing == "Authentication Failure"
@@ -263,7 +293,7 @@ def test_a_second_connection_with_a_checked_password_need_not_wait() -> None:
     world = World(authorization=BCRYPT_USER)
     first = world.stranger()
     first.says(BCRYPT_CONNECT)
-    first.session.finish_check(True)
+    finish_check(first, True)
 
     assert world.stranger().says(BCRYPT_CONNECT) == b"+OK\r\n"
 
@@ -300,13 +330,38 @@ def test_a_mistake_of_ours_in_identifying_a_stranger_costs_it_one_line(
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize("operation", [b"PING\r\n", b"PUB a 0\r\n\r\n", b"SUB a 1\r\n", b"FOO\r\n"])
+@pytest.mark.parametrize(
+    "operation",
+    [b"PING\r\n", b"PUB a 0\r\n\r\n", b"SUB a 1\r\n", b"FOO\r\n", b"P", b"\r\n", b"+OK\r\n"],
+)
 def test_who_has_not_said_who_it_is_is_refused_whatever_it_says(operation: bytes) -> None:
     world = World(users={"ann": Permissions()})
     peer = world.stranger()
 
     assert peer.says(operation + b"PING\r\n") == b"-ERR 'Authorization Violation'\r\n"
     assert peer.session.closing == "Authentication Failure"
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"CON\r\n", b"Unknown Protocol Operation"),
+        (b"CONNECT " + b"x" * 5000, b"maximum control line exceeded"),
+        (b'connect {"user":"nobody"}\r\n', b"Authorization Violation"),
+    ],
+)
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_a_connect_that_is_none_is_answered_as_such(line: bytes, text: bytes, cut: int) -> None:
+    peer = World(users={"ann": Permissions()}).stranger()
+
+    assert peer.says(line[:cut]) + peer.says(line[cut:]) == b"-ERR '%b'\r\n" % text
+
+
+def test_nothing_is_held_of_who_has_not_said_who_it_is() -> None:
+    peer = World(users={"ann": Permissions()}).stranger()
+    peer.says(b"PUB a 1000000\r\n" + bytes(1_000_000))
+
+    assert (peer.session.parser.pending_bytes, peer.session._held) == (0, b"")
 
 
 def test_a_subscription_made_before_connect_is_served_by_what_connect_says() -> None:

@@ -10,7 +10,7 @@ from tests.contract.credentials import ACCOUNT, NO_LIMITS, OPERATOR, USER, Key
 
 from penstock.accounts import Account, AccountClaims, Permissions, Resolver, SubjectRules
 from penstock.config import Authorization
-from penstock.core.auth import Caller, Identity
+from penstock.core.auth import Caller, Identity, Verified
 from penstock.core.authenticators import authenticator_for
 from penstock.core.templates import InvalidTemplate, filled
 from penstock.core.tokenauth import ACCOUNT_EXPIRED, USER_EXPIRED
@@ -36,7 +36,7 @@ def who(rules: Authorization, *, claims: dict[str, Any] | None = None, **nats: A
     nats = {"type": "user", "bearer_token": True, **NO_LIMITS} | nats
     jwt = ACME.jwt(ANN.public, "ann", nats, **(claims or {}))
     caller = Caller(now_s=NOON_S, ip="10.1.2.3")
-    return authenticator_for(rules).identify({"jwt": jwt}, caller)
+    return authenticator_for(rules, Verified()).identify({"jwt": jwt}, caller)
 
 
 @pytest.mark.parametrize(

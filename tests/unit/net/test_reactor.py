@@ -13,7 +13,7 @@ from tests.unit.net.streams import QUIET, connected, run, until
 
 from penstock.accounts import User
 from penstock.config import Authorization
-from penstock.core.auth import Check
+from penstock.core.auth import Check, Verified
 from penstock.net import reactor as reactor_module
 from penstock.net.poller import READ
 from penstock.net.server import Server
@@ -71,7 +71,7 @@ class Gate(Check):
     __slots__ = ("opened", "started")
 
     def __init__(self, check: Check) -> None:
-        super().__init__(check.identity, check.hashed, check.password)
+        super().__init__(check.identity, check.hashed, check.password, Verified())
         self.started, self.opened = threading.Event(), threading.Event()
 
     def run(self) -> bool:
@@ -85,13 +85,13 @@ def test_others_are_served_while_a_password_is_checked() -> None:
         authenticator = server.broker.authenticator
         check = authenticator.identify({"user": "bea", "pass": "s3cret"})
         assert isinstance(check, Check)
-        authenticator.remember(check)
+        check.verdict(True)
         async with connected(server) as slow, connected(server) as other:
             gate = Gate(check)
             session = server.broker.sessions[slow.info["client_id"]]
             session.check = gate
             server.reactor.watch(session.transport)
-            server.reactor.run_check(session.transport)
+            server.reactor.checks.start(session)
             await until(gate.started.is_set)
             await slow.says(b"PING\r\n")
             await other.says(CONNECT % b"s3cret")
@@ -114,7 +114,7 @@ def test_a_check_that_ends_after_its_connection_changes_nothing() -> None:
             session = server.broker.sessions[client.info["client_id"]]
             connection = session.transport
             session.check = gate
-            server.reactor.run_check(connection)
+            server.reactor.checks.start(session)
             connection.close("for a test")
             gate.opened.set()
             await until(gate.started.is_set)

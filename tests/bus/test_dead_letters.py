@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,27 @@ async def test_a_dead_letter_topic_may_have_limits_of_its_own(config: BusConfig)
         assert 2 == len([one async for one in box.find()])
         assert 1 == len(await box.discard(Selection(topic="orders")))
         assert ["bills"] == [one.topic async for one in box.find()]
+
+
+@asynchronous
+async def test_dead_letters_are_bounded_loudly_and_none_is_evicted(
+    config: BusConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(config, subscriber=replace(config.subscriber, dead_letters_max=2))
+    async with EventBus(config) as bus:
+        handler = await bury(bus, "orders", event(1, "a"), event(2, "b"))
+        assert 1 <= bus.health().dead_letters <= 2
+        assert "dead letters are kept, of 2 at most" in caplog.text
+        await bus.publish_envelope_sync("orders", event(3, "c"))
+        await until(lambda: "no room for a dead letter" in bus.health().parked_keys.get("c", ""))
+        # Others are neither evicted nor in the way of publishing.
+        box = DeadLetterBox(bus)
+        assert ["a", "b"] == [letter.key async for letter in box.find()]
+        await box.discard(Selection(key="a"))
+        await until(lambda: bus.metrics.dead_letters_total == 3)
+
+        assert ["b", "c"] == [letter.key async for letter in box.find()]
+        assert [] == handler.numbers
 
 
 @asynchronous

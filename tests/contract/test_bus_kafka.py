@@ -91,6 +91,16 @@ async def test_partitions_replicas_and_compression_are_compared_with_the_broker(
 
 
 @asynchronous
+async def test_dead_letters_are_kept_until_somebody_has_looked_at_them(kafka: KafkaBroker) -> None:
+    async with EventBus.open(kafka.url, namespace="kept") as bus:
+        await bus.publish("dead-letters.t", b"")
+        state = await bus.engine.inspect("dead-letters.t")
+
+        assert state is not None
+        assert (None, None) == (state.options.retention_s, state.options.bytes_max)
+
+
+@asynchronous
 async def test_what_kafka_cannot_do_is_refused_with_a_remedy(kafka: KafkaBroker) -> None:
     async with EventBus.open(kafka.url, namespace="refused") as bus:
         for options, remedy in (

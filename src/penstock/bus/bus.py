@@ -61,6 +61,8 @@ class Health(NamedTuple):
     """Whether this process reads for its service; if not it stands by."""
     unhandled: tuple[str, ...] = ()
     """What the service has read before and has no handler for now: its messages wait."""
+    dead_letters: int = 0
+    """Dead letters that are kept, when last looked at."""
 
 
 class EventBus:
@@ -119,7 +121,7 @@ class EventBus:
             self.engine, self._topics, self.codec, config=config.publisher, metrics=self.metrics
         )
         self._dead_letters = DeadLetters(
-            self._publisher, prefix=config.subscriber.dead_letter_prefix, service=config.service
+            self.engine, self._publisher, config=config, metrics=self.metrics
         )
         self._lanes = Lanes(
             self.engine,
@@ -176,6 +178,7 @@ class EventBus:
             heartbeat=self._health.last,
             active=self._is_open and self.engine.is_active,
             unhandled=tuple(self.engine.unhandled),
+            dead_letters=self.metrics.dead_letters,
         )
 
     def snapshot(self) -> Metrics:

@@ -10,9 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
+from math import inf
+from time import monotonic
 
-from penstock.bus.engine import Delivery, Headers
+from penstock.bus.config import BusConfig
+from penstock.bus.engine import Delivery, Engine, Headers
+from penstock.bus.metrics import Metrics
 from penstock.bus.publisher import Publisher
+from penstock.errors import BusError, JetStreamError, PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
@@ -28,6 +33,11 @@ ATTEMPT = "Dead-Letter-Attempt"
 TRACE = "Dead-Letter-Traceback"
 """Where the last attempt failed: a string of JSON, because a header is one line."""
 
+NOT_STORED = 10077
+"""What JetStream says when a stream has as much as it may have."""
+HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
+LOOK_EVERY_S = 10.0
+WARNED_PART = 0.5
 TEXT_CHARACTERS_MAX = 1000
 ATTEMPTS_MAX = 50
 
@@ -35,10 +45,16 @@ ATTEMPTS_MAX = 50
 class DeadLetters:
     """Where messages go that could not be handled."""
 
-    def __init__(self, publisher: Publisher, *, prefix: str, service: str) -> None:
+    def __init__(
+        self, engine: Engine, publisher: Publisher, *, config: BusConfig, metrics: Metrics
+    ) -> None:
+        self._engine = engine
         self._publisher = publisher
-        self._prefix = prefix
-        self._service = service
+        self._metrics = metrics
+        self._prefix = config.subscriber.dead_letter_prefix
+        self._letters_max = config.subscriber.dead_letters_max
+        self._service = config.service
+        self._look_s = -inf
 
     def topic(self, topic: str) -> str:
         """Return the dead-letter topic of a topic."""
@@ -54,13 +70,38 @@ class DeadLetters:
             # It stays where it is. A copy would come to the same handler, and so on for ever.
             logger.error("! a dead letter of `%s` cannot be handled either", delivery.topic)
             return
-        await self._publisher.publish(
-            self.topic(delivery.topic),
-            delivery.payload,
-            key=delivery.key,
-            headers=[*headers_of(delivery), (SERVICE, self._service)],
-            message_id=self._message_id(delivery),
-        )
+        try:
+            await self._publisher.publish(
+                self.topic(delivery.topic),
+                delivery.payload,
+                key=delivery.key,
+                headers=[*headers_of(delivery), (SERVICE, self._service)],
+                message_id=self._message_id(delivery),
+            )
+        except JetStreamError as error:
+            if error.err_code != NOT_STORED:
+                raise
+            raise BusError(f"no room for a dead letter ({error.description}); {HINT}") from error
+        finally:
+            await self._look()
+
+    async def _look(self) -> None:
+        """Count the dead letters now and then, and say so when they are many."""
+        if monotonic() < self._look_s:
+            return
+        self._look_s = monotonic() + LOOK_EVERY_S
+        try:
+            self._metrics.dead_letters = await self._engine.count_dead_letters()
+        except PenstockError as error:
+            logger.info("= the dead letters cannot be counted: %s", error)
+            return
+        if self._metrics.dead_letters >= self._letters_max * WARNED_PART:
+            logger.warning(
+                "! %d dead letters are kept, of %d at most; %s",
+                self._metrics.dead_letters,
+                self._letters_max,
+                HINT,
+            )
 
     def _message_id(self, delivery: Delivery) -> str:
         if not delivery.sequence:

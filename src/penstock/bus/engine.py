@@ -370,6 +370,9 @@ class Engine(Protocol):
     async def discard(self, topic: str, sequence: int) -> bool:
         """Delete one stored message for good; tell whether it was there."""
 
+    async def count_dead_letters(self) -> int:
+        """Return how many dead letters are kept; 0 if the broker does not count them."""
+
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         """Receive what is sent live; return how to stop."""
 

@@ -256,6 +256,9 @@ class NatsEngine:
     async def discard(self, topic: str, sequence: int) -> bool:
         return await self._admin.discard(topic, sequence)
 
+    async def count_dead_letters(self) -> int:
+        return await self._admin.count_dead_letters()
+
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return self._open_live.listen(self._layout.live_subject(pattern), receive)
 

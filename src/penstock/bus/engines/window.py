@@ -23,6 +23,9 @@ from penstock.wire import CRLF, Op
 RETRY_WAIT_S = 0.1
 PASSED_POLL_S = 0.005
 UNAVAILABLE = 503
+NOT_STORED = 10077
+FULL = "maximum"
+"""How the description begins when a stream takes nothing until something is deleted."""
 
 
 class Window:
@@ -213,5 +216,10 @@ def _error_of(operation: Op) -> Exception:
 def _is_passing(error: Exception) -> bool:
     """Tell whether the message is not stored now, and may be in a moment."""
     return isinstance(error, NoResponders) or (
-        isinstance(error, JetStreamError) and error.code == UNAVAILABLE
+        isinstance(error, JetStreamError) and error.code == UNAVAILABLE and not is_full(error)
     )
+
+
+def is_full(error: JetStreamError) -> bool:
+    """Tell whether a stream has as many messages or bytes as it may have."""
+    return error.err_code == NOT_STORED and error.description.startswith(FULL)

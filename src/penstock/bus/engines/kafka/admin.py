@@ -80,14 +80,14 @@ class KafkaAdmin:
         )
         return TopicState(options=options, shared=False, fixable=FIXABLE)
 
-    def create(self, name: str, options: TopicOptions) -> None:
+    def create(self, name: str, options: TopicOptions, *, forever: bool = False) -> None:
         """Make a topic, and return once it can be used; somebody else may be faster."""
         partitions = options.partitions or self._defaults.partitions
         if partitions > PARTITIONS_MAX:
             raise BusError(f"`partitions` must be {PARTITIONS_MAX:,} at most: {partitions}")
         limits = {
-            "retention.ms": _milliseconds(self._defaults.age_s_max),
-            "retention.bytes": _share(self._defaults.bytes_max, partitions),
+            "retention.ms": _milliseconds(0.0 if forever else self._defaults.age_s_max),
+            "retention.bytes": _share(0 if forever else self._defaults.bytes_max, partitions),
         } | self._settings(options, partitions)
         self._make(name, partitions, limits, replicas=options.replicas)
 

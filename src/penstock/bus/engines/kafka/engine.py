@@ -229,7 +229,10 @@ class KafkaEngine:
         return await self._blocking(self._admin.inspect, self._layout.name(topic))
 
     async def create(self, topic: str, options: TopicOptions) -> None:
-        await self._blocking(self._admin.create, self._layout.name(topic), options)
+        # Dead letters are kept until somebody has looked at them.
+        forever = topic.startswith(f"{self.config.subscriber.dead_letter_prefix}.")
+        name = self._layout.name(topic)
+        await self._blocking(lambda: self._admin.create(name, options, forever=forever))
         if self._reader is not None:
             self._reader.refresh()
 
@@ -257,6 +260,9 @@ class KafkaEngine:
         key = discard_key(name, number, offset)
         await self._open_window.store(self._layout.discarded, b"discarded", key=key)
         return True
+
+    async def count_dead_letters(self) -> int:
+        return 0  # they are topics like others, kept for as long as the broker is told to
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return _nothing

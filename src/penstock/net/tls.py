@@ -225,10 +225,15 @@ def _certificate(sock: ssl.SSLSocket) -> Certificate | None:
 def _public_key_sha256(encoded: bytes) -> str:
     try:
         from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ImportError:
         return ""
-    public_key = x509.load_der_x509_certificate(encoded).public_key()
+    try:
+        public_key = x509.load_der_x509_certificate(encoded).public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        # OpenSSL has taken it: it is good, and it is none of those that are pinned.
+        return ""
     info = public_key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

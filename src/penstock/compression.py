@@ -23,6 +23,12 @@ PACKAGES = {"zstd": "zstandard", "lz4": "lz4.frame"}
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """What a message may grow to: a few bytes from a stranger must not fill the memory."""
+EXPANSION_MAX = 256
+"""How many times its size a message may grow to; many small ones wait at the same time."""
+DECOMPRESSED_BYTES_FREE = 256 * 1024
+"""What a message of any size may grow to."""
+WINDOW_BYTES_MAX = 64 * 1024 * 1024
+"""What zstd may hold while it decompresses; a frame of a few bytes can ask for more."""
 PIECE_BYTES = 1024
 """How much of zstd is decompressed at a time; of four bytes it can make 128 KiB."""
 
@@ -37,9 +43,18 @@ def compressor(algorithm: Algorithm, *, bytes_min: int) -> Compressor | None:
     )
 
     def compress_large(data: bytes) -> bytes:
-        return squeeze(data) if len(data) >= bytes_min else data
+        if len(data) < bytes_min:
+            return data
+        squeezed = squeeze(data)
+        # What compresses better than that nobody would decompress.
+        return squeezed if len(data) <= decompressed_bytes_max(len(squeezed)) else data
 
     return compress_large
+
+
+def decompressed_bytes_max(size: int) -> int:
+    """Return what compressed data of this size may grow to."""
+    return min(max(EXPANSION_MAX * size, DECOMPRESSED_BYTES_FREE), DECOMPRESSED_BYTES_MAX)
 
 
 def is_compressed(data: bytes) -> bool:
@@ -56,12 +71,16 @@ def decompress(data: bytes) -> bytes:
 
 def _decompress_zstd(data: bytes) -> bytes:
     zstandard = _load("zstd")
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    size_max = decompressed_bytes_max(len(data))
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX).decompressobj()
     found = bytearray()
     try:
         for start in range(0, len(data), PIECE_BYTES):
             found += decompressor.decompress(data[start : start + PIECE_BYTES])
-            _check_size(len(found))
+            if len(found) > size_max:
+                # An error lives on in logs, with all that its frames hold.
+                found.clear()
+                raise _too_large(size_max)
     except zstandard.ZstdError as error:
         raise _damaged(error) from error
     if not decompressor.eof:
@@ -70,20 +89,22 @@ def _decompress_zstd(data: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes) -> bytes:
+    size_max = decompressed_bytes_max(len(data))
     decompressor = _load("lz4").LZ4FrameDecompressor()
     try:
-        found: bytes = decompressor.decompress(data, max_length=DECOMPRESSED_BYTES_MAX + 1)
+        found: bytes = decompressor.decompress(data, max_length=size_max + 1)
     except (RuntimeError, EOFError, ValueError) as error:
         raise _damaged(error) from error
-    _check_size(len(found))
+    if len(found) > size_max:
+        found = b""
+        raise _too_large(size_max)
     if not decompressor.eof:
         raise _damaged("it ends too early")
     return found
 
 
-def _check_size(size: int) -> None:
-    if size > DECOMPRESSED_BYTES_MAX:
-        raise InvalidEnvelope(f"decompressed, a message has more than {DECOMPRESSED_BYTES_MAX} B")
+def _too_large(size_max: int) -> InvalidEnvelope:
+    return InvalidEnvelope(f"decompressed, a message has more than {size_max} B")
 
 
 def _damaged(why: object) -> InvalidEnvelope:

@@ -16,6 +16,7 @@ PenstockError
 │   ├── ServerError       the server said `-ERR`
 │   ├── SlowConsumer      a subscription's queue was full, messages were dropped
 │   ├── OutboxFull        the bound on unsent bytes is reached
+│   ├── MessageTooLarge   the broker takes no message of that size
 │   └── BatchFailed       some messages of a batch were not stored: carries each failure
 └── BusError           the event bus could not do what it was asked
     ├── BusClosed         the bus is closed, or was never opened
@@ -138,6 +139,10 @@ class SlowConsumer(ClientError):
 
 class OutboxFull(ClientError):
     """The bound on unsent bytes is reached; `await publish` would have waited."""
+
+
+class MessageTooLarge(ClientError):
+    """The broker takes no message of that size."""
 
 
 class BatchFailed(ClientError):

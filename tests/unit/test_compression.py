@@ -11,11 +11,14 @@ import pytest
 import zstandard
 
 from penstock.compression import (
+    DECOMPRESSED_BYTES_FREE,
     DECOMPRESSED_BYTES_MAX,
     Algorithm,
     Compressor,
     compressor,
     decompress,
+    decompressed_bytes_max,
+    is_compressed,
 )
 from penstock.errors import InvalidEnvelope, MissingExtra
 
@@ -50,11 +53,20 @@ def test_what_makes_no_sense_is_damaged(squeeze: Compressor) -> None:
 def test_a_message_may_be_as_large_as_the_bound(
     squeeze: Compressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole, more = squeeze(bytes(1000)), squeeze(bytes(1001))
     monkeypatch.setattr("penstock.compression.DECOMPRESSED_BYTES_MAX", 1000)
 
-    assert bytes(1000) == decompress(squeeze(bytes(1000)))
+    assert bytes(1000) == decompress(whole)
     with pytest.raises(InvalidEnvelope, match="more than 1000 B"):
-        decompress(squeeze(bytes(1001)))
+        decompress(more)
+
+
+def test_a_small_message_may_grow_to_so_many_times_its_size(squeeze: Compressor) -> None:
+    """Thousands of small ones wait at the same time, and each would be as large as the bound."""
+    for size in (1000, DECOMPRESSED_BYTES_FREE, DECOMPRESSED_BYTES_FREE + 1, 8 * MIB):
+        squeezed = squeeze(bytes(size))
+        assert size <= decompressed_bytes_max(len(squeezed))
+        assert bytes(size) == (decompress(squeezed) if is_compressed(squeezed) else squeezed)
 
 
 def test_a_few_bytes_from_a_stranger_do_not_fill_the_memory() -> None:

@@ -18,6 +18,8 @@ from penstock.compression import Compressor, decompress, is_compressed
 from penstock.errors import BusError, InvalidEnvelope
 
 OPENING = b"{"
+UNREADABLE = (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError, RecursionError)
+"""What reading an envelope may end with; a stranger's may be nested without end."""
 
 Upcaster: TypeAlias = Callable[[Any], Any]
 """Takes the payload of one version and returns that of the next."""
@@ -36,7 +38,7 @@ class Codec:
         """Return the envelope as JSON, compressed if it is large and that is wanted."""
         try:
             data = self._encode(envelope)
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InvalidEnvelope(f"`{envelope.event_type}` cannot be encoded: {error}") from error
         return self._compressor(data) if self._compressor is not None else data
 
@@ -49,7 +51,7 @@ class Codec:
                 return self._decode_any_version(data, payload_type)
             decoder = self._decoders.get(payload_type) or self._decoder(payload_type)
             return decoder.decode(data)
-        except (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidEnvelope(f"not an envelope: {error}") from error
 
     def check(self, payload_type: Any) -> None:
@@ -83,7 +85,7 @@ class Codec:
         envelope = self._decoder(Any).decode(data)
         payload, version = envelope.payload, envelope.event_version
         while (upcast := self._upcasters.get((envelope.event_type, version))) is not None:
-            payload, version = upcast(payload), version + 1
+            payload, version = _upcast(envelope, upcast, payload), version + 1
         if payload_type is not Any:
             payload = msgspec.convert(payload, payload_type, dec_hook=_decode_foreign)
         return envelope.with_payload(payload, event_version=version)
@@ -94,6 +96,16 @@ class Codec:
             decoder = msgspec.json.Decoder(Envelope[payload_type], dec_hook=_decode_foreign)
             self._decoders[payload_type] = decoder
         return decoder
+
+
+def _upcast(envelope: Envelope[Any], upcast: Upcaster, payload: Any) -> Any:
+    """Bring a payload up to date; one that is not what it says it is cannot be."""
+    try:
+        return upcast(payload)
+    except Exception as error:
+        raise InvalidEnvelope(
+            f"the upcaster of `{envelope.event_type}` failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def encode_foreign(value: Any) -> Any:

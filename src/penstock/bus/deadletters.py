@@ -17,7 +17,7 @@ from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Engine, Headers
 from penstock.bus.metrics import Metrics
 from penstock.bus.publisher import Publisher
-from penstock.errors import BusError, JetStreamError, PenstockError
+from penstock.errors import BusError, JetStreamError, MessageTooLarge, PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
@@ -28,6 +28,8 @@ TIME = "Dead-Letter-Time"
 CAUSE = "Dead-Letter-Cause"
 SERVICE = "Dead-Letter-Service"
 """Who gave it up."""
+CUT = "Dead-Letter-Cut"
+"""How many bytes the message had, if they were too many for a dead letter."""
 ATTEMPT = "Dead-Letter-Attempt"
 """Once per attempt, oldest first: the history."""
 TRACE = "Dead-Letter-Traceback"
@@ -38,6 +40,10 @@ NOT_STORED = 10077
 HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
 LOOK_EVERY_S = 10.0
 WARNED_PART = 0.5
+
+PREFIX = "dead-letter-"
+"""How headers start that nobody else may write: a dead letter goes back to where they say."""
+
 TEXT_CHARACTERS_MAX = 1000
 ATTEMPTS_MAX = 50
 
@@ -71,13 +77,7 @@ class DeadLetters:
             logger.error("! a dead letter of `%s` cannot be handled either", delivery.topic)
             return
         try:
-            await self._publisher.publish(
-                self.topic(delivery.topic),
-                delivery.payload,
-                key=delivery.key,
-                headers=[*headers_of(delivery), (SERVICE, self._service)],
-                message_id=self._message_id(delivery),
-            )
+            await self._keep(delivery)
         except JetStreamError as error:
             if error.err_code != NOT_STORED:
                 raise
@@ -103,6 +103,24 @@ class DeadLetters:
                 HINT,
             )
 
+    async def _keep(self, delivery: Delivery) -> None:
+        try:
+            await self._store(delivery, delivery.payload, headers_of(delivery))
+        except MessageTooLarge:
+            # Its headers are more than there is room for beside it. Kept as it was it would
+            # be tried for ever; cut, it still says where all of it is.
+            cut = delivery.payload[: len(delivery.payload) // 2]
+            await self._store(delivery, cut, headers_of_cut(delivery))
+
+    async def _store(self, delivery: Delivery, payload: bytes, headers: Headers) -> None:
+        await self._publisher.publish(
+            self.topic(delivery.topic),
+            payload,
+            key=delivery.key,
+            headers=[*headers, (SERVICE, self._service)],
+            message_id=self._message_id(delivery),
+        )
+
     def _message_id(self, delivery: Delivery) -> str:
         if not delivery.sequence:
             return ""
@@ -114,7 +132,7 @@ def headers_of(delivery: Delivery) -> Headers:
     """Return the message's own headers, and those that say why it is dead."""
     history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
     return [
-        *delivery.own_headers,
+        *(pair for pair in delivery.own_headers if not pair[0].lower().startswith(PREFIX)),
         (TOPIC, delivery.topic),
         (SEQUENCE, str(delivery.sequence)),
         (KEY, _one_line(delivery.key)),
@@ -123,6 +141,13 @@ def headers_of(delivery: Delivery) -> Headers:
         *((ATTEMPT, text) for text in history),
         *([(TRACE, json.dumps(delivery.trace))] if delivery.trace else []),
     ]
+
+
+def headers_of_cut(delivery: Delivery) -> Headers:
+    """Return what must be told of a message that is too large to be kept whole."""
+    kept = (TOPIC, SEQUENCE, KEY, TIME, CAUSE)
+    told = [pair for pair in headers_of(delivery) if pair[0] in kept]
+    return [*told, (CUT, str(len(delivery.payload)))]
 
 
 def _one_line(text: str) -> str:

@@ -199,12 +199,25 @@ class Delivery:
     @property
     def own_headers(self) -> Headers:
         """Those a copy of it keeps: the broker's would have it taken for the message itself."""
-        return [pair for pair in self.headers if not pair[0].lower().startswith(BROKER_PREFIX)]
+        return [
+            (name, _one_line(value))
+            for name, value in self.headers
+            if is_header_name(name) and not name.lower().startswith(BROKER_PREFIX)
+        ]
 
     def header(self, name: str) -> str | None:
         """Return one header."""
         wanted = name.lower()
         return next((value for one, value in self.headers if one.lower() == wanted), None)
+
+
+def is_header_name(name: str) -> bool:
+    """Tell whether a copy can have a header of this name: others may have written any."""
+    return bool(name) and name.isprintable() and ":" not in name and name == name.strip()
+
+
+def _one_line(value: str) -> str:
+    return value.replace("\r", " ").replace("\n", " ")
 
 
 class Lag(NamedTuple):

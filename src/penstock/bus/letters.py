@@ -18,14 +18,27 @@ from typing import Any
 
 from penstock import headers as header_block
 from penstock.bus.bus import EventBus
-from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE
+from penstock.bus.deadletters import (
+    ATTEMPT,
+    CAUSE,
+    CUT,
+    KEY,
+    SEQUENCE,
+    SERVICE,
+    TIME,
+    TOPIC,
+    TRACE,
+)
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
 
-DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE))
+DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, CUT, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE))
+
+
+NUMBER_DIGITS_MAX = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +67,8 @@ class DeadLetter:
     payload: bytes
     envelope: Envelope[Any] | None
     """The event; None if it cannot be read, which may be the cause."""
+    cut_from: int = 0
+    """How many bytes it had, if it was too large to be kept whole."""
 
     @property
     def event_type(self) -> str:
@@ -110,7 +125,7 @@ class DeadLetterBox:
 
     async def replay(self, selection: Selection) -> list[DeadLetter]:
         """Send dead letters back to their topics, in order; return them."""
-        letters = await self._choose(selection)
+        letters = _whole(await self._choose(selection))
         for letter in letters:
             await self._bus.publish(
                 letter.topic,
@@ -129,7 +144,7 @@ class DeadLetterBox:
         No other service sees them again. What the handler raises ends it, and the
         letter stays.
         """
-        letters = await self._choose(selection)
+        letters = _whole(await self._choose(selection))
         with Threads() as threads:
             called = Subscription(">", handler, timeout_s=inf, threads=threads.get)
             for letter in letters:
@@ -172,6 +187,7 @@ class DeadLetterBox:
             headers=[pair for pair in delivery.own_headers if pair[0] not in DEAD_LETTER_HEADERS],
             payload=delivery.payload,
             envelope=self._decode(delivery.payload),
+            cut_from=_number(first.get(CUT, "")),
         )
 
     def _decode(self, payload: bytes) -> Envelope[Any] | None:
@@ -187,13 +203,24 @@ class DeadLetterBox:
 def _text(document: str) -> str:
     try:
         text = json.loads(document)
-    except ValueError:
+    except (ValueError, RecursionError):
         return document
     return text if isinstance(text, str) else document
 
 
+def _whole(letters: list[DeadLetter]) -> list[DeadLetter]:
+    """Return letters that can be handled again; raise if one is only part of its message."""
+    for letter in letters:
+        if letter.cut_from:
+            raise BusError(
+                f"dead letter {letter.number} has lost its end: it was too large to be kept; hint: "
+                f"the whole message is number {letter.sequence} of `{letter.topic}`"
+            )
+    return letters
+
+
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX else 0
 
 
 def _time(text: str, stored_ns: int) -> datetime:

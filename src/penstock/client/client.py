@@ -15,7 +15,7 @@ from penstock.client.messages import Headers, Message, check_responders, encode_
 from penstock.client.options import ClientOptions
 from penstock.client.servers import split_urls
 from penstock.client.subscription import Callback, Subscription
-from penstock.errors import ClientError, RequestTimeout
+from penstock.errors import ClientError, MessageTooLarge, RequestTimeout
 from penstock.wire import CRLF, Op
 
 SUBJECTS_CACHED_MAX = 4096
@@ -251,7 +251,7 @@ class Client:
 
     def _refuse(self, size: int) -> None:
         self.connection.check_open()
-        raise ClientError(f"{size} bytes are more than the server's `max_payload`")
+        raise MessageTooLarge(f"{size} bytes are more than the server's `max_payload`")
 
     def _publish_head(self, subject: str) -> bytes:
         if len(self._heads) >= SUBJECTS_CACHED_MAX:

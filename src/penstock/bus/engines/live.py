@@ -81,6 +81,6 @@ async def _answer(message: Message, responder: Responder) -> None:
 
 
 def _delivery(operation: Op) -> Delivery:
-    topic = topic_of(operation[1].decode())
+    topic = topic_of(operation[1].decode(errors="replace"))
     header_bytes, payload = operation[4], operation[5]
     return Delivery(topic, payload[header_bytes:], payload[:header_bytes])

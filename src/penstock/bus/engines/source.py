@@ -339,7 +339,7 @@ class Source:
         """Decode a subject once, later its topic is found in a cache; empty if it is excluded."""
         if len(self._topics) >= TOPICS_CACHED_MAX:
             self._topics.clear()
-        topic = topic_of(subject.decode())
+        topic = topic_of(subject.decode(errors="replace"))
         if self._is_excluded(topic):
             return ""
         self._topics[subject] = topic

@@ -21,7 +21,7 @@ from penstock.bus.engine import Headers, OnSettled, Outgoing, Settlement
 from penstock.bus.engines.kafka.layout import sequence_of
 from penstock.bus.engines.kafka.properties import text_of
 from penstock.bus.envelope import Envelope
-from penstock.errors import BusClosed, BusError, RequestTimeout
+from penstock.errors import BusClosed, BusError, MessageTooLarge, RequestTimeout
 
 POLL_S_MIN = 0.001
 POLL_S_MAX = 0.005
@@ -153,13 +153,16 @@ class KafkaWindow:
         except BufferError:
             return False
         except KafkaException as error:
-            raise BusError(f"`{message.topic}`: {text_of(error)}") from error
+            text = f"`{message.topic}`: {text_of(error)}"
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise MessageTooLarge(text) from error
+            raise BusError(text) from error
         return True
 
     def _retry(self, message: Outgoing) -> bool:
         try:
             return self._put(message)
-        except BusError as error:
+        except (BusError, MessageTooLarge) as error:
             self._settled.append(Settlement(message, b"", error))
             return True
 

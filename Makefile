@@ -55,6 +55,7 @@ nightly: setup
 	KILL_ROUNDS=300 POWER_ROUNDS=5000 SOAK_SECONDS=600 $(BIN)/python -m pytest --timeout=3600 \
 		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
 		tests/faults/test_jetstream_soak.py
+	LEDGER_SECONDS=3600 $(BIN)/python -m pytest --timeout=7200 tests/faults/test_bus_ledger.py
 	SPARK_ROUNDS=5 SPARK_BATCHES=1000 $(BIN)/python -m pytest --timeout=3600 \
 		tests/spark/test_exactly_once.py tests/spark/test_many_batches.py \
 		tests/spark/test_declarative.py

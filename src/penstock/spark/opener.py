@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.compression import decompress, is_compressed
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PAYLOAD = "payload"
+PART_BYTES = 64 * 1024 * 1024
+"""Payloads that are open at the same time, in bytes, and one message more."""
+
+UNFIT = (ValueError, TypeError, OverflowError, ArithmeticError)
+"""What Arrow says to a value that no column of that type can have; its own are ValueErrors."""
 
 
 class Opener:
@@ -35,9 +41,24 @@ class Opener:
         if PAYLOAD in schema.names:
             read_payload = self._decoder.prepare(self._schema[PAYLOAD].dataType)
         for batch in batches:
-            rows = [envelopes(data) for data in batch.column("data").to_pylist()]
-            arrays = [_column(field, batch, rows, read_payload) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for part, rows in _parts(batch, envelopes):
+                arrays = [_column(field, part, rows, read_payload) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _parts(batch: pa.RecordBatch, read: Any) -> Iterator[tuple[pa.RecordBatch, list[Any]]]:
+    """Read a batch in parts that are bounded also if its messages are compressed to nothing."""
+    rows: list[Any] = []
+    start = size = 0
+    for index, data in enumerate(batch.column("data").to_pylist()):
+        row = read(data)
+        size += 0 if row is None else len(bytes(row.payload))
+        rows.append(row)
+        if size > PART_BYTES:
+            yield batch.slice(start, len(rows)), rows
+            rows, start, size = [], index + 1, 0
+    if rows or not start:
+        yield batch.slice(start), rows
 
 
 def _column(field: pa.Field, batch: pa.RecordBatch, rows: list[Any], read_payload: Any) -> pa.Array:
@@ -49,18 +70,42 @@ def _column(field: pa.Field, batch: pa.RecordBatch, rows: list[Any], read_payloa
         values = [None if row is None else _field(row, field.name) for row in rows]
     else:
         return batch.column(field.name)
-    return pa.array(values, field.type)
+    try:
+        return pa.array(values, field.type)
+    except UNFIT:
+        return pa.array([_fitting(value, field.type) for value in values], field.type)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """Return a value, or null if it does not fit its column: one bad row is not the others'."""
+    import pyarrow as pa
+
+    try:
+        pa.array([value], kind)
+    except UNFIT:
+        return None
+    return value
 
 
 def _field(row: Any, name: str) -> Any:
     value = getattr(row, name)
-    return str(value) if name == "tenant_id" and value is not None else value
+    if name == "tenant_id" and value is not None:
+        return str(value)
+    if name == "timestamp" and value is not None and value.year in (MINYEAR, MAXYEAR):
+        return _in_range(value)
+    return value
+
+
+def _in_range(value: datetime) -> datetime | None:
+    """Return a time, or null if it is outside of what Python calls one: in UTC it may be."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        return None
 
 
 def _reader() -> Any:
     """Return a function that reads an envelope without its payload; None for what is none."""
-    import datetime
-
     import msgspec
 
     envelope = msgspec.defstruct(
@@ -70,7 +115,7 @@ def _reader() -> Any:
             ("aggregate_id", str | None, None),
             ("event_type", str | None, None),
             ("event_version", int, 1),
-            ("timestamp", datetime.datetime | None, None),
+            ("timestamp", datetime | None, None),
             ("trace_id", str | None, None),
             ("correlation_id", str | None, None),
             ("tenant_id", int | str | None, None),
@@ -82,7 +127,7 @@ def _reader() -> Any:
     def read(data: bytes) -> Any:
         try:
             return decode(decompress(data) if is_compressed(data) else data)
-        except (msgspec.MsgspecError, InvalidEnvelope):
+        except (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError, RecursionError):
             return None
 
     return read

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 FORMATS = ("json", "avro", "protobuf")
+UNREADABLE = (ValueError, TypeError, EOFError, LookupError, ArithmeticError, RecursionError)
+"""What bytes end with that are not what the schema says."""
 
 
 class Decoder(Protocol):
@@ -69,7 +71,7 @@ class Json:
         def read(raw: bytes) -> Any:
             try:
                 return decode(raw)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 return None
 
         return read
@@ -94,7 +96,7 @@ class Avro:
         def read(raw: bytes) -> Any:
             try:
                 return schemaless_reader(io.BytesIO(_binary(raw)), self._schema, None)
-            except (ValueError, EOFError, IndexError):
+            except UNREADABLE:
                 return None
 
         return read
@@ -160,7 +162,7 @@ class Protobuf:
         def read(raw: bytes) -> Any:
             try:
                 return _protobuf_value(message_type.FromString(_binary(raw)))
-            except (ValueError, decode_error):
+            except (*UNREADABLE, decode_error):
                 return None
 
         return read

@@ -19,6 +19,7 @@ UNITS_NS = {
     "ns": 1,
 }
 DURATION_NS_MAX = 2**63 - 1
+DURATION_CHARACTERS_MAX = 256
 DURATION = re.compile(r"[+-]?(?:(?:\d{1,19}(?:\.\d*)?|\.\d+)(?:h|m|s|ms|us|µs|μs|ns))+", re.ASCII)
 DURATION_PART = re.compile(r"([0-9.]+)([a-zµμ]+)")
 
@@ -55,7 +56,8 @@ def parse_duration(text: str) -> int:
     """Return the nanoseconds of a duration such as `1h30m` or `-1.5s`; raise ValueError."""
     if text == "0":
         return 0
-    parts = DURATION_PART.findall(text) if DURATION.fullmatch(text) else []
+    is_one = len(text) <= DURATION_CHARACTERS_MAX and DURATION.fullmatch(text)
+    parts = DURATION_PART.findall(text) if is_one else []
     total_ns = sum(round(float(number) * UNITS_NS[unit]) for number, unit in parts)
     if not parts or total_ns > DURATION_NS_MAX:
         raise ValueError(f'invalid duration "{text}"')

@@ -18,7 +18,12 @@ from penstock import subjects as patterns
 Make = Callable[[Sequence[bytes]], bytes]
 """Makes one token of the destination, or several joined by dots, from all of a subject."""
 
-MUSTACHE = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
+HEAD = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\(")
+TAIL = re.compile(rb"\)\s*\}\}")
+"""What is around the arguments of a function. Looked for one by one, each takes one pass."""
+SOURCE_BYTES_MAX = 4096
+DESTINATION_BYTES_MAX = 1024
+"""What is made of a destination for each message is as long, or longer."""
 COMMA = re.compile(rb",\s*")
 SPACES = b"\t\n\f\r "
 INT32_MAX = (1 << 31) - 1
@@ -52,6 +57,11 @@ class Transform:
         self.source = source or b">"
         self.destination = destination
         self._random = random
+        if len(self.source) > SOURCE_BYTES_MAX:
+            raise InvalidTransform("invalid subject")
+        if len(destination) > DESTINATION_BYTES_MAX:
+            limit = f"maximum allowed is {DESTINATION_BYTES_MAX}"
+            raise InvalidTransform(f"invalid mapping destination: too long, {limit}")
         tokens, targets = _tokens(self.source), _tokens(destination)
         if (tokens[-1] == b">") != (targets[-1] == b">") or b"*" in targets:
             raise InvalidTransform("invalid subject")
@@ -109,8 +119,9 @@ def check(source: str, destination: str) -> None:
     if not destination:
         return
     tokens = destination.encode().split(b".")
+    rest = tokens.index(b">") if b">" in tokens else len(tokens)
     for index, token in enumerate(tokens):
-        if not token or b">" in tokens[:index]:
+        if not token or index > rest:
             place = f" in {token.decode(errors='replace')}" if token else ""
             raise InvalidTransform(f"invalid mapping destination: invalid transform{place}")
         if not _looks_called(token) and token.translate(None, SPACES) != token:
@@ -128,14 +139,14 @@ def _refused(text: str, token: bytes) -> InvalidTransform:
 
 def _called(token: bytes) -> tuple[str, list[bytes]]:
     """Return the name and the arguments of a function; no name if it is none that is known."""
-    found = MUSTACHE.search(token)
-    if found is None:
+    head, tails = HEAD.search(token), [each.start() for each in TAIL.finditer(token)]
+    if head is None or not tails or tails[-1] < head.end():
         return "", []
-    name = found[1].decode()
+    name = head[1].decode()
     folded = name.lower()
     if folded not in SPELLINGS or not SPELLINGS[folded].fullmatch(name):
         return "", []
-    return folded, COMMA.split(found[2])
+    return folded, COMMA.split(token[head.end() : tails[-1]])
 
 
 def _function(token: bytes) -> Function | None:

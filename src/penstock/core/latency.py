@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TYPE = "io.nats.server.metric.v1.service_latency"
 ALWAYS = 100
+TRACED_BYTES_MAX = 16 * 1024
+"""A longer header is not looked through for a trace."""
 BAD_REQUEST = (400, "Bad Request")
 UNAVAILABLE = (503, "Service Unavailable")
 TIMEOUT = (504, "Service Timeout")
@@ -48,7 +50,7 @@ def measured(
     """Return what to measure of a request; None if it is not one of those."""
     found: Headers | None = {}
     if chance() * ALWAYS >= latency.sampling:
-        found = traced(_parsed(header))
+        found = traced(_parsed(header)) if len(header) <= TRACED_BYTES_MAX else None
     if found is None:
         return None
     requestor = client_info(publisher) if share else client_account(publisher)

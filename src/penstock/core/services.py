@@ -9,11 +9,12 @@ into the account that asked, and finds nothing else of it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import times
+from penstock import headers, times
 from penstock.accounts import Export
 from penstock.core import latency
 from penstock.core.account import Account, single_messages
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 REPLY_PREFIX = "_R_."
 REQUEST_INFO = b"Nats-Request-Info"
-_REQUEST_INFO = REQUEST_INFO.lower() + b":"
+_REQUEST_INFO = re.compile(rb"\r\n%b:[^\r\n]*" % REQUEST_INFO, re.IGNORECASE)
+"""In whatever letters: some clients do not tell them apart."""
 SWEEP_MIN = 1024
 """Answers waited for before those that came too late are looked for."""
 
@@ -252,8 +254,5 @@ class ServiceImport:
 
 def request_header(header: bytes, told: dict[str, Any]) -> bytes:
     """Return the header of a request with what is told of who asks, whatever it said itself."""
-    lines = header.removesuffix(CRLF).split(CRLF)[:-1] if header else [b"NATS/1.0"]
-    # In whatever letters: some clients do not tell them apart.
-    kept = [line for line in lines if not line.lower().startswith(_REQUEST_INFO)]
-    info = json.dumps(told, separators=(",", ":"))
-    return CRLF.join([*kept, REQUEST_INFO + b": " + info.encode(), CRLF])
+    info = json.dumps(told, separators=(",", ":")).encode()
+    return headers.add(_REQUEST_INFO.sub(b"", header), REQUEST_INFO, info)

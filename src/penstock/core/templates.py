@@ -16,7 +16,7 @@ from penstock.accounts import Account, Permissions, SubjectRules
 from penstock.subjects import is_valid
 from penstock.tokens import Claims
 
-PLACE = re.compile(r"\{\{\s*([a-zA-Z-]+)\(([^)]*)\)\s*\}\}")
+PLACE = re.compile(r"\{\{\s*([a-zA-Z-]+)\(([^(){}]*)\)\s*\}\}")
 SUBJECTS_MAX = 4096
 
 

@@ -7,10 +7,15 @@ each level, for its own token and for those two.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+NOTHING: dict[Any, Any] = {}
+"""What most nodes have of one kind, all of them the same. Never changed."""
 
 
 class Node(Generic[T]):
@@ -19,9 +24,26 @@ class Node(Generic[T]):
     __slots__ = ("children", "values")
 
     def __init__(self) -> None:
-        self.children: dict[bytes, Node[T]] = {}
+        self.children: dict[bytes, Node[T]] = NOTHING
         # A dict as an ordered set: a thousand subscribers leave in constant time each.
-        self.values: dict[T, None] = {}
+        self.values: dict[T, None] = NOTHING
+
+
+class TooManySteps(Exception):
+    """So many wildcards stand across each other that nobody waits for the answer."""
+
+
+class Steps:
+    """How far patterns may be compared with others, all in all."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, count: int) -> None:
+        """Use up some; raise TooManySteps if there are none left."""
+        self.left -= count
+        if self.left < 0:
+            raise TooManySteps
 
 
 class Trie(Generic[T]):
@@ -40,9 +62,14 @@ class Trie(Generic[T]):
         for token in pattern.split(b"."):
             child = node.children.get(token)
             if child is None:
+                if not node.children:
+                    node.children = {}
                 child = node.children[token] = Node()
             node = child
-        if value not in node.values:
+        if not node.values:
+            node.values = {value: None}
+            self._size += 1
+        elif value not in node.values:
             node.values[value] = None
             self._size += 1
 
@@ -100,13 +127,51 @@ class Trie(Generic[T]):
             found.extend(node.values)
         return found
 
+    def overlapping(self, pattern: bytes, steps: Steps) -> Iterator[T]:
+        """Yield every value whose pattern has a subject in common with `pattern`."""
+        level = [self._root]
+        for token in pattern.split(b"."):
+            steps.take(len(level))
+            if token == b">":
+                yield from _below(level, steps)
+                return
+            following: list[Node[T]] = []
+            for node in level:
+                children = node.children
+                rest = children.get(b">")
+                if rest is not None:
+                    yield from rest.values
+                if token == b"*":
+                    steps.take(len(children))
+                    following += [child for name, child in children.items() if name != b">"]
+                else:
+                    following += [children[name] for name in (b"*", token) if name in children]
+            level = following
+        for node in level:
+            yield from node.values
+
+    def containing(self, pattern: bytes, steps: Steps) -> Iterator[T]:
+        """Yield every value whose pattern has all the subjects of `pattern`."""
+        level = [self._root]
+        for token in pattern.split(b"."):
+            steps.take(len(level))
+            for node in level:
+                rest = node.children.get(b">")
+                if rest is not None:
+                    yield from rest.values
+            if token == b">":
+                return
+            names = (b"*", token) if token != b"*" else (token,)
+            level = [
+                node.children[name] for node in level for name in names if name in node.children
+            ]
+        for node in level:
+            yield from node.values
+
     def values(self) -> Iterator[T]:
         """Yield every value."""
-        todo = [self._root]
-        while todo:
-            node = todo.pop()
-            yield from node.values
-            todo += node.children.values()
+        yield from self._root.values
+        yield from _below([self._root], Steps(sys.maxsize))
 
     def is_uniform(self, prefix: bytes, *, any_depth: bool = False) -> bool:
         """
@@ -123,3 +188,13 @@ class Trie(Generic[T]):
             level = [node.children[name] for node in level for name in names & node.children.keys()]
         wildcards = {b">"} if any_depth else {b"*", b">"}
         return all(node.children.keys() <= wildcards for node in level)
+
+
+def _below(nodes: list[Node[T]], steps: Steps) -> Iterator[T]:
+    """Yield the values of everything that goes on from these."""
+    todo = [child for node in nodes for child in node.children.values()]
+    while todo:
+        node = todo.pop()
+        steps.take(1)
+        yield from node.values
+        todo += node.children.values()

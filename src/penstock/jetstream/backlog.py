@@ -260,7 +260,7 @@ def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, Select
 
 def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: int) -> Selection:
     """Return the last messages of their subjects that lie between two sequences."""
-    sequences = {last for pattern in filters for _, last, _ in lookup.matching(store, pattern)}
+    sequences = {last for _, last, _ in lookup.matching(store, filters)}
     between = sorted(each for each in sequences if after < each < resume_sequence)
     return Selection(between, resume_sequence)
 
@@ -268,4 +268,4 @@ def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: 
 def _last_sequence(filters: Filters, store: Store) -> int:
     if not filters:
         return store.last_sequence
-    return max((last for each in filters for _, last, _ in lookup.matching(store, each)), default=0)
+    return max((last for _, last, _ in lookup.matching(store, filters)), default=0)

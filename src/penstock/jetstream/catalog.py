@@ -395,10 +395,10 @@ class Catalog:
                     return block.sequence(found[-1])
         raise AssertionError(f"no message of {subject!r}, though some are counted")
 
-    def matching_subjects(self, pattern: bytes) -> list[tuple[bytes, int, int]]:
+    def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
         """Return subject, last sequence and number of messages for all that match."""
         return [
-            (subject, *self.last(subject)) for subject, _, _ in self._matching_subjects((pattern,))
+            (subject, *self.last(subject)) for subject, _, _ in self._matching_subjects(filters)
         ]
 
     def _matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:

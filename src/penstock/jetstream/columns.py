@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 
 from penstock import subjects as patterns
+from penstock.core.trie import Trie
 from penstock.jetstream.segment import Scan
 from penstock.jetstream.store import Filters
 
@@ -105,14 +106,15 @@ class Matcher(dict[bytes, bool]):
         super().__init__()
         self.filters = filters
         self._literals = frozenset(filter(patterns.is_literal, filters))
-        self._wild = tuple(f for f in filters if f not in self._literals)
+        self._wild: Trie[None] = Trie()
+        for pattern in filters:
+            if pattern not in self._literals:
+                self._wild.insert(pattern, None)
 
     def __missing__(self, subject: bytes) -> bool:
         if len(self) >= self.SIZE_MAX:
             self.clear()
-        found = subject in self._literals or any(
-            patterns.matches(pattern, subject) for pattern in self._wild
-        )
+        found = subject in self._literals or bool(self._wild.match(subject))
         self[subject] = found
         return found
 

@@ -21,6 +21,7 @@ from penstock.core.account import new_message, payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
 from penstock.jetstream.backlog import Backlog
+from penstock.jetstream.columns import Matcher
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerevents import ConsumerEvents
 from penstock.jetstream.consumerfiles import ConsumerFiles, ConsumerRecord
@@ -44,6 +45,8 @@ GONE_CHECK_NS = 100_000_000
 """How long after a purge it is looked which messages that wait for an ack are gone."""
 RETRY_NS = 1_000_000_000
 """How long after a failure it is looked again at what is due."""
+FILTERS_COMPARED = 8
+"""Filters that are compared with a subject one by one."""
 REMOVED_REASON = "Unacknowledged message was deleted"
 
 
@@ -89,6 +92,8 @@ class Consumer:
     def _set_config(self, config: ConsumerConfig) -> None:
         self.config = config
         self.filters = config.filters
+        is_long = len(self.filters) > FILTERS_COMPARED
+        self._matcher = Matcher(self.filters) if is_long else None
         self.acks_each = config.ack_policy == "explicit"
         self.sample_percent = config.sample_percent
         self.acks_in_bulk = self.acks_each and not self.sample_percent
@@ -536,6 +541,8 @@ class Consumer:
         filters = self.filters
         if self.config.direct:
             return False
+        if self._matcher is not None:
+            return self._matcher[subject]
         return not filters or any(subjects.matches(each, subject) for each in filters)
 
     def needs(self, sequence: int, subject: bytes) -> bool:

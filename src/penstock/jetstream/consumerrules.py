@@ -9,8 +9,8 @@ looks at one consumer, `check_new` and `check_update` at what is there already.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from penstock import subjects
 from penstock.errors import JetStreamError
@@ -25,13 +25,20 @@ from penstock.jetstream.model import (
     metadata_bytes,
     name_bytes,
 )
+from penstock.jetstream.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps, contained
 from penstock.jetstream.rules import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
+    TOO_BROAD,
+    check_count,
+    check_patterns,
+    invalid,
 )
-from penstock.jetstream.store import Filters
 from penstock.jetstream.times import parse_time
 from penstock.times import SECOND_NS, duration
+
+Others: TypeAlias = Mapping[str, tuple[bytes, ...]]
+"""The filters of other consumers, by name."""
 
 ACK_WAIT_NS = 30 * SECOND_NS
 INACTIVE_THRESHOLD_NS = 5 * SECOND_NS
@@ -43,6 +50,8 @@ MAX_WAITING = 512
 MAX_ACK_PENDING = 1000
 NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
+BACKOFF_MAX = 1024
+GROUPS_MAX = 256
 INT_MAX = 2**63 - 1
 INT_DIGITS_MAX = 20
 """With the sign."""
@@ -162,6 +171,7 @@ def _check_replicas(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def _check_waits(config: ConsumerConfig) -> None:
+    check_count("backoff times", config.backoff, BACKOFF_MAX)
     if any(wait < 0 for wait in config.backoff):
         raise JetStreamError(codes.CONSUMER_BACK_OFF_NEGATIVE)
     if config.ack_wait < 0:
@@ -245,14 +255,16 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise JetStreamError(codes.CONSUMER_DUPLICATE_FILTER_SUBJECTS)
     if not all(config.filter_subjects):
         raise JetStreamError(codes.CONSUMER_EMPTY_FILTER)
+    check_patterns("filter subjects", config.filter_subjects)
     filters = config.filters
     for pattern in filters:
         if not subjects.is_valid(pattern):
-            raise JetStreamError(codes.STREAM_INVALID_CONFIG, err="invalid subject")
-    for index, pattern in enumerate(filters):
-        others = filters[:index] + filters[index + 1 :]
-        if any(subjects.contains(other, pattern) for other in others):
+            raise invalid("invalid subject")
+    try:
+        if contained(filters):
             raise JetStreamError(codes.CONSUMER_OVERLAPPING_SUBJECT_FILTERS)
+    except TooManySteps:
+        raise invalid(TOO_BROAD) from None
 
 
 def _check_start(config: ConsumerConfig) -> None:
@@ -304,6 +316,7 @@ def _check_priority(config: ConsumerConfig) -> None:
         raise JetStreamError(codes.CONSUMER_PUSH_WITH_PRIORITY_GROUP)
     if not config.priority_groups:
         raise JetStreamError(codes.CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP)
+    check_count("priority groups", config.priority_groups, GROUPS_MAX)
     for group in config.priority_groups:
         if not group:
             raise JetStreamError(codes.CONSUMER_EMPTY_GROUP_NAME)
@@ -316,9 +329,10 @@ def check_group_name(group: str) -> None:
         raise JetStreamError(codes.CONSUMER_INVALID_GROUP_NAME)
 
 
-def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Filters]) -> None:
+def check_new(
+    config: ConsumerConfig, stream: StreamConfig, others: Others, index: PatternIndex
+) -> None:
     """Refuse a new consumer that does not go with the stream or its other consumers' filters."""
-    others = tuple(others)
     if 0 < stream.max_consumers <= len(others) and not config.is_private:
         raise JetStreamError(codes.MAXIMUM_CONSUMERS_LIMIT)
     if stream.retention == "workqueue" and not config.is_private:
@@ -328,7 +342,7 @@ def check_new(config: ConsumerConfig, stream: StreamConfig, others: Iterable[Fil
             raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL)
         if others and not config.filters:
             raise JetStreamError(codes.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED)
-        check_unique(config, others)
+        check_unique(config, others, index)
     check_name_length(config.name)
 
 
@@ -338,13 +352,16 @@ def check_name_length(name: str) -> None:
         raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_BYTES_MAX)
 
 
-def check_unique(config: ConsumerConfig, others: Iterable[Filters]) -> None:
+def check_unique(config: ConsumerConfig, others: Others, index: PatternIndex) -> None:
     """Refuse a consumer of a work queue that would share messages with another."""
-    for filters in others:
-        # Without filters the other one gets everything.
-        for theirs in filters or (b">",):
-            if any(subjects.overlap(ours, theirs) for ours in config.filters):
-                raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_UNIQUE)
+    # Without filters the other one gets everything.
+    index.refresh({name: filters or (b">",) for name, filters in others.items()})
+    steps = Steps(STEPS_MAX)
+    try:
+        if any(True for ours in config.filters for _ in index.overlapping(ours, steps)):
+            raise JetStreamError(codes.CONSUMER_WORKQUEUE_NOT_UNIQUE)
+    except TooManySteps:
+        raise invalid(TOO_BROAD) from None
 
 
 NOT_UPDATABLE = {

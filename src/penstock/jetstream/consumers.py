@@ -47,7 +47,7 @@ def create(
         raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
     else:
         quota.check_consumer(stream)
-        consumerrules.check_new(config, stream.config, _filters(stream))
+        consumerrules.check_new(config, stream.config, _filters(stream), stream.consumer_filters)
         _make(stream, config, answer)
 
 
@@ -63,7 +63,8 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
         places = ("deliver_policy", "opt_start_seq", "opt_start_time")
         config = config.but(**{name: getattr(old, name) for name in places})
     if stream.config.retention == "workqueue" and not config.is_private:
-        consumerrules.check_unique(config, _filters(stream, besides=consumer))
+        others = _filters(stream, besides=consumer)
+        consumerrules.check_unique(config, others, stream.consumer_filters)
     if config == old:
         answer(consumer.info())
     else:
@@ -207,12 +208,12 @@ def check_limits(stream: Stream, config: StreamConfig) -> None:
         raise JetStreamError(errorcodes.STREAM_UPDATE, err=text)
 
 
-def _filters(stream: Stream, *, besides: Consumer | None = None) -> list[tuple[bytes, ...]]:
-    return [
-        each.filters
-        for each in stream.consumers.values()
+def _filters(stream: Stream, *, besides: Consumer | None = None) -> consumerrules.Others:
+    return {
+        name: each.filters
+        for name, each in stream.consumers.items()
         if isinstance(each, Consumer) and each is not besides and not each.config.is_private
-    ]
+    }
 
 
 def recover(stream: Stream) -> None:

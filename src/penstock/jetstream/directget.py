@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 """What one request is answered at most: its client has to take it in one piece."""
+BATCH_MAX = 8192
+"""Messages of one answer: who wants more asks again from where it ended, as with the bytes."""
 MULTI_LAST_MAX = 1024
 READ_COUNT = 256
 NOT_FOR_SUBJECT = (
@@ -131,7 +133,7 @@ def _in_a_row(stream: Stream, options: dict[str, Any]) -> list[Answer]:
             left = max(left - 1, 0)
             found.append((_with_progress(stream, message, left, sequence), message[4]))
         sequence, count, size_bytes = message[0], count + 1, size_bytes + _size(message)
-        if count >= options["batch"] or size_bytes >= _bytes_max(options):
+        if count >= min(options["batch"], BATCH_MAX) or size_bytes >= _bytes_max(options):
             break
     if not found and options["batch"] > 0:
         raise _Status("404 Message Not Found")
@@ -145,7 +147,9 @@ def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
     if up_to > store.last_sequence and stream.config.storage == "file":
         # nats-server's file store finds no block there; its memory store answers.
         raise _Status("404 No Results")
-    patterns = tuple(each.encode() for each in options["multi_last"])
+    patterns = tuple({each.encode(): None for each in options["multi_last"]})
+    if len(patterns) > MULTI_LAST_MAX:
+        raise _Status("413 Too Many Results")
     sequences = lookup.last_sequences(store, patterns, up_to, MULTI_LAST_MAX)
     if len(sequences) > MULTI_LAST_MAX:
         raise _Status("413 Too Many Results")

@@ -18,7 +18,7 @@ requests come to it through `Consumer.on_acks`, `on_flow_control` and `on_next`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects
@@ -42,6 +42,7 @@ from penstock.jetstream.api import Api
 from penstock.jetstream.commit import Commit, Durable, release
 from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
 from penstock.jetstream.remote import AccountRemote, Remote
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
@@ -96,6 +97,7 @@ class Engine:
         self.peers.append(self)
         self.timers: Timers = Timers() if beside is None else beside.timers
         self.streams: dict[str, Stream] = {}
+        self._subjects = PatternIndex()
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
         self.unreadable_consumers: dict[str, str] = {}
@@ -377,9 +379,17 @@ class Engine:
         quota.check_stream(self, config)
 
     def _check_overlap(self, config: StreamConfig) -> None:
-        for other in self.streams.values():
-            if other.name != config.name and rules.overlap(config, other.config):
-                raise JetStreamError(errorcodes.STREAM_SUBJECT_OVERLAP)
+        if not self.storing(config.subjects) <= {config.name}:
+            raise JetStreamError(errorcodes.STREAM_SUBJECT_OVERLAP)
+
+    def storing(self, patterns: Iterable[str]) -> set[str]:
+        """Return the names of the streams that store subjects of some patterns."""
+        self._subjects.refresh({name: each.config.subjects for name, each in self.streams.items()})
+        steps = Steps(STEPS_MAX)
+        try:
+            return {name for each in patterns for name in self._subjects.overlapping(each, steps)}
+        except TooManySteps:
+            raise rules.invalid(rules.TOO_BROAD) from None
 
     def reserved_bytes(self, storage: str) -> int:
         """Return what streams with a bound may take together."""

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 FIELDS = {
     "seq": "uint64",
-    "last_by_subj": "string",
-    "next_by_subj": "string",
+    "last_by_subj": "subject",
+    "next_by_subj": "subject",
     "batch": "int",
     "max_bytes": "int",
     "start_time": "string",
-    "multi_last": "[]string",
+    "multi_last": "[]subject",
     "up_to_seq": "uint64",
     "up_to_time": "string",
     "no_hdr": "bool",
@@ -112,11 +112,7 @@ def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -
 
     There may be many more than anybody wants: after `count_max` it is not looked further.
     """
-    last = {
-        subject: sequence
-        for pattern in filters
-        for subject, sequence, _ in matching(store, pattern)
-    }
+    last = {subject: sequence for subject, sequence, _ in matching(store, filters)}
     found = [sequence for sequence in last.values() if sequence <= up_to]
     later = {subject for subject, sequence in last.items() if sequence > up_to}
     if up_to < store.last_sequence and later and len(found) <= count_max:
@@ -124,12 +120,13 @@ def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -
     return sorted(found)
 
 
-def matching(store: Store, pattern: bytes) -> list[tuple[bytes, int, int]]:
-    """Return (subject, last sequence, messages) of the subjects that match."""
-    if not patterns.is_literal(pattern):
-        return store.subjects(pattern)
-    last, count = store.last(pattern)
-    return [(pattern, last, count)] if count else []
+def matching(store: Store, filters: Filters) -> list[tuple[bytes, int, int]]:
+    """Return (subject, last sequence, messages) of the subjects that match one of the filters."""
+    if not all(map(patterns.is_literal, filters)):
+        # All of them in one go: a wildcard looks at every subject there is.
+        return store.subjects(*filters)
+    found = ((subject, *store.last(subject)) for subject in set(filters))
+    return [each for each in found if each[2]]
 
 
 def _last_before(store: Store, subjects: set[bytes], up_to: int, count_max: int) -> list[int]:

@@ -238,9 +238,9 @@ class MessageStore:
         """Return a subject's last sequence and its number of messages; (0, 0) if none."""
         return self._catalog.last(subject)
 
-    def subjects(self, pattern: bytes = b">") -> list[tuple[bytes, int, int]]:
+    def subjects(self, *filters: bytes) -> list[tuple[bytes, int, int]]:
         """Return (subject, last sequence, messages) for every subject that matches."""
-        return self._catalog.matching_subjects(pattern)
+        return self._catalog.matching_subjects(filters)
 
     def sequence_at(self, time_ns: int) -> int:
         """Return the first sequence stored at or after a time."""

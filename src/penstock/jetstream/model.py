@@ -27,15 +27,15 @@ DISCARDS = ("old", "new")
 STORAGES = ("file", "memory")
 
 CONSUMER_LIMITS = {"inactive_threshold": "time.Duration", "max_ack_pending": "int"}
-SUBJECT_TRANSFORM = {"src": "string", "dest": "string"}
-STREAM_CONSUMER = {"name": "string", "deliver_subject": "string"}
+SUBJECT_TRANSFORM = {"src": "subject", "dest": "subject"}
+STREAM_CONSUMER = {"name": "string", "deliver_subject": "subject"}
 STREAM_SOURCE = {
     "name": "string",
     "opt_start_seq": "uint64",
     "opt_start_time": "time.Time",
-    "filter_subject": "string",
+    "filter_subject": "subject",
     "subject_transforms": [SUBJECT_TRANSFORM],
-    "external": {"api": "string", "deliver": "string"},
+    "external": {"api": "subject", "deliver": "subject"},
     "consumer": STREAM_CONSUMER,
 }
 
@@ -89,7 +89,7 @@ class StreamConfig:
 
     name: str = option("", "string")
     description: str = option("", "string", omit_empty=True)
-    subjects: tuple[str, ...] = option((), "[]string", omit_empty=True)
+    subjects: tuple[str, ...] = option((), "[]subject", omit_empty=True)
     retention: str = option("limits", RETENTIONS)
     max_consumers: int = option(0, "int")
     max_msgs: int = option(0, "int64")

@@ -8,7 +8,8 @@ an origin may as well be created later, or live on another server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,18 @@ from penstock import transforms
 from penstock.errors import ApiError, JetStreamError
 from penstock.jetstream import errorcodes
 from penstock.jetstream.model import StreamConfig, is_valid_name
+from penstock.jetstream.patterns import TooManySteps, contained, first_overlap
 
 Origin = Mapping[str, Any]
 Find = Callable[[str], StreamConfig | None]
 """Returns the configuration of a stream in this account, if there is one of that name."""
 
 API_PREFIX = "$JS.API"
+SOURCES_MAX = 1024
+TRANSFORMS_MAX = 512
+"""Of all sources together."""
+PREFIXED_MAX = 10_000
+"""Pairs of a delivery prefix and a subject that are compared."""
 
 NOT_ON_MIRRORS: tuple[tuple[str, ApiError], ...] = (
     ("first_seq", errorcodes.MIRROR_WITH_FIRST_SEQUENCE),
@@ -37,6 +44,9 @@ NOT_ON_MIRRORS: tuple[tuple[str, ApiError], ...] = (
 
 def checked(config: StreamConfig, find: Find, *, pedantic: bool) -> StreamConfig:
     """Return the configuration with what follows from its origins, or raise what is wrong."""
+    origins = [*config.sources, *([config.mirror] if config.mirror else [])]
+    if sum(len(each.get("subject_transforms") or ()) for each in origins) > TRANSFORMS_MAX:
+        raise _invalid(f"too many subject transforms, maximum allowed is {TRANSFORMS_MAX}")
     if config.mirror is not None:
         config = _checked_mirror(config, config.mirror, find, pedantic)
     if config.sources:
@@ -83,14 +93,15 @@ def _check_mirror_transforms(mirror: Origin) -> None:
             errorcodes.MIRROR_INVALID_SUBJECT_FILTER,
             errorcodes.MIRROR_INVALID_TRANSFORM_DESTINATION,
         )
-        for other in every:
-            if other is not each and patterns.overlap(_source(each), _source(other)):
-                raise JetStreamError(errorcodes.MIRROR_OVERLAPPING_SUBJECT_FILTERS)
+    if _clash(every, lambda filters: first_overlap(filters) is not None):
+        raise JetStreamError(errorcodes.MIRROR_OVERLAPPING_SUBJECT_FILTERS)
 
 
 def _check_sources(config: StreamConfig, find: Find) -> None:
     if config.allow_msg_schedules:
         raise JetStreamError(errorcodes.SOURCE_WITH_MESSAGE_SCHEDULES)
+    if len(config.sources) > SOURCES_MAX:
+        raise _invalid(f"too many sources, maximum allowed is {SOURCES_MAX}")
     known: set[tuple[str, ...]] = set()
     consumers: set[tuple[str, ...]] = set()
     for source in config.sources:
@@ -117,10 +128,20 @@ def _check_source_transforms(source: Origin) -> None:
             errorcodes.SOURCE_INVALID_SUBJECT_FILTER,
             errorcodes.SOURCE_INVALID_TRANSFORM_DESTINATION,
         )
-    for each in every:
-        for other in every:
-            if other is not each and patterns.contains(_source(other), _source(each)):
-                raise JetStreamError(errorcodes.SOURCE_OVERLAPPING_SUBJECT_FILTERS)
+    if _clash(every, contained):
+        raise JetStreamError(errorcodes.SOURCE_OVERLAPPING_SUBJECT_FILTERS)
+
+
+def _clash(every: Sequence[Origin], test: Callable[[list[bytes]], bool]) -> bool:
+    """Tell whether the sources of transforms are in each other's way."""
+    try:
+        return test([_source(each) for each in every])
+    except TooManySteps:
+        raise _invalid("too many subject transforms have wildcards") from None
+
+
+def _invalid(text: str) -> JetStreamError:
+    return JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
 
 
 def _check_source_consumer(source: Origin, consumers: set[tuple[str, ...]]) -> None:
@@ -174,9 +195,18 @@ def _check_prefixes(config: StreamConfig, find: Find) -> None:
     """See that what is asked of another server does not come back to this one."""
     origins = [*config.sources, *([config.mirror] if config.mirror else [])]
     local = [find(origin["name"]) for origin in origins if origin.get("external") is None]
-    subjects = [subject for each in local if each is not None for subject in each.subjects]
+    # Behind a prefix a subject has more tokens, so only one with `>` can mean both.
+    subjects = [
+        subject
+        for each in {each.name: each for each in local if each is not None}.values()
+        for subject in each.subjects
+        if subject.endswith(">")
+    ]
     externals = [each["external"] for each in origins if each.get("external") is not None]
-    for prefix in [each["deliver"] for each in externals if each.get("deliver")]:
+    prefixes = dict.fromkeys(each["deliver"] for each in externals if each.get("deliver"))
+    if len(prefixes) * len(subjects) > PREFIXED_MAX:
+        raise _invalid("too many sources have delivery prefixes")
+    for prefix in prefixes:
         if not patterns.is_valid_literal(prefix.encode()):
             raise JetStreamError(errorcodes.STREAM_INVALID_EXTERNAL_DELIVERY_SUBJECT, prefix=prefix)
         for subject in subjects:
@@ -213,9 +243,9 @@ def check_reach(config: StreamConfig, reaches: Callable[[str], bool]) -> None:
 def _check_cycles(config: StreamConfig, find: Find) -> None:
     """See that no message of a stream can come back to it by way of others."""
     cycle = JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err="detected cycle")
-    todo, visited = [config], set()
+    todo, visited, seen = deque([config]), set(), {config.name}
     while todo:
-        current = todo.pop(0)
+        current = todo.popleft()
         visited.add(current.name)
         for source in current.sources:
             if source.get("external") is not None:
@@ -223,13 +253,15 @@ def _check_cycles(config: StreamConfig, find: Find) -> None:
             if source["name"] in visited:
                 if _may_pass(current.subjects, source.get("filter_subject", "")):
                     raise cycle
-            elif (origin := find(source["name"])) is not None:
+            elif source["name"] not in seen and (origin := find(source["name"])) is not None:
+                seen.add(origin.name)
                 todo.append(origin)
         mirror = current.mirror
         if mirror is not None and mirror.get("external") is None:
             if mirror["name"] in visited:
                 raise cycle
-            if (origin := find(mirror["name"])) is not None:
+            if mirror["name"] not in seen and (origin := find(mirror["name"])) is not None:
+                seen.add(origin.name)
                 todo.append(origin)
 
 

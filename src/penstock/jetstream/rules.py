@@ -7,8 +7,9 @@ them. `checked` fills in the defaults, `checked_update` compares old and new.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from penstock import subjects as patterns
@@ -18,10 +19,15 @@ from penstock.jetstream import errorcodes, originrules
 from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import StreamConfig, is_valid_name, metadata_bytes, name_bytes
 from penstock.jetstream.originrules import Find
+from penstock.jetstream.patterns import TooManySteps, first_overlap
 
 DESCRIPTION_BYTES_MAX = 4 * 1024
 METADATA_BYTES_MAX = 128 * 1024
 REPLICAS_MAX = 5
+SUBJECTS_MAX = 2048
+TOKENS_MAX = 12 * 1024
+"""Of a list of subjects, all together."""
+TOO_BROAD = "too many of the subjects have wildcards where others have tokens"
 MAX_AGE_NS_MIN = DUPLICATE_WINDOW_NS_MIN = 100_000_000
 MARKER_TTL_NS_MIN = 1_000_000_000
 DUPLICATE_WINDOW_NS = 120_000_000_000
@@ -80,15 +86,6 @@ def checked_update(
 def invalid(text: str) -> JetStreamError:
     """Return the error for a configuration that makes no sense."""
     return JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
-
-
-def overlap(one: StreamConfig, other: StreamConfig) -> bool:
-    """Tell whether some subject would be stored by both streams."""
-    return any(
-        patterns.overlap(mine.encode(), theirs.encode())
-        for mine in one.subjects
-        for theirs in other.subjects
-    )
 
 
 def _check_names(config: StreamConfig) -> None:
@@ -213,12 +210,37 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
     if not config.subjects:
         has_origin = config.mirror is not None or config.sources
         return config if has_origin else replace(config, subjects=(config.name,))
-    for index, subject in enumerate(config.subjects):
+    check_patterns("subjects", config.subjects)
+    found = _first_overlap(config.subjects)
+    # Each is looked at before its neighbours: which complaint comes first is nats-server's.
+    for subject in config.subjects[: found[0] + 1] if found else config.subjects:
         _check_subject(config, subject)
-        for other in config.subjects[index + 1 :]:
-            if patterns.overlap(other.encode(), subject.encode()):
-                raise invalid(f'subject "{subject}" overlaps with "{other}"')
+    if found is not None:
+        subject, other = (config.subjects[index] for index in found)
+        raise invalid(f'subject "{subject}" overlaps with "{other}"')
     return config
+
+
+@lru_cache(maxsize=8)
+def _first_overlap(subjects: tuple[str, ...]) -> tuple[int, int] | None:
+    # Remembered, because a change of a stream is checked twice.
+    try:
+        return first_overlap([subject.encode() for subject in subjects])
+    except TooManySteps:
+        raise invalid(TOO_BROAD) from None
+
+
+def check_count(what: str, items: Collection[Any], count_max: int) -> None:
+    """Refuse a list that is longer than any that makes sense."""
+    if len(items) > count_max:
+        raise invalid(f"too many {what}, maximum allowed is {count_max}")
+
+
+def check_patterns(what: str, patterns: tuple[str, ...]) -> None:
+    """Refuse more subjects, or longer ones, than anybody needs."""
+    check_count(what, patterns, SUBJECTS_MAX)
+    if sum(each.count(".") for each in patterns) > TOKENS_MAX:
+        raise invalid(f"too many tokens in {what}, maximum allowed is {TOKENS_MAX}")
 
 
 def _check_subject(config: StreamConfig, text: str) -> None:
@@ -229,6 +251,8 @@ def _check_subject(config: StreamConfig, text: str) -> None:
         return
     if subject == b">":
         raise invalid("capturing all subjects requires no-ack to be true")
+    if not subject.startswith((b"$", b"*", b">")):
+        return
     # Answering what the server itself says would answer those answers, for ever.
     in_api = any(patterns.overlap(subject, space) for space in API_SPACES)
     if in_api and not patterns.contains(b"$JS.EVENT.>", subject):

@@ -11,7 +11,7 @@ from penstock.jetstream.restore import Restore
 from penstock.jetstream.snapshot import Snapshot
 
 SNAPSHOT_FIELDS = {
-    "deliver_subject": "string",
+    "deliver_subject": "subject",
     "no_consumers": "bool",
     "chunk_size": "int",
     "window_size": "int",

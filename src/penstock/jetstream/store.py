@@ -166,8 +166,8 @@ class Store(Protocol):
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return a subject's last sequence and its number of messages; (0, 0) if none."""
 
-    def subjects(self, pattern: bytes = b">") -> list[tuple[bytes, int, int]]:
-        """Return (subject, last sequence, messages) for every subject that matches."""
+    def subjects(self, *filters: bytes) -> list[tuple[bytes, int, int]]:
+        """Return (subject, last sequence, messages) for every subject that matches; none is all."""
 
     def sequence_at(self, time_ns: int) -> int:
         """Return the first sequence stored at or after a time, else `last_sequence + 1`."""

@@ -27,6 +27,7 @@ from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.origins import Origins
+from penstock.jetstream.patterns import PatternIndex
 from penstock.jetstream.publish import Intake
 from penstock.jetstream.schedules import Schedules
 from penstock.jetstream.store import Store, Work
@@ -139,6 +140,8 @@ class Stream:
         self._had_failure = False
         self._lost_sequences: list[int] = []
         store.watch_damage(self._on_lost)
+        self.consumer_filters = PatternIndex()
+        """Of a work queue, to find whether two consumers would share messages."""
         self._apply_config()
 
     @property

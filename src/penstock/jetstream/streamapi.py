@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from penstock import subjects as patterns
 from penstock.errors import JetStreamError
 from penstock.jetstream import errorcodes, lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
@@ -20,9 +19,9 @@ LIST_MAX = 256
 SUBJECT_DETAILS_MAX = 100_000
 DELETED_DETAILS_MAX = 100_000
 
-INFO_FIELDS = {"offset": "int", "deleted_details": "bool", "subjects_filter": "string"}
-LIST_FIELDS = {"offset": "int", "subject": "string"}
-PURGE_FIELDS = {"filter": "string", "seq": "uint64", "keep": "uint64"}
+INFO_FIELDS = {"offset": "int", "deleted_details": "bool", "subjects_filter": "subject"}
+LIST_FIELDS = {"offset": "int", "subject": "subject"}
+PURGE_FIELDS = {"filter": "subject", "seq": "uint64", "keep": "uint64"}
 DELETE_FIELDS = {"seq": "uint64", "no_erase": "bool"}
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
@@ -132,13 +131,9 @@ def _listed(stream: Stream) -> dict[str, Any]:
 
 def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:
     options = request.decode_options(LIST_FIELDS, type_name)
-    pattern = options.get("subject", "").encode()
-    found = [
-        stream
-        for _, stream in sorted(request.engine.streams.items())
-        if not pattern
-        or any(patterns.overlap(pattern, each.encode()) for each in stream.config.subjects)
-    ]
+    pattern, streams = options.get("subject", ""), request.engine.streams
+    names = request.engine.storing([pattern]) if pattern else streams
+    found = [streams[name] for name in sorted(names)]
     offset = min(max(options.get("offset", 0), 0), len(found))
     page = {"total": len(found), "offset": offset, "limit": limit}
     return found[offset : offset + limit], page

@@ -5,7 +5,8 @@ Clients, and the tests of clients, match the texts, so they are Go's: an unknown
 field, a value of the wrong type and a syntax error each have their sentence.
 
 What may stand in an object is a mapping of field names to kinds. A kind is the
-name of a Go type ("string", "bool", "int64", "time.Duration", "[]string", ...),
+name of a Go type ("string", "bool", "int64", "time.Duration", "[]string", ...; a
+string that is a "subject" has a bound),
 a tuple of the words an enumeration allows (`OneOf`, if it complains in words of
 its own), a mapping for an object, or a list with one mapping for an array of
 objects. Field names match in any case.
@@ -36,6 +37,15 @@ LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 ANYTHING = "interface {}"
 TOO_DEEP = "exceeded max depth"
 WHITE_SPACE = " \t\r\n"
+GAP = re.compile(f"[{WHITE_SPACE}]*")
+REQUEST_BYTES_MAX = 256 * 1024
+"""No client asks for that much: of a stream the largest part is metadata, 128 KB at most."""
+SUBJECT_CHARACTERS_MAX = 4096
+"""A longer one fits into no control line, as they are by default."""
+VALUES_MAX = 16
+"""Values that a request may have one after another: clients send one."""
+SCANNED_CHARACTERS_MAX = 16 * 1024
+"""In a longer text it is not looked for what is wrong with it."""
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?")
 ESCAPE = re.compile(r'\\(?:[bfnrt"\\/]|u[0-9a-fA-F]{4})')
 GO_ESCAPES = {chr(code): f"\\x{code:02x}" for code in range(32)} | {
@@ -78,6 +88,8 @@ def decode(
 
     Without `strict`, fields that nobody knows are passed over.
     """
+    if len(request) > REQUEST_BYTES_MAX:
+        raise InvalidJson(f"a request may have at most {REQUEST_BYTES_MAX} bytes")
     text = request.decode(errors="replace")
     values: dict[str, Any] = {}
     # Go's decoder goes on after the first value, and so do we.
@@ -98,13 +110,18 @@ def is_object_or_array(request: bytes) -> bool:
 
 
 def _values(text: str) -> list[Any]:
-    values = []
+    values: list[Any] = []
+    text = text.rstrip(WHITE_SPACE)
     position = 0
     try:
-        while position < len(text.rstrip(WHITE_SPACE)):
-            position += len(text[position:]) - len(text[position:].lstrip(WHITE_SPACE))
+        while position < len(text):
+            position = GAP.match(text, position).end()  # type: ignore[union-attr]
             value, position = _DECODER.raw_decode(text, position)
             values.append(value)
+            if len(values) > VALUES_MAX:
+                raise InvalidJson(f"more than {VALUES_MAX} values in a request")
+    except InvalidJson:
+        raise
     except RecursionError:
         raise InvalidJson(TOO_DEEP) from None
     except ValueError:
@@ -192,6 +209,20 @@ def _string(item: Any, path: str) -> str:
     return _whole(_typed(item, str, path, "string"))
 
 
+def _subject(item: Any, path: str) -> str:
+    """Return a subject, a pattern or a template of one: they are no longer than a line."""
+    text = _string(item, path)
+    if len(text) > SUBJECT_CHARACTERS_MAX:
+        raise InvalidJson(f"{path} is longer than {SUBJECT_CHARACTERS_MAX} characters")
+    return text
+
+
+def _subjects(items: Any, path: str) -> tuple[str, ...]:
+    for text in (found := _strings(items, path)):
+        _subject(text, path)
+    return found
+
+
 def _whole(text: str) -> str:
     """Return a text with what is no character replaced, as Go does."""
     return LONE_SURROGATES.sub("\ufffd", text) if not text.isascii() else text
@@ -209,8 +240,10 @@ def _time(item: Any, path: str) -> str:
 
 _CHECKS: dict[str, Any] = {
     "string": _string,
+    "subject": _subject,
     "bool": lambda item, path: _typed(item, bool, path, "bool"),
     "[]string": _strings,
+    "[]subject": _subjects,
     "[]time.Duration": _durations,
     "map[string]string": _string_map,
     "time.Time": _time,
@@ -227,6 +260,8 @@ def _mismatch(item: Any, target: str, *, show_number: bool = False) -> InvalidJs
 
 def _syntax_error(text: str, start: int) -> InvalidJson:
     """Say where and how the text from `start` on stops to be JSON, as Go's scanner does."""
+    if len(text) > SCANNED_CHARACTERS_MAX:
+        return InvalidJson("invalid JSON in a request too long to say where")
     scanner = _Scanner(text, start)
     try:
         scanner.value()

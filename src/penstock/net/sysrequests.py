@@ -52,6 +52,7 @@ TYPES: dict[str, type] = {
 }
 """What the options have to be that are not left to a view."""
 STATES = ("open", "closed", "any")
+BODY_BYTES_MAX = 16 * 1024
 BAD_REQUEST = 400
 FAILED = 500
 
@@ -255,6 +256,8 @@ def _requests(batch: list[Op], prefix: str = "") -> Iterator[tuple[str, bytes, b
 
 
 def _options(body: bytes) -> Json:
+    if len(body) > BODY_BYTES_MAX:
+        raise _BadRequest(f"a request has at most {BODY_BYTES_MAX} bytes")
     if not body.strip():
         return {}
     try:

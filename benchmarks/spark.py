@@ -146,7 +146,8 @@ class Bench:
 
     def _write(self) -> None:
         frame = self.spark.read.parquet(str(self._directory / "lake"))
-        renamed = frame.selectExpr(f"replace(subject, '{STREAM}', 'COPY') AS subject", "data")
+        subject = f"replace(subject, '{STREAM}', 'COPY') AS subject"
+        renamed = frame.selectExpr(subject, "data", "stream", "sequence")
         writer = renamed.write.format("penstock").option("servers", self._server.url)
         writer.mode("append").save()
 

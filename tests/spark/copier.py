@@ -2,6 +2,8 @@
 
 import sys
 
+from pyspark.sql.functions import expr
+
 from penstock.spark import session
 
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -27,7 +29,8 @@ def main() -> None:
         .load()
     )
     query = (
-        messages.selectExpr(f"replace(subject, '{source}.', '{target}.') AS subject", "data")
+        messages.withColumn("subject", expr(f"replace(subject, '{source}.', '{target}.')"))
+        .drop("headers", "time")
         .writeStream.format("penstock")
         .option("servers", servers)
         .option("checkpointLocation", checkpoint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.servers import wait_until
 from tests.spark.conftest import Broker, rows
 
 Read = Callable[..., Any]
+registration = import_module("penstock.spark.register")
 
 
 def test_every_message_is_a_row(broker: Broker, stream: str, read: Read) -> None:
@@ -140,7 +142,10 @@ def test_filters_narrow_what_is_read(broker: Broker, stream: str, read: Read) ->
         ({"maxMessagesPerTrigger": "x"}, "`maxMessagesPerTrigger` must be a whole number"),
         ({"columns": "size"}, "there is no `size`; valid: `subject`"),
         ({"stream": "NOWHERE"}, "there is no stream `NOWHERE`"),
-        ({"servers": "nats://127.0.0.1:1"}, "127.0.0.1:1: .*refused"),
+        (
+            {"servers": "nats://127.0.0.1:1", "retryTimeoutSeconds": "0.1"},
+            "127.0.0.1:1: .*refused",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(stream: str, read: Read, options: dict[str, str], text: str) -> None:
@@ -155,3 +160,19 @@ def test_a_query_that_stops_early_leaves_no_consumer(
 
     assert 10 == len(read(stream, batchBytesMax=100).limit(10).collect())
     wait_until(lambda: broker.consumers(stream) == [], timeout_s=15)
+
+
+def test_a_large_range_is_split_over_the_cores_of_the_cluster(
+    broker: Broker, stream: str, spark: Any, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish([(f"{stream}.a", b"")] * 100_000)
+    assert spark.sparkContext.defaultParallelism == registration.cores_of(spark)
+
+    # A cluster has other cores than the machine of its driver.
+    monkeypatch.setattr(registration, "cores_of", lambda spark: 5)
+    registration.register(spark)
+    parts = read(stream).rdd.getNumPartitions()
+    monkeypatch.undo()
+    registration.register(spark)
+
+    assert 5 == parts

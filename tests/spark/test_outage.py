@@ -68,7 +68,7 @@ def test_a_driver_rides_out_an_outage(broker: Broker, stream: str, away: Relay) 
 
 def test_a_sink_rides_out_an_outage(broker: Broker, stream: str, away: Relay) -> None:
     connection, sink = parse_sink(
-        {"servers": away.url, "subject": f"{stream}.a", "messageId": "none"}
+        {"servers": away.url, "subject": f"{stream}.a", "messageIds": "none"}
     )
     batch = pa.record_batch({"data": [b"%d" % n for n in range(100)]})
     with Window(connection, 10) as window:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ def write(frame: Any, broker: Broker, **options: Any) -> None:
 def numbered(spark: Any, stream: str, count: int) -> Any:
     """Return rows `(subject, data)` in two partitions."""
     frame = spark.range(count, numPartitions=2)
-    return frame.selectExpr(f"concat('{stream}.', id % 10) AS subject", "string(id) AS data")
+    return frame.selectExpr(
+        f"concat('{stream}.', id % 10) AS subject", "string(id) AS data", "string(id) AS message_id"
+    )
 
 
 def stored(frame: Any) -> list[int]:
@@ -41,14 +43,19 @@ def test_rows_become_messages(broker: Broker, stream: str, spark: Any, read: Rea
 
 
 def test_a_job_run_twice_under_one_prefix_stores_each_row_once(
-    broker: Broker, stream: str, spark: Any, read: Read
+    broker: Broker, stream: str, read: Read
 ) -> None:
-    for _ in range(2):
-        write(numbered(spark, stream, 1000), broker, messageIdPrefix="job-7")
+    target = f"{stream}_copy"
+    broker.create(target)
+    broker.fill(stream, 1000)
+    copies = read(stream).selectExpr(f"'{target}.a' AS subject", "data", "stream", "sequence")
 
-    assert list(range(1000)) == stored(read(stream))
-    write(numbered(spark, stream, 10), broker)
-    assert 1010 == broker.info(stream)["state"]["messages"]
+    for tasks in (1, 3):
+        write(copies.repartition(tasks), broker, messageIdPrefix="job-7")
+
+    assert 1000 == broker.info(target)["state"]["messages"]
+    write(copies.limit(10), broker)
+    assert 1010 == broker.info(target)["state"]["messages"]
 
 
 def test_a_task_that_fails_and_is_tried_again_stores_each_row_once(
@@ -79,42 +86,141 @@ def test_a_task_that_fails_and_is_tried_again_stores_each_row_once(
     assert list(range(4000)) == stored(read(stream))
 
 
-@pytest.mark.parametrize("config", [{}, {"duplicate_window": 100_000_000}])
-def test_a_micro_batch_written_again_stores_each_row_once(
-    broker: Broker, stream: str, spark: Any, read: Read, tmp_path: Path, config: dict[str, int]
-) -> None:
-    """Whether the server remembers its ids, or has forgotten them long since."""
-    broker.create(f"{stream}_copy", **config)
-    broker.fill(stream, 500)
+class Copy:
+    """A query that copies a stream into another in batches of 200, and can be run again."""
 
-    def run() -> None:
+    def __init__(self, spark: Any, broker: Broker, stream: str, checkpoint: Path) -> None:
+        self._spark, self._broker, self._stream = spark, broker, stream
+        self.checkpoint = checkpoint
+        self.options: dict[str, Any] = {"checkpointLocation": str(checkpoint)}
+        self.name = "copy"
+        """Where Spark has a setting for all checkpoints, this is where below it ours is."""
+
+    def run(self, where: str = "true", **source: Any) -> None:
+        """Copy what is there."""
         frame = (
-            spark.readStream.format("penstock")
-            .option("servers", broker.url)
-            .option("stream", stream)
-            .option("maxMessagesPerTrigger", 200)
+            self._spark.readStream.format("penstock")
+            .options(servers=self._broker.url, stream=self._stream, maxMessagesPerTrigger=200)
+            .options(**source)
             .load()
-            .selectExpr(f"replace(subject, '{stream}.', '{stream}_copy.') AS subject", "data")
+            .where(where)
+            .selectExpr(
+                f"replace(subject, '{self._stream}.', '{self._stream}_copy.') AS subject",
+                *("data", "stream", "sequence"),
+            )
         )
         query = (
             frame.writeStream.format("penstock")
-            .option("servers", broker.url)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .queryName(self.name)
+            .options(servers=self._broker.url, **self.options)
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
 
-    run()
-    (tmp_path / "checkpoint" / "commits" / "2").unlink()
-    if config:
-        # As if the query had been down for an hour.
-        offsets, hour_ago_s = tmp_path / "checkpoint" / "offsets" / "2", time.time() - 3600
-        os.utime(offsets, (hour_ago_s, hour_ago_s))
-    run()
+    def forget(self, batch: int, *, hours: float = 0) -> None:
+        """Have it run a batch again, as if it had been killed before it was done, long ago."""
+        (self.checkpoint / "commits" / str(batch)).unlink()
+        offsets, began_s = self.checkpoint / "offsets" / str(batch), time.time() - hours * 3600
+        os.utime(offsets, (began_s, began_s))
 
-    numbers = [json.loads(data)["n"] for _, _, data in rows(read(f"{stream}_copy"))]
-    assert list(range(1, 501)) == sorted(numbers)
+
+@pytest.fixture
+def copy(spark: Any, broker: Broker, stream: str, tmp_path: Path) -> Copy:
+    """Return a query that copies 500 messages."""
+    broker.fill(stream, 500)
+    return Copy(spark, broker, stream, tmp_path / "checkpoint")
+
+
+def copied(read: Read, stream: str) -> list[int]:
+    """Return the numbers that were copied."""
+    return sorted(json.loads(data)["n"] for _, _, data in rows(read(f"{stream}_copy")))
+
+
+@pytest.fixture(params=["option", "setting", "viewfs"])
+def place(request: pytest.FixtureRequest, spark: Any, copy: Copy, tmp_path: Path) -> Iterator[None]:
+    """Name the checkpoint by an option, by Spark's setting, or in a file system of Hadoop's."""
+    settings = {}
+    if request.param == "setting":
+        copy.options.clear()
+        settings["spark.sql.streaming.checkpointLocation"] = f"file:{tmp_path}/all"
+        copy.checkpoint = tmp_path / "all" / copy.name
+    elif request.param == "viewfs":
+        # Python has no idea what this is; only Hadoop has.
+        settings["fs.viewfs.mounttable.default.link./mounted"] = f"file:{tmp_path}"
+        copy.options["checkpointLocation"] = "viewfs://default/mounted/checkpoint"
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("place")
+def test_a_micro_batch_written_again_after_its_ids_are_forgotten_stores_each_row_once(
+    broker: Broker, stream: str, read: Read, copy: Copy
+) -> None:
+    broker.create(f"{stream}_copy", duplicate_window=100_000_000)
+
+    copy.run()
+    copy.forget(2, hours=1)
+    copy.run()
+
+    assert list(range(1, 501)) == copied(read, stream)
+
+
+@pytest.mark.parametrize(
+    ("change", "source"),
+    [
+        ("nothing", {}),
+        ("options", {"minPartitions": 4}),
+        ("source", {}),
+        ("query", {"where": "sequence != 450"}),
+    ],
+)
+def test_a_micro_batch_written_again_by_what_has_changed_stores_each_row_once(
+    broker: Broker, stream: str, read: Read, copy: Copy, change: str, source: dict[str, Any]
+) -> None:
+    broker.create(f"{stream}_copy")
+
+    copy.run(minPartitions=2)
+    copy.forget(2)
+    if change == "source":
+        broker.run(lambda js: js.streams.delete_message(stream, 401))
+    copy.run(**source)
+
+    assert list(range(1, 501)) == copied(read, stream)
+
+
+@pytest.mark.parametrize("unions", [1, 2])
+def test_rows_that_would_share_an_id_are_refused(
+    broker: Broker, stream: str, read: Read, unions: int
+) -> None:
+    """Two rows of one message, in one task or in two."""
+    broker.fill(stream, 10)
+    target = f"'{stream}.again' AS subject"
+    frame = read(stream).selectExpr(target, "data", "stream", "sequence")
+    doubled = (
+        frame.union(frame) if unions == 2 else frame.selectExpr("*", "explode(array(1, 2)) AS n")
+    )
+
+    with pytest.raises(Exception, match=r"more than one row each.*`message_id`"):
+        write(doubled.drop("n"), broker)
+
+
+@pytest.mark.parametrize("ids", ["required", "optional"])
+def test_a_row_without_an_id_is_an_error_unless_that_is_allowed(
+    broker: Broker, stream: str, spark: Any, ids: str
+) -> None:
+    frame = spark.sql("SELECT 'x' AS data, string(null) AS message_id")
+    options = {"subject": f"{stream}.a", "messageIds": ids}
+
+    if ids == "required":
+        with pytest.raises(Exception, match=r"`message_id` is null.*`messageIds` = optional"):
+            write(frame, broker, **options)
+    else:
+        write(frame, broker, **options)
+    assert (ids == "optional") == broker.info(stream)["state"]["messages"]
 
 
 def test_headers_and_message_ids_come_from_columns(
@@ -130,18 +236,34 @@ def test_headers_and_message_ids_come_from_columns(
     assert expected == [tuple(header) for header in row.headers]
 
 
-def test_rows_of_a_stream_keep_their_headers_and_ids(
-    broker: Broker, stream: str, spark: Any, read: Read
+def test_headers_of_a_row_of_a_stream_are_copied_and_not_obeyed(
+    broker: Broker, stream: str, read: Read
 ) -> None:
-    broker.create(f"{stream}_copy")
-    pairs = [("A", "1"), ("A", "2"), ("Nats-Msg-Id", "original")]
-    broker.run(lambda js: js.publish(f"{stream}.a", b"\xff", headers=pairs))
+    target = f"{stream}_copy"
+    broker.create(target, allow_rollup_hdrs=True, allow_msg_ttl=True)
+    pairs = [("A", "1"), ("A", "2")]
+    commands = [
+        ("Nats-Msg-Id", "original"),
+        ("Nats-Expected-Stream", stream),
+        ("Nats-Expected-Last-Sequence", "0"),
+    ]
+    broker.run(lambda js: js.publish(f"{stream}.a", b"\xff", headers=pairs + commands))
+    columns = ("data", "headers", "stream", "sequence")
 
     for _ in range(2):
-        write(read(stream).select("data", "headers"), broker, subject=f"{stream}_copy.a")
+        write(
+            read(stream).select(*columns),
+            broker,
+            subject=f"{target}.a",
+            stream=target,
+            messageIdPrefix="copy",
+        )
 
-    (row,) = read(f"{stream}_copy").collect()
-    assert (b"\xff", pairs) == (bytes(row.data), [tuple(header) for header in row.headers])
+    (row,) = read(target).collect()
+    made = [("Nats-Msg-Id", f"copy-{stream}-1"), ("Nats-Expected-Stream", target)]
+    assert (b"\xff", pairs + made) == (bytes(row.data), [tuple(header) for header in row.headers])
+    with pytest.raises(Exception, match="expected stream does not match"):
+        write(read(stream).select(*columns), broker, subject=f"{target}.a", natsHeaders="keep")
 
 
 @pytest.mark.parametrize(
@@ -155,10 +277,11 @@ def test_rows_of_a_stream_keep_their_headers_and_ids(
         ("SELECT 'x' AS data", {"subject": "nobody.home"}, "no stream stores `nobody.home`"),
         ("SELECT 'x' AS data, 'a b' AS subject", {}, "cannot be published to"),
         ("SELECT repeat('x', 2000000) AS data", {"subject": "a"}, "`max_payload` is 1048576"),
+        ("SELECT 'x' AS data", {"subject": "a", "messageIds": "required"}, "`messageIds` = none"),
         (
-            "SELECT 'x' AS data",
-            {"subject": "a", "messageId": "column"},
-            "there is no column `message_id`",
+            "SELECT 'x' AS data, 'S' AS stream, bigint(null) AS sequence",
+            {"subject": "a", "messageIds": "required"},
+            "`sequence` is null in a row",
         ),
     ],
 )
@@ -166,7 +289,7 @@ def test_what_cannot_be_written_is_said(
     broker: Broker, spark: Any, query: str, options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(Exception, match=text):
-        write(spark.sql(query), broker, **options)
+        write(spark.sql(query), broker, **{"messageIds": "none"} | options)
 
 
 def test_a_stream_cannot_be_overwritten(broker: Broker, spark: Any) -> None:

@@ -116,7 +116,7 @@ class Connection:
         self.options = options
         self.info: dict[str, Any] = {}
         self.inbound = Inbound()
-        self.inbox = f"_INBOX.{unique_token()}"
+        self.inbox = f"{options.inbox_prefix}.{unique_token()}"
         """Where answers come to, each under a token of its own."""
         self._name = name
         self._requests = 0

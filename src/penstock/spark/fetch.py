@@ -31,7 +31,7 @@ from penstock.spark.connection import Connection
 from penstock.spark.direct import check_direct, read_page
 from penstock.spark.loss import Watch
 from penstock.spark.options import ConnectionOptions, SourceOptions
-from penstock.spark.patience import Patience, is_transient
+from penstock.spark.patience import Patience
 from penstock.spark.position import Range
 from penstock.spark.schema import wanted
 from penstock.spark.stream import (
@@ -119,7 +119,7 @@ class _Task:
                 # Its replica of the stream may not have caught up.
                 self._ask_store(connection)
         finally:
-            self._delete(connection, consumer["name"])
+            delete_consumer(connection, self._source.stream, consumer["name"])
 
     def _read_in_place(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         while not self.done:
@@ -148,14 +148,6 @@ class _Task:
         elif self._source.subjects:
             config["filter_subjects"] = list(self._source.subjects)
         return create_consumer(connection, state, config)
-
-    def _delete(self, connection: Connection, consumer: str) -> None:
-        try:
-            delete_consumer(connection, self._source.stream, consumer)
-        except PenstockError as error:
-            # It goes by itself after a while.
-            if not is_transient(error):
-                raise
 
     def _pull(self, pulls: _Pulls) -> Iterator[pa.RecordBatch]:
         connection = pulls.connection

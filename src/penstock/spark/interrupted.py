@@ -7,7 +7,7 @@ that is tried again late does too. Then the messages themselves are asked: the
 target is read from when the batch began, and rows whose id is found there are not
 published again.
 
-When a batch began is the time of its entry in the checkpoint's `offsets`.
+When a batch began is the time of its entry in the checkpoint: see `checkpoint`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ClientError
 from penstock.spark.connection import Connection
@@ -39,17 +37,6 @@ FRESH_S = 1.0
 """A batch this young is written for the first time, or within every sensible window."""
 CLOCK_SKEW_S = 60.0
 """How far the clocks of driver and server may differ."""
-
-
-def began_s(checkpoint: str | None) -> float | None:
-    """Return when the newest batch of a checkpoint began; None where that cannot be seen."""
-    if not checkpoint:
-        return None
-    location = urlsplit(checkpoint)
-    if location.scheme not in ("", "file"):
-        return None
-    entries = Path(unquote(location.path), "offsets").glob("*")
-    return max((each.stat().st_mtime for each in entries if each.name.isdigit()), default=None)
 
 
 class Stored:

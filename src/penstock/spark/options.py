@@ -47,6 +47,7 @@ class ConnectionOptions:
     tls_hostname: str | None = setting(None, "Name the server's certificate must be for.")
     tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
     api_prefix: str = setting("$JS.API", "Subject all JetStream API calls start with.")
+    inbox_prefix: str = setting("_INBOX", "Subject that answers come to, below a token of ours.")
     timeout_seconds: float = setting(10.0, "Time a connect, an answer or an ack may take.")
     retry_timeout_seconds: float = setting(
         120.0, "How long servers may be away until a query gives up: reader, driver and sink."
@@ -94,7 +95,9 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = setting(
         None, "Bytes one micro-batch may cover; an estimate from the stream's average."
     )
-    min_partitions: int | None = setting(None, "Tasks a large range is split into; cores.")
+    min_partitions: int | None = setting(
+        None, "Tasks a range is split into; as many as the cluster runs at once, if it is large."
+    )
     max_messages_per_partition: int | None = setting(None, "Sequences one task may cover.")
     fail_on_data_loss: bool = setting(True, "Fail when messages are gone before they were read.")
     columns: tuple[str, ...] = setting(COLUMNS, "Columns to produce; `.schema(…)` does the same.")
@@ -135,7 +138,8 @@ class SourceOptions:
         _check_positive(self)
 
 
-MESSAGE_IDS = ("auto", "column", "none")
+MESSAGE_IDS = ("required", "optional", "none")
+NATS_HEADERS = ("drop", "keep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +148,21 @@ class SinkOptions:
 
     subject: str = setting("", "Subject of every row; without it there is a column `subject`.")
     stream: str = setting("", "Stream that has to store the rows; others are refused.")
-    message_id: str = setting(
-        "auto",
-        "Where `Nats-Msg-Id` comes from: the column `message_id` if there is one, else made from"
-        " query, batch, partition and row (`auto`); only the column (`column`); nowhere (`none`).",
+    message_ids: str = setting(
+        "required",
+        "`required`: every row has a `message_id`, or the `stream` and `sequence` it comes from;"
+        " `optional`: a row whose `message_id` is null has none; `none`: no row has one, and"
+        " what is tried again may be stored twice.",
     )
     message_id_prefix: str = setting(
-        "", "What made ids start with; a batch job that gives it can be run again."
+        "",
+        "What ids made of `stream` and `sequence` start with; a batch job that gives it can be"
+        " run again.",
+    )
+    nats_headers: str = setting(
+        "drop",
+        "What to do with `Nats-…` in the column `headers`, which the server would act on: `drop`"
+        " or `keep`.",
     )
     window: int = setting(4096, "Unacked messages at which a task waits.")
     rate_per_second: int | None = setting(None, "Messages a second of one task; unlimited.")
@@ -158,8 +170,12 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.subject and not is_valid(self.subject.encode()):
             raise ConfigError(f"`subject`: `{self.subject}` is no subject")
-        if self.message_id not in MESSAGE_IDS:
-            raise ConfigError(f"`messageId` cannot be `{self.message_id}`; {_valid(MESSAGE_IDS)}")
+        for name, value, valid in (
+            ("messageIds", self.message_ids, MESSAGE_IDS),
+            ("natsHeaders", self.nats_headers, NATS_HEADERS),
+        ):
+            if value not in valid:
+                raise ConfigError(f"`{name}` cannot be `{value}`; {_valid(valid)}")
         _check_positive(self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -41,20 +41,27 @@ class Range(NamedTuple):
         """Return `parts` ranges of nearly equal size, in order."""
         parts = min(parts, self.size)
         bounds = [self.first + self.size * part // parts for part in range(parts)]
-        ends = [*(bound - 1 for bound in bounds[1:]), self.last]
-        return [Range(first, last) for first, last in zip(bounds, ends, strict=True)]
+        return between(bounds, self.last)
 
 
 PARTITION_MESSAGES_MIN = 20_000
 """A task costs some milliseconds, so that fewer messages than this are not split further."""
 
 
-def partition(whole: Range, *, min_partitions: int | None, messages_max: int | None) -> list[Range]:
+def partition(
+    whole: Range, *, cores: int, min_partitions: int | None, messages_max: int | None
+) -> list[Range]:
     """Split a range for parallel reading, by default over the cores; an empty one has no parts."""
     if not whole.size:
         return []
     worthwhile = -(-whole.size // PARTITION_MESSAGES_MIN)
-    parts = min_partitions or min(os.cpu_count() or 1, worthwhile)
+    parts = min_partitions or min(cores, worthwhile)
     if messages_max is not None:
         parts = max(parts, -(-whole.size // messages_max))
     return whole.split(parts)
+
+
+def between(firsts: Sequence[int], last: int) -> list[Range]:
+    """Return the ranges that begin at these sequences, the last of which ends at `last`."""
+    ends = [*(first - 1 for first in firsts[1:]), last]
+    return [Range(first, end) for first, end in zip(firsts, ends, strict=True)]

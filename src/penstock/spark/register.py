@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
 
@@ -37,10 +37,34 @@ def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known, and allow filters to be pushed down to it."""
     from penstock.spark.source import PenstockDataSource
 
-    spark.dataSource.register(PenstockDataSource)
+    # A class of this session's own: Spark plans in processes that know nothing of it.
+    known = _known(spark)
+    spark.dataSource.register(type("PenstockDataSource", (PenstockDataSource,), known))
     # A declarative pipeline may not set it, but its file may.
     if spark.conf.get(FILTER_PUSHDOWN, "false") != "true":
         spark.conf.set(FILTER_PUSHDOWN, "true")
+
+
+def _known(spark: SparkSession) -> dict[str, Any]:
+    """Return what the source is to know of its session."""
+    from pyspark.errors import PySparkException
+
+    from penstock.spark.files import leave_address
+
+    try:
+        return {"cores": cores_of(spark), "driver": leave_address(spark)}
+    except PySparkException:
+        # With Spark Connect the driver is elsewhere.
+        return {}
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks the cluster can run at once."""
+    context = spark.sparkContext
+    executors = int(context.getConf().get("spark.executor.instances") or 0)
+    cores = int(context.getConf().get("spark.executor.cores") or 1)
+    # Executors may still be on their way.
+    return max(context.defaultParallelism, executors * cores)
 
 
 def session(

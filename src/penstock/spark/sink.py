@@ -1,24 +1,21 @@
 """
 The sink: rows become messages, each stored once.
 
-Every message carries an id, from a column or made of query, batch, partition and
-row, and JetStream drops an id it has seen within the stream's `duplicate_window`.
-So a task that is retried or runs twice, and a batch that is written again after a
-restart, store nothing twice, on these conditions:
+Every message carries an id that says what its row is: from a column `message_id`, or
+made of query, batch, and the `stream` and `sequence` the row comes from. JetStream
+drops an id it has seen within the stream's `duplicate_window`. So a task that is
+retried or runs twice, and a batch that is written again after a restart, store
+nothing twice, however the rows are spread over tasks the second time.
 
-- the stream remembers ids for longer than the second attempt takes to come, which
-  after a crash is the time the query was down (its `duplicate_window`); or the
-  checkpoint is a directory that the driver sees, and then `interrupted` looks up
-  what of the batch is stored;
-- made ids need the same rows in the same partitions in the same order every time.
-  Reading from this source, from files or from Kafka is so; behind a shuffle it is
-  not promised, and there a column `message_id` is needed.
+The stream has to remember ids for longer than the second attempt takes to come,
+which after a crash is the time the query was down; beyond that, `interrupted` looks
+up what of the batch is stored, for which it has to see the checkpoint.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +27,9 @@ from pyspark.sql.datasource import (
 
 from penstock.client.messages import encode_headers
 from penstock.errors import ClientError, ConfigError
-from penstock.spark.interrupted import Stored, began_s
+from penstock.spark.interrupted import Stored
 from penstock.spark.options import ConnectionOptions, SinkOptions
+from penstock.spark.origin import Origins, check_tasks
 from penstock.spark.publish import Window
 from penstock.subjects import is_valid_literal
 
@@ -48,8 +46,12 @@ TYPES = {
         "map<string,array<string>>",
     ),
     "message_id": ("string",),
+    "stream": ("string",),
+    "sequence": ("bigint",),
 }
 MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+NATS = "nats-"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Written(WriterCommitMessage):
 
     messages: int
     duplicates: int
+    origins: dict[str, bytes]
+    """Which messages of which streams its rows come from, if their ids were made of that."""
 
 
 def plan(
@@ -78,7 +82,7 @@ def plan(
     schema: StructType,
     *,
     overwrite: bool = False,
-    checkpoint: str | None = None,
+    began_s: float | None = None,
 ) -> Plan:
     """Check that the rows can be written at all."""
     if overwrite:
@@ -93,10 +97,19 @@ def plan(
         raise ConfigError("the column `data` is missing")
     if ("subject" in columns) == bool(sink.subject):
         raise ConfigError("the subject is either a column or the option `subject`")
-    if sink.message_id == "column" and "message_id" not in columns:
-        raise ConfigError("`messageId` = column, but there is no column `message_id`")
+    if sink.message_ids != "none" and not ("message_id" in columns or has_origin(columns)):
+        raise ConfigError(
+            "nothing says what a row is, so that one that is tried again could be stored twice; "
+            "hint: keep the source's columns `stream` and `sequence`, or add a column "
+            "`message_id`, or do without by `messageIds` = none"
+        )
     job = sink.message_id_prefix or uuid.uuid4().hex
-    return Plan(connection, sink, job, began_s(checkpoint))
+    return Plan(connection, sink, job, began_s)
+
+
+def has_origin(columns: Container[str]) -> bool:
+    """Tell whether rows say which message they come from."""
+    return "stream" in columns and "sequence" in columns
 
 
 class Writer(DataSourceArrowWriter):
@@ -107,8 +120,11 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one partition."""
-        context = _task_context()
-        return _write(self._plan, f"{self._plan.job}-{context.partitionId()}", iterator)
+        return _write(self._plan, self._plan.job, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """See that no row took another's id."""
+        check_tasks(each.origins for each in messages if isinstance(each, Written))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -124,10 +140,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             "sql.streaming.queryId"
         )
         batch = context.getLocalProperty("streaming.sql.batchId")
-        return _write(self._plan, f"{query}-{batch}-{context.partitionId()}", iterator)
+        return _write(self._plan, f"{query}-{batch}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what a task has published is stored already."""
+        """See that no row took another's id. What a task has published is stored already."""
+        check_tasks(each.origins for each in messages if isinstance(each, Written))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: the attempt that succeeds will find its ids taken."""
@@ -148,7 +165,7 @@ def _names(names: Sequence[str] | dict[str, Any]) -> str:
 def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
     encoder, skipped = Encoder(plan.sink, job), 0
     stored = None
-    if plan.began_s is not None and plan.sink.message_id != "none":
+    if plan.began_s is not None and plan.sink.message_ids != "none":
         stored = Stored(plan.connection, plan.began_s, plan.sink.stream)
     with Window(plan.connection, plan.sink.window, plan.sink.rate_per_second) as window:
         for batch in batches:
@@ -160,7 +177,8 @@ def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
                 skipped += len(known)
             window.add(tokens, frames)
         window.flush()
-        return Written(window.acked + skipped, window.duplicates + skipped)
+        origins = encoder.origins.packed()
+        return Written(window.acked + skipped, window.duplicates + skipped, origins)
 
 
 def _check_sizes(frames: list[bytes], payload_bytes_max: int) -> None:
@@ -183,6 +201,8 @@ class Encoder:
         self._job = job
         self._rows = 0
         self._subjects: set[bytes] = set()
+        self.origins = Origins()
+        """Which messages the rows come from, if their ids are made of that."""
 
     def encode(self, batch: pa.RecordBatch, reply_prefix: bytes) -> tuple[list[bytes], list[bytes]]:
         """Return a token and a frame for each row."""
@@ -219,28 +239,47 @@ class Encoder:
                 batch.column("headers").to_pylist() if "headers" in names else [None] * len(ids)
             )
             return [self._block(*row) for row in zip(headers, ids, strict=True)]
-        if self._sink.message_id == "none":
+        if self._sink.message_ids == "none":
             return [self._block(None, None)] * len(ids)
         # All but the id is the same in every block.
         front, _, back = self._block(None, "\0").partition(b"\0")
         return [b"%b%b%b" % (front, str(message_id).encode(), back) for message_id in ids]
 
     def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str | None]:
-        count = batch.num_rows
-        if self._sink.message_id == "none":
-            return [None] * count
+        if self._sink.message_ids == "none":
+            return [None] * batch.num_rows
         if "message_id" in names:
-            return batch.column("message_id").to_pylist()  # type: ignore[no-any-return]
-        first = self._rows
-        return [f"{self._job}-{row}" for row in range(first, first + count)]
+            return self._given_ids(batch.column("message_id"))
+        for column in ("stream", "sequence"):
+            if batch.column(column).null_count:
+                raise ClientError(
+                    f"the column `{column}` is null in a row, so that nothing says which message "
+                    "it comes from; hint: add a column `message_id`"
+                )
+        self.origins.add(batch)
+        origin = zip(
+            batch.column("stream").to_pylist(), batch.column("sequence").to_pylist(), strict=True
+        )
+        return [f"{self._job}-{stream}-{sequence}" for stream, sequence in origin]
+
+    def _given_ids(self, column: pa.Array) -> list[str | None]:
+        ids: list[str | None] = column.to_pylist()
+        if self._sink.message_ids == "required" and not all(ids):
+            raise ClientError(
+                "the column `message_id` is null or empty in a row, which could be stored twice; "
+                "hint: `messageIds` = optional allows it"
+            )
+        return ids
 
     def _block(self, headers: Any, message_id: str | None) -> bytes:
         pairs = list(_pairs(headers)) if headers else []
-        # A row that was read from a stream brings the id it had there, and keeps it.
-        if message_id is not None and not any(key == MESSAGE_ID for key, _ in pairs):
+        if self._sink.nats_headers == "drop":
+            # In a row that was read from a stream they belong to the first publication.
+            pairs = [pair for pair in pairs if not pair[0].lower().startswith(NATS)]
+        if message_id and not any(key == MESSAGE_ID for key, _ in pairs):
             pairs.append((MESSAGE_ID, message_id))
-        if self._sink.stream:
-            pairs.append(("Nats-Expected-Stream", self._sink.stream))
+        if self._sink.stream and not any(key == EXPECTED_STREAM for key, _ in pairs):
+            pairs.append((EXPECTED_STREAM, self._sink.stream))
         return encode_headers(pairs) if pairs else b""
 
 

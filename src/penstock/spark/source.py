@@ -8,6 +8,7 @@ kept on the server.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import ClientError, PenstockError
+from penstock.spark.checkpoint import began_s
 from penstock.spark.connection import Connection
 from penstock.spark.fetch import read_range
 from penstock.spark.loss import check_head, check_same_stream
@@ -41,10 +43,17 @@ from penstock.spark.options import (
 )
 from penstock.spark.patience import Patience, is_transient, persistently
 from penstock.spark.payload import Decoder, new_decoder
-from penstock.spark.position import Range, partition
+from penstock.spark.position import Range, between, partition
 from penstock.spark.pushdown import Narrowed, narrow
 from penstock.spark.schema import COLUMNS, check, columns_of, ddl, types_of
-from penstock.spark.stream import StreamState, first_at, last_at, read_lag, read_state
+from penstock.spark.stream import (
+    StreamState,
+    first_at,
+    first_message,
+    last_at,
+    read_lag,
+    read_state,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +94,12 @@ class PenstockDataSource(DataSource):
     names the valid ones.
     """
 
+    cores = os.cpu_count() or 1
+    """How many tasks can run at once; `register` knows it of the whole cluster."""
+
+    driver = ""
+    """The file that says how the driver's JVM is reached; `register` writes it."""
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -104,11 +119,11 @@ class PenstockDataSource(DataSource):
         connection, source = self._source(schema)
         # Spark refuses a reader that has `pushFilters` unless its own setting allows it.
         kind = FilteringReader if source.filter_pushdown else Reader
-        return kind(connection, source, self._opener(schema))
+        return kind(connection, source, self._opener(schema), cores=self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read on and on, a range at a time."""
-        return StreamReader(*self._source(schema), self._opener(schema))
+        return StreamReader(*self._source(schema), self._opener(schema), cores=self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Write rows, once."""
@@ -120,8 +135,9 @@ class PenstockDataSource(DataSource):
         """Write the rows of every micro-batch."""
         from penstock.spark.sink import StreamWriter, plan
 
-        checkpoint = self.options.get("checkpointLocation")
-        return StreamWriter(plan(*parse_sink(self.options), schema, checkpoint=checkpoint))
+        connection, sink = parse_sink(self.options)
+        began = began_s(self.options, self.driver) if sink.message_ids != "none" else None
+        return StreamWriter(plan(connection, sink, schema, began_s=began))
 
     def _source(self, schema: StructType) -> tuple[ConnectionOptions, SourceOptions]:
         connection, source = parse_source(self.options)
@@ -149,11 +165,17 @@ class Reader(DataSourceReader):
     """Reads from the starting to the ending position."""
 
     def __init__(
-        self, connection: ConnectionOptions, source: SourceOptions, opener: Opener | None = None
+        self,
+        connection: ConnectionOptions,
+        source: SourceOptions,
+        opener: Opener | None = None,
+        *,
+        cores: int = 1,
     ) -> None:
         self._connection = connection
         self._source = source
         self._opener = opener
+        self._cores = cores
         self._narrowed = Narrowed()
 
     def partitions(self) -> list[InputPartition]:
@@ -172,7 +194,8 @@ class Reader(DataSourceReader):
             last = min(last, self._narrowed.sequence_max)
             if first <= last:
                 first = check_head(state, source, first)
-        return _partitions(source, state.created, Range(first, last))
+        ranges = _split(source, Range(first, last), self._cores)
+        return [Partition(state.created, sequences) for sequences in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of one task."""
@@ -198,15 +221,26 @@ class Offset:
     stream: str
     created: str
     sequence: int
+    partitions: tuple[int, ...] = ()
+    """
+    Where the tasks begin that read up to here, for whoever does it again: with more cores, or
+    other options. Nothing that is to be read is before the first of them.
+    """
 
     def written(self) -> dict[str, Any]:
         """Return it as JSON. Spark compares the text, so the order of keys is part of it."""
-        return {"stream": self.stream, "created": self.created, "sequence": self.sequence}
+        where = {"stream": self.stream, "created": self.created, "sequence": self.sequence}
+        return where | ({"partitions": list(self.partitions)} if self.partitions else {})
 
 
 def _offset(written: Mapping[str, Any], source: SourceOptions) -> Offset:
     """Read an offset from the checkpoint."""
-    offset = Offset(str(written["stream"]), str(written["created"]), int(written["sequence"]))
+    offset = Offset(
+        str(written["stream"]),
+        str(written["created"]),
+        int(written["sequence"]),
+        tuple(map(int, written.get("partitions", ()))),
+    )
     if offset.stream != source.stream:
         raise ClientError(
             f"the checkpoint is of stream `{offset.stream}`, the query reads `{source.stream}`; "
@@ -219,15 +253,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Answers the driver where the stream is, and reads ranges of it in the tasks."""
 
     def __init__(
-        self, connection: ConnectionOptions, source: SourceOptions, opener: Opener | None = None
+        self,
+        connection: ConnectionOptions,
+        source: SourceOptions,
+        opener: Opener | None = None,
+        *,
+        cores: int = 1,
     ) -> None:
         self._connection = connection
         self._source = source
         self._opener = opener
+        self._cores = cores
         self._opened: Connection | None = None
         self._target: int | None = None
         self._planned: int | None = None
         """Up to where the newest micro-batch reads."""
+        self._nothing_up_to = 0
+        """Up to where there was nothing to read when it was looked for."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a query without a checkpoint."""
@@ -250,12 +292,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = self._state()
         check_same_stream(state, offset.created)
         last = state.last_sequence if self._target is None else self._target
-        begin = max(offset.sequence, min(state.earliest - 1, last))
-        if not isinstance(limit, ReadAllAvailable):
-            last = min(last, begin + self._messages_max(state, limit))
-        # A stream set back to an older state has a last sequence before ours.
-        self._planned = max(offset.sequence, last)
-        return replace(offset, sequence=self._planned).written()
+        first = self._first_message(state, offset.sequence)
+        if first > last:
+            self._nothing_up_to = self._planned = max(offset.sequence, last)
+            if not self._is_left_behind(state, offset.sequence):
+                self._planned = offset.sequence
+                return start
+        elif isinstance(limit, ReadAllAvailable):
+            self._planned = last
+        else:
+            self._planned = min(last, first - 1 + self._messages_max(state, limit))
+        ranges = _split(self._source, Range(first, self._planned), self._cores)
+        firsts = tuple(each.first for each in ranges)
+        return replace(offset, sequence=self._planned, partitions=firsts).written()
+
+    def _first_message(self, state: StreamState, sequence: int) -> int:
+        """Return where behind a sequence there is something to read."""
+        first = check_head(state, self._source, max(sequence, self._nothing_up_to) + 1)
+        if not self._source.subjects and not state.has_holes:
+            return first
+        found = self._ask(
+            lambda connection: first_message(connection, state, self._source.subjects, first)
+        )
+        return state.last_sequence + 1 if found is None else found
+
+    def _is_left_behind(self, state: StreamState, sequence: int) -> bool:
+        """Tell whether a checkpoint with nothing to read is in the older half of the stream."""
+        # Once the head has passed it, it would look to whoever starts from there like a loss.
+        middle = (state.earliest - 1 + self._nothing_up_to) // 2
+        return state.earliest > 1 and sequence < middle
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the stream, and how far behind it the newest micro-batch is."""
@@ -278,14 +343,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._state().last_sequence
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Split the range of a micro-batch."""
-        begin, finish = _offset(start, self._source), _offset(end, self._source)
+        """Return the ranges that a micro-batch was split into when it was planned."""
+        finish = _offset(end, self._source)
         state = self._state()
         check_same_stream(state, finish.created)
-        first = begin.sequence + 1
-        if first <= finish.sequence:
-            first = check_head(state, self._source, first)
-        return _partitions(self._source, finish.created, Range(first, finish.sequence))
+        if not finish.partitions:
+            # The checkpoint moved on over what is not for this query.
+            return [Partition(finish.created, Range(finish.sequence + 1, finish.sequence))]
+        first = check_head(state, self._source, finish.partitions[0])
+        return [
+            Partition(finish.created, Range(max(first, each.first), each.last))
+            for each in between(finish.partitions, finish.sequence)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of one task."""
@@ -347,14 +416,16 @@ def _read(
     opener: Opener | None,
     partition: Partition,
 ) -> Iterator[pa.RecordBatch]:
+    if not partition.sequences.size:
+        return iter(())
     batches = read_range(connection, source, partition.created, partition.sequences)
     return batches if opener is None else opener.open(batches)
 
 
-def _partitions(source: SourceOptions, created: str, whole: Range) -> list[InputPartition]:
-    ranges = partition(
+def _split(source: SourceOptions, whole: Range, cores: int) -> list[Range]:
+    return partition(
         whole,
+        cores=cores,
         min_partitions=source.min_partitions,
         messages_max=source.max_messages_per_partition,
     )
-    return [Partition(created, sequences) for sequences in ranges]

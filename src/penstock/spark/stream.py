@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from penstock.errors import ClientError, JetStreamError
+from penstock.client.inbox import unique_token
+from penstock.errors import ClientError, JetStreamError, PenstockError
 from penstock.spark.connection import Connection
 from penstock.spark.position import Position, Range
 
+log = logging.getLogger(__name__)
+
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE_FOUND = 10037
+CONSUMERS_MAX_REACHED = 10026
 INACTIVE_THRESHOLD_NS = 5_000_000_000
 """How long a consumer outlives a task that was killed."""
 
@@ -34,6 +39,11 @@ class StreamState:
     def earliest(self) -> int:
         """The first sequence that can be read; the next one to come if there is none."""
         return self.first_sequence if self.messages else self.last_sequence + 1
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether single messages were deleted."""
+        return self.messages < self.last_sequence + 1 - self.earliest
 
 
 def read_state(connection: Connection, stream: str) -> StreamState:
@@ -121,7 +131,9 @@ def create_consumer(
     connection: Connection, state: StreamState, config: dict[str, Any]
 ) -> dict[str, Any]:
     """Create a consumer that leaves nothing behind: in memory, without acks, soon forgotten."""
+    name = unique_token()
     settings = {
+        "name": name,
         "ack_policy": "none",
         "max_deliver": 1,
         "mem_storage": True,
@@ -129,17 +141,27 @@ def create_consumer(
         "inactive_threshold": INACTIVE_THRESHOLD_NS,
         **config,
     }
-    request = {"stream_name": state.name, "config": settings}
-    return connection.call(f"CONSUMER.CREATE.{state.name}", request)
+    # With the subject in it, a user may be allowed to read only some.
+    operation = ".".join(
+        ["CONSUMER.CREATE", state.name, name, *filter(None, [config.get("filter_subject")])]
+    )
+    try:
+        return connection.call(operation, {"stream_name": state.name, "config": settings})
+    except JetStreamError as error:
+        if error.err_code == CONSUMERS_MAX_REACHED:
+            raise ClientError(
+                f"stream `{state.name}` has as many consumers as its `max_consumers` allows, and "
+                "every task needs one; hint: raise it, or read with fewer tasks (`minPartitions`)"
+            ) from None
+        raise
 
 
 def delete_consumer(connection: Connection, stream: str, name: str) -> None:
-    """Delete a consumer; one that is gone already is no error."""
+    """Delete a consumer if that can be done: it goes by itself after a while."""
     try:
         connection.call(f"CONSUMER.DELETE.{stream}.{name}")
-    except JetStreamError as error:
-        if error.code != 404:
-            raise
+    except PenstockError as error:
+        log.info("consumer `%s` is left to the server: %s", name, error)
 
 
 def has_messages(
@@ -148,6 +170,14 @@ def has_messages(
     """Look into the store itself whether a range still holds messages on these subjects."""
     found = _next_messages(connection, stream, subjects, wanted.first)
     return any(message["seq"] <= wanted.last for message in found)
+
+
+def first_message(
+    connection: Connection, state: StreamState, subjects: tuple[str, ...], first: int
+) -> int | None:
+    """Return the first sequence from one on that holds a message on these subjects."""
+    found = _next_messages(connection, state.name, subjects, first)
+    return min((message["seq"] for message in found), default=None)
 
 
 class Lag(NamedTuple):

@@ -61,7 +61,7 @@ def test_a_wrong_value_names_its_option(option: str, value: str, text: str) -> N
     ("option", "value", "text"),
     [
         ("subject", "a b", "`subject`: `a b` is no subject"),
-        ("messageId", "random", "`messageId` cannot be `random`; valid: `auto`, `column`, `none`"),
+        ("messageIds", "random", "`messageIds` cannot be `random`; valid: `required`"),
         ("window", "-1", "`window` must be positive"),
         ("startingPosition", "1", "the penstock sink has no option `startingPosition`"),
     ],
@@ -124,10 +124,16 @@ def test_the_parts_of_a_range_are_the_range(parts: int) -> None:
 
 
 def test_partitions_are_as_many_as_asked_for_and_none_is_too_large() -> None:
-    assert [] == partition(Range(5, 4), min_partitions=3, messages_max=None)
-    assert 1 == len(partition(Range(1, 10), min_partitions=None, messages_max=None))
-    assert 3 == len(partition(Range(1, 10), min_partitions=3, messages_max=None))
-    assert 4 == len(partition(Range(1, 10), min_partitions=None, messages_max=3))
+    def parts(last: int, **options: int) -> int:
+        given = {"cores": 8, "min_partitions": None, "messages_max": None} | options
+        return len(partition(Range(1, last), **given))
+
+    assert 0 == parts(0, min_partitions=3)
+    assert 1 == parts(10)
+    assert 3 == parts(10, min_partitions=3)
+    assert 4 == parts(10, messages_max=3)
+    assert 8 == parts(1_000_000)
+    assert 100 == parts(10_000_000, cores=100)
 
 
 def test_what_spark_passes_along_for_itself_is_no_option_of_ours() -> None:

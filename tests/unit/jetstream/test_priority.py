@@ -77,6 +77,35 @@ def test_the_pinned_client_keeps_its_pin_by_asking(world: World) -> None:
         assert {"one": ["x"], "two": []} == by_inbox(world)
 
 
+def test_what_is_sent_to_the_pinned_client_in_one_go_carries_the_pin_like_the_rest(
+    world: World,
+) -> None:
+    policy(world, "pinned_client")
+    ask(world, "one")
+    store(world, "a")
+    by_inbox(world)
+    pin = info(world, "S", "C")["priority_groups"][0]["pinned_client_id"]
+    world.publish("S", "b", k="v")
+    store(world, "c", "d")
+    ask(world, "one", batch=9, id=pin)  # alone: all in one go
+    together = _blocks(world)
+    ask(world, "two", batch=9)
+    world.publish("S", "b", k="v")
+    store(world, "c", "d")  # beside one that is not pinned: one by one
+    apart = _blocks(world)
+
+    line = f"Nats-Pin-Id: {pin}\r\n\r\n".encode()
+    assert [b"NATS/1.0\r\nk: v\r\n" + line, *[b"NATS/1.0\r\n" + line] * 2] == together == apart
+
+
+def _blocks(world: World) -> list[bytes]:
+    """Return the headers of all that came to the pinned client."""
+    for _ in range(20):
+        world.engine.timers.run(world.now_ns)
+        world.settle()
+    return [data[:size] for _, _, sid, _, size, data in operations(world) if sid == b"11"]
+
+
 def test_an_overflow_request_takes_part_while_enough_is_pending(world: World) -> None:
     policy(world, "overflow")
     ask(world, "one", batch=9, min_pending=3)

@@ -1,0 +1,173 @@
+"""One process reads for a service: the lease that says which, and what fences the others off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.aio import asynchronous, until
+from tests.conftest import Servers
+from tests.servers import PROGRAMS, ServerProcess
+
+import penstock
+from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
+from penstock.bus.engines.lease import Lease
+from penstock.bus.engines.source import GROUP
+from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig
+
+SUBJECT = "leases.billing"
+SOON_S = 0.6
+NEVER_S = 3600.0
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def server(request: pytest.FixtureRequest, servers: Servers) -> ServerProcess:
+    return servers(request.param, "jetstream { store_dir: store }")
+
+
+@asynccontextmanager
+async def lease(
+    server: ServerProcess,
+    holder: str,
+    takeover_s: float,
+    lost: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Lease]:
+    """A process that would like to read."""
+    async with await penstock.connect(server.url) as client:
+        jetstream = client.jetstream()
+        await jetstream.streams.create("leases", subjects=["leases.*"], max_msgs_per_subject=1)
+        one = Lease(
+            client,
+            jetstream,
+            subject=SUBJECT,
+            holder=holder,
+            takeover_s=takeover_s,
+            lost=lost,
+        )
+        try:
+            yield one
+        finally:
+            if one in client.connection.watchers:
+                await one.close()
+
+
+async def acquired(one: Lease) -> None:
+    """Return once it is ours, as a standby waits for it."""
+    while not await one.acquire():
+        await one.news(0.05)
+
+
+async def clear(server: ServerProcess) -> None:
+    async with await penstock.connect(server.url) as client:
+        if "leases" in await client.jetstream().streams.names():
+            await client.jetstream().streams.delete("leases")
+
+
+@asynchronous
+async def test_one_has_it_and_the_next_gets_it_when_the_first_lets_go(
+    server: ServerProcess,
+) -> None:
+    await clear(server)
+    async with lease(server, "a", NEVER_S) as first, lease(server, "b", NEVER_S) as second:
+        assert await first.acquire()
+        assert not await second.acquire()
+        waiting = asyncio.ensure_future(acquired(second))
+        await first.close()
+        await asyncio.wait_for(waiting, 20)
+
+        assert (False, True) == (first.is_held, second.is_fresh)
+        async with lease(server, "c", NEVER_S) as third:
+            assert not await third.acquire()
+
+
+@asynchronous
+async def test_a_silent_holder_is_replaced_and_learns_of_it(server: ServerProcess) -> None:
+    await clear(server)
+    lost: list[str] = []
+    async with (
+        lease(server, "a", SOON_S, lambda: lost.append("a")) as first,
+        lease(server, "b", SOON_S) as second,
+    ):
+        assert await first.acquire()
+        for _ in range(3):
+            await asyncio.sleep(SOON_S)
+            assert not await second.acquire(), "it is written again and again"
+        # As a process does that is frozen.
+        writing = first._write
+        awake = asyncio.Event()
+
+        async def frozen(holder: str, after: int) -> bool:
+            await awake.wait()
+            return await writing(holder, after)
+
+        first._write = frozen  # type: ignore[method-assign]
+        await asyncio.wait_for(acquired(second), 20)
+        assert not first.is_fresh, "it stops relying on it before another has it"
+        awake.set()
+        await until(lambda: lost == ["a"])
+
+        assert (False, True) == (first.is_held, second.is_held)
+
+
+@asynchronous
+async def test_what_another_process_is_served_comes_back_before_anything_newer(
+    server: ServerProcess,
+) -> None:
+    """The server is asked for messages behind the back of the process that reads."""
+    consumer = ConsumerConfig(ack_wait_s=600.0)
+    config = BusConfig(
+        type="nats",
+        namespace="snatched",
+        service="billing",
+        nats=NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer)),
+    )
+    async with EventBus(config) as bus, await penstock.connect(server.url) as other:
+        numbers: list[int] = []
+
+        async def handle(envelope: Envelope[int]) -> None:
+            numbers.append(envelope.payload)
+
+        await bus.subscribe_envelope("t", handle)
+        await publish(bus, range(10))
+        await until(lambda: len(numbers) == 10)
+        place = "snatched.billing+t"
+        for _ in range(20):
+            start = len(await everything(bus))
+            await other.request(
+                f"$JS.API.CONSUMER.UNPIN.{place}", json.dumps({"group": GROUP}).encode()
+            )
+            snatched = asyncio.ensure_future(snatch(other, place))
+            await publish(bus, range(start, start + 5))
+            if await snatched:
+                break
+        else:
+            pytest.fail("the process that reads was served every time")
+        start = len(await everything(bus))
+        await publish(bus, range(start, start + 5))
+        await until(lambda: len(numbers) >= start + 5)
+
+        assert list(range(start + 5)) == numbers
+
+
+async def publish(bus: EventBus, numbers: Any) -> None:
+    await bus.publish_envelope_batch(
+        "t", [Envelope(aggregate_id="k", event_type="t", payload=one) for one in numbers]
+    )
+
+
+async def everything(bus: EventBus) -> list[int]:
+    return [one.payload async for _, one in bus.replay("t")]
+
+
+async def snatch(other: penstock.Client, place: str) -> bool:
+    """Ask for messages, and tell whether some came."""
+    wish = {"batch": 3, "group": GROUP, "expires": 300_000_000}
+    async with await other.subscribe(other.new_inbox()) as replies:
+        await other.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{place}", json.dumps(wish).encode(), reply=replies.subject
+        )
+        return (await replies.next(timeout_s=10)).status[0] == 0

@@ -461,6 +461,11 @@ class ServerConfig:
             raise ConfigError("`http_port` and `https_port` are both set: choose one")
         if self.server_name is not None and " " in self.server_name:
             raise ConfigError(f'`server_name` must not contain spaces: "{self.server_name}"')
+        if not isinstance(self.jetstream, JetStreamConfig | None):
+            raise ConfigError(
+                f"`jetstream` must be a JetStreamConfig, not {self.jetstream!r}; hint: "
+                "`JetStreamConfig(store_dir=…)`, or `penstock.serve(jetstream=True)`"
+            )
         for remote in self.jetstream.remotes if self.jetstream is not None else ():
             if not self.authorization.has_jetstream(remote.account):
                 raise ConfigError(

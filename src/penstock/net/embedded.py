@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.config import ServerConfig
+from penstock.config import JetStreamConfig, ServerConfig
 from penstock.net.poller import new_event_loop
 from penstock.net.server import Server
 
@@ -18,10 +19,17 @@ class EmbeddedServer:
     """
     A running server; a context manager that stops it.
 
-    Takes what `Server` takes. `url` and `port` say where it is.
+    Takes what `Server` takes. With `jetstream=True` it keeps streams in a directory of its
+    own, which goes with it. `url` and `port` say where it is.
     """
 
     def __init__(self, config: ServerConfig | None = None, **settings: Any) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if settings.get("jetstream") is True:
+            self._temporary = tempfile.TemporaryDirectory(prefix="penstock-")
+            settings["jetstream"] = JetStreamConfig(store_dir=self._temporary.name)
+        elif settings.get("jetstream") is False:
+            settings["jetstream"] = None
         self._server = Server(config, **settings)
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._main, name="penstock", daemon=True)
@@ -49,6 +57,8 @@ class EmbeddedServer:
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop)
             self._thread.join()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _main(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -71,5 +81,5 @@ class EmbeddedServer:
 
 
 def serve(config: ServerConfig | None = None, **settings: Any) -> EmbeddedServer:
-    """Start a server on its own thread: `with penstock.serve() as server: ...`."""
+    """Start a server on its own thread: `with penstock.serve(jetstream=True) as server: ...`."""
     return EmbeddedServer(config, **settings)

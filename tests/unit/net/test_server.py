@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.net.streams import DEADLINE_S, QUIET, connected, run, until
 
+import penstock
 from penstock.accounts import User
 from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
 from penstock.errors import ConfigError
@@ -238,3 +239,23 @@ def test_a_connection_that_is_gone_before_it_is_served_is_dropped() -> None:
         assert server.broker.sessions == {}
 
     run(scenario)
+
+
+def test_a_server_for_scripts_keeps_streams_in_a_directory_that_goes_with_it() -> None:
+    async def store(url: str) -> int:
+        async with await penstock.connect(url) as client:
+            jetstream = client.jetstream()
+            await jetstream.streams.create("orders", subjects=["orders.>"])
+            return (await jetstream.publish("orders.1", b"one")).sequence
+
+    with penstock.serve(jetstream=True) as server:
+        jetstream = server._server.config.jetstream
+        assert jetstream is not None
+        assert 1 == asyncio.run(store(server.url))
+        assert Path(jetstream.store_dir).exists()
+    assert not Path(jetstream.store_dir).exists()
+
+
+def test_a_server_says_what_jetstream_must_be() -> None:
+    with pytest.raises(ConfigError, match="`JetStreamConfig"):
+        Server(jetstream=True)

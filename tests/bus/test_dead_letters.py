@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -248,9 +250,13 @@ async def test_what_others_put_among_the_letters_hides_none(config: BusConfig) -
         assert datetime.now(UTC) - letters[0].time < timedelta(minutes=1)
 
 
-def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "penstock"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+COMMAND = str(Path(sys.executable).parent / "penstock")
+
+
+def penstock(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [COMMAND, *arguments]
+    environment = os.environ | variables
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
 @pytest.mark.parametrize("server", PROGRAMS[:1], indirect=True, ids=["penstock"])
@@ -285,3 +291,77 @@ def test_the_command_lists_shows_replays_and_discards(
     assert "1 replayed" in replayed.stdout
     assert ("k2" in left, "k1" in left, "k0" in left) == (True, False, False)
     assert 1 == penstock("dlq", "replay", "--key", "k1", *bus).returncode
+
+
+@pytest.mark.parametrize("server", PROGRAMS, indirect=True, ids=lambda program: program.name)
+def test_the_command_looks_at_every_bus_of_the_server_it_is_told(
+    config: BusConfig, server: ServerProcess
+) -> None:
+    other = replace(config, namespace="shop")
+
+    @asynchronous
+    async def fill() -> None:
+        for number, one in enumerate((config, other)):
+            async with EventBus(one) as bus:
+                await bury(bus, "orders", event(number, f"k{number}"))
+
+    fill()
+    for listed in (
+        penstock("dlq", "list", "--server", server.url, "--json"),
+        penstock("dlq", "list", "--json", NATS_URL=server.url),
+        penstock("dlq", "list", "--json", "--bus", server.url),
+    ):
+        letters = [json.loads(line) for line in listed.stdout.splitlines()]
+        found = {letter["bus"]: letter["key"] for letter in letters}
+        # The server is that of other tests as well.
+        assert found.items() >= {(config.namespace, "k0"), ("shop", "k1")}, listed.stderr
+    at = ("-s", server.url)
+    one = penstock("dlq", "list", "--namespace", "shop", *at)
+    nothing = penstock("dlq", "list", "--namespace", "void", *at)
+    unclear = penstock("dlq", "discard", "--all", *at)
+    (number,) = (str(letter["number"]) for letter in letters if letter["bus"] == "shop")
+    shown = penstock("dlq", "show", number, "--namespace", "shop", *at)
+    discarded = penstock("dlq", "discard", "--all", "--namespace", "shop", *at)
+
+    assert ("k1" in one.stdout, "k0" in one.stdout) == (True, False)
+    assert (0, True) == (nothing.returncode, "none in `void`" in nothing.stderr)
+    assert (2, True) == (unclear.returncode, "hint: --namespace" in unclear.stderr)
+    assert "in __call__" in shown.stdout
+    assert "1 discarded" in discarded.stdout
+
+
+@pytest.mark.parametrize("server", PROGRAMS[:1], indirect=True, ids=["penstock"])
+def test_a_replay_that_is_interrupted_says_how_many_went_and_goes_on(
+    config: BusConfig, server: ServerProcess
+) -> None:
+    count = 600
+
+    @asynchronous
+    async def fill() -> None:
+        async with EventBus(config) as bus:
+            await bury(bus, "orders", *(event(n, f"k{n}") for n in range(count)))
+
+    fill()
+    at = ("--all", "--server", server.url, "--namespace", config.namespace)
+    command = [COMMAND, "dlq", "replay", *at]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as replaying:
+        assert replaying.stdout is not None
+        replaying.stdout.readline()
+        replaying.send_signal(signal.SIGINT)
+        rows, said = replaying.communicate(timeout=60)
+    went = len(rows.splitlines()) + 1
+    assert (130, went < count) == (replaying.returncode, True)
+    assert f"{went} of {count} replayed" in said
+    rest = penstock("dlq", "replay", *at)
+    assert f"{count - went} replayed" in rest.stdout
+
+    @asynchronous
+    async def check() -> None:
+        async with EventBus(config) as bus:
+            stored = [one async for one in bus.replay("orders")]
+            # Each once when it was published, and once when it was replayed.
+            assert 2 * count == len(stored)
+
+    check()

@@ -313,6 +313,34 @@ async def test_closing_commits_what_is_settled_and_nothing_behind_it(kafka: Kafk
 
 
 @asynchronous
+async def test_a_key_that_is_stuck_bounds_what_a_crash_repeats(kafka: KafkaBroker) -> None:
+    bound = 50
+    base = on_broker(kafka, ack_pending_max=bound)
+    base = replace(base, kafka=replace(base.kafka, topic=replace(base.kafka.topic, partitions=1)))
+    go_on = asyncio.Event()
+    handled: list[int] = []
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        if envelope.payload == 0:
+            await go_on.wait()
+        handled.append(envelope.payload)
+
+    async with EventBus(base) as bus:
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS)])
+        await bus.subscribe_envelope("orders", handle)
+        engine: Any = bus.engine
+        await until(lambda: engine._reader._stuck & engine._reader._paused, WAIT_S)
+        others = bus.health().in_flight
+        # What came before the partition was paused is handled, and nothing after it.
+        await until(lambda: bus.health().in_flight <= EVENTS // KEYS, WAIT_S)
+        assert bound <= len(handled) + others <= 4 * bound
+        go_on.set()
+        await until(lambda: len(handled) == EVENTS, WAIT_S)
+
+    assert in_order() == by_key(handled)
+
+
+@asynchronous
 async def test_a_record_says_with_its_key_and_headers_what_the_envelope_says(
     kafka: KafkaBroker,
 ) -> None:

@@ -121,7 +121,7 @@ async def test_what_kafka_cannot_do_is_refused_with_a_remedy(kafka: KafkaBroker)
 async def test_a_cluster_that_cannot_be_reached_is_named() -> None:
     base = KafkaConfig(brokers=("127.0.0.1:1",), connect_timeout_s=0.5)
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
-        await EventBus.open(BusConfig(type="kafka", kafka=base)).__aenter__()
+        await EventBus.open(BusConfig(type="kafka", kafka=base, connect_timeout_s=0.0)).__aenter__()
 
 
 @asynchronous

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -347,11 +347,12 @@ class EventBus:
         """Read stored events again up to now: from a sequence, a time, of one key."""
         self._check_open()
         start = ReplayFrom(sequence=sequence, time=time)
-        async for deliveries in self.engine.replay(check_topic(topic), start):
-            for delivery in deliveries:
-                envelope = self.codec.decode(delivery.payload, payload_type)
-                if key is None or key == envelope.aggregate_id:
-                    yield delivery, envelope
+        async with aclosing(self.engine.replay(check_topic(topic), start)) as stored:
+            async for deliveries in stored:
+                for delivery in deliveries:
+                    envelope = self.codec.decode(delivery.payload, payload_type)
+                    if key is None or key == envelope.aggregate_id:
+                        yield delivery, envelope
 
     async def request(self, topic: str, payload: Any, *, timeout_s: float = 5.0) -> Any:
         """Ask whoever answers `topic`; return the reply, read from JSON."""

@@ -10,7 +10,7 @@ suite in `penstock.bus.contract` is what judges one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from penstock import headers as header_block
 from penstock.bus.config import TopicOptions
 from penstock.bus.envelope import Envelope
+from penstock.bus.names import check_moment, is_header_name
 from penstock.bus.results import ResultStream
 
 Headers: TypeAlias = list[tuple[str, str]]
@@ -211,11 +212,6 @@ class Delivery:
         return next((value for one, value in self.headers if one.lower() == wanted), None)
 
 
-def is_header_name(name: str) -> bool:
-    """Tell whether a copy can have a header of this name: others may have written any."""
-    return bool(name) and name.isprintable() and ":" not in name and name == name.strip()
-
-
 def _one_line(value: str) -> str:
     return value.replace("\r", " ").replace("\n", " ")
 
@@ -249,6 +245,9 @@ class ReplayFrom:
 
     sequence: int | None = None
     time: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check_moment("time", self.time)
 
 
 OnMoving: TypeAlias = Callable[[str, bool], None]
@@ -362,6 +361,13 @@ class Engine(Protocol):
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Have messages delivered to whoever fetches next."""
 
+    def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
+        """
+        Return those of the messages that nobody has begun with which cannot be given back.
+
+        Or later ones, which are done or being done, would be delivered again with them.
+        """
+
     def extend(self, deliveries: Collection[Delivery]) -> None:
         """Say that messages are being worked on."""
 
@@ -377,7 +383,7 @@ class Engine(Protocol):
     async def update(self, topic: str, options: TopicOptions) -> None:
         """Change how the broker keeps a topic."""
 
-    def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+    def replay(self, pattern: str, start: ReplayFrom) -> AsyncGenerator[list[Delivery], None]:
         """Read topics again up to their end as it is now. Settles nothing."""
 
     async def discard(self, topic: str, sequence: int) -> bool:
@@ -385,6 +391,9 @@ class Engine(Protocol):
 
     async def count_dead_letters(self) -> int:
         """Return how many dead letters are kept; 0 if the broker does not count them."""
+
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces of all buses on the broker, sorted."""
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         """Receive what is sent live; return how to stop."""

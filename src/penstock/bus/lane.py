@@ -55,9 +55,11 @@ class Lane:
         if parked is not None:
             self.queue.extendleft(reversed(parked.waiting))
 
-    def empty(self) -> None:
-        """Forget all that does not run."""
+    def empty(self, kept: Collection[Delivery] = ()) -> None:
+        """Forget all that does not run, but what is kept."""
+        queued = [one for one in self.queue if one in kept]
         self.queue.clear()  # not replaced: a worker may be at it
+        self.queue.extend(queued)
         for parked in self.parked.values():
             parked.waiting.clear()
             if parked.timer is not None:

@@ -185,15 +185,14 @@ class Lanes:
         self._settle()
 
     async def finish(self) -> None:
-        """Begin with nothing more, and return once nothing runs."""
+        """Begin with nothing more that can be given back, and return once nothing runs."""
         self._is_finishing = True
-        self._ready.clear()
-        for lane in self._lanes:
-            lane.empty()
-        while any(worker.delivery is not None for worker in self._workers):
-            self._idle.clear()
-            await self._idle.wait()
         self._settle()
+        running = {worker.delivery for worker in self._workers if worker.delivery is not None}
+        owed = set(self._engine.owed(self._held - running))
+        for lane in self._lanes:
+            lane.empty(owed)
+        await self.drain()
 
     async def close(self, *, grace_s: float) -> None:
         """Cancel what runs, wait that long for it to end, and give back what is not done."""
@@ -230,7 +229,7 @@ class Lanes:
 
     def _call_workers(self) -> None:
         """Wake workers for the lanes that are ready: one, and twice as many each time again."""
-        if not self._ready or self._is_finishing:
+        if not self._ready or self._is_closed:
             self._is_calling = False
             return
         for _ in range(min(self._called, len(self._ready))):

@@ -10,7 +10,8 @@ interrupted and done again: the copy carries an id made of the dead letter's pla
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -107,26 +108,36 @@ class DeadLetterBox:
         self._bus = bus
         self._prefix = bus.config.subscriber.dead_letter_prefix
 
-    async def find(self, selection: Selection | None = None) -> AsyncIterator[DeadLetter]:
+    async def find(self, selection: Selection | None = None) -> AsyncGenerator[DeadLetter, None]:
         """Iterate over dead letters, oldest first."""
         wanted = selection or Selection()
         pattern = f"{self._prefix}.{wanted.topic or '>'}"
-        async for deliveries in self._bus.engine.replay(pattern, ReplayFrom(time=wanted.since)):
-            for delivery in deliveries:
-                letter = self._read(delivery)
-                if letter in wanted:
-                    yield letter
+        replay = self._bus.engine.replay(pattern, ReplayFrom(time=wanted.since))
+        async with aclosing(replay) as stored:
+            async for deliveries in stored:
+                for letter in map(self._read, deliveries):
+                    if letter in wanted:
+                        yield letter
 
     async def show(self, number: int) -> DeadLetter:
         """Return one dead letter."""
-        async for letter in self.find(Selection(numbers=frozenset((number,)))):
-            return letter
+        async with aclosing(self.find(Selection(numbers=frozenset((number,))))) as letters:
+            async for letter in letters:
+                return letter
         raise BusError(f"there is no dead letter {number}")
 
     async def replay(self, selection: Selection) -> list[DeadLetter]:
         """Send dead letters back to their topics, in order; return them."""
-        letters = _whole(await self._choose(selection))
-        for letter in letters:
+        return [letter async for letter in self.replaying(selection)]
+
+    async def replaying(self, selection: Selection) -> AsyncGenerator[DeadLetter, None]:
+        """
+        Send dead letters back to their topics, in order; iterate over those that went.
+
+        One that went is no dead letter any more: what is interrupted goes on where it
+        was when it is done again.
+        """
+        for letter in _whole(await self._choose(selection)):
             await self._bus.publish(
                 letter.topic,
                 letter.payload,
@@ -135,7 +146,7 @@ class DeadLetterBox:
                 message_id=f"replay:{letter.place}:{letter.number}",
             )
             await self._bus.engine.discard(letter.place, letter.number)
-        return letters
+            yield letter
 
     async def handle(self, handler: Handler, selection: Selection) -> list[DeadLetter]:
         """
@@ -157,10 +168,13 @@ class DeadLetterBox:
 
     async def discard(self, selection: Selection) -> list[DeadLetter]:
         """Delete dead letters for good; return them."""
-        letters = await self._choose(selection)
-        for letter in letters:
+        return [letter async for letter in self.discarding(selection)]
+
+    async def discarding(self, selection: Selection) -> AsyncGenerator[DeadLetter, None]:
+        """Delete dead letters for good; iterate over those that are gone."""
+        for letter in await self._choose(selection):
             await self._bus.engine.discard(letter.place, letter.number)
-        return letters
+            yield letter
 
     async def _choose(self, selection: Selection) -> list[DeadLetter]:
         """Return the dead letters that are meant; raise if a number stands for several."""

@@ -3,11 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from datetime import datetime
 
 from penstock.errors import BusError
 
 TOPIC_CHARACTERS_MAX = 255
+_is_header_name = re.compile("[!-9;-~]+").fullmatch
+_is_broken = re.compile("[\r\n\ud800-\udfff]").search
 _is_token = re.compile(r"[A-Za-z0-9_:=-]+").fullmatch
+
+
+def check_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return headers if they arrive as they are: keys of printable ASCII, values of one line."""
+    pairs = list(headers)
+    for name, value in pairs:
+        if not is_header(name, value):
+            raise BusError(
+                f"{name!r}: {value!r} is no header; hint: its name is of printable ASCII without "
+                "blanks and colons, its value is one line of text"
+            )
+    return pairs
+
+
+def is_header(name: str, value: str) -> bool:
+    """Tell whether a header can be sent."""
+    return is_header_name(name) and isinstance(value, str) and not _is_broken(value)
+
+
+def is_header_name(name: str) -> bool:
+    """Tell whether a header may have this name."""
+    return isinstance(name, str) and _is_header_name(name) is not None
+
+
+def check_moment(name: str, moment: datetime | None) -> datetime | None:
+    """Return a time if everybody knows when it is: one without a zone is no time."""
+    if moment is not None and moment.tzinfo is None:
+        raise BusError(
+            f"`{name}` must have a time zone: {moment}; hint: `datetime.now(UTC)`, "
+            "or `.astimezone()` for local time"
+        )
+    return moment
 
 
 def check_topic(topic: str) -> str:

@@ -1,32 +1,53 @@
 """
 Commands with verbs that work on a bus, and not just on a connection.
 
-The bus is what `--bus` names. Its packages are imported when a verb runs, so that
-help and reference need none of them.
+The bus is what `--bus` names; else it is on the server that every other command would
+talk to. Its packages are imported when a verb runs, so that help and reference need
+none of them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
+from penstock.cli.context import CONNECTION, SERVER, given, identity
 from penstock.cli.runner import run_command
 from penstock.errors import ConnectFailed
+from penstock.times import SECOND_NS
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from penstock.bus.config import BusConfig
+    from penstock.bus.natsconfig import NatsConfig
+
+NAMESPACE_VARIABLE = "PENSTOCK_BUS_NAMESPACE"
 
 BUS = argument(
     "--bus",
-    doc="`nats://…`, `kafka://…`, `embedded:<directory>`, a YAML file; else the environment says.",
+    doc="`nats://…`, `kafka://…`, `embedded:<directory>`, a YAML file; else the environment "
+    "says, else it is the server.",
     metavar="BUS",
 )
+NAMESPACE = argument(
+    "--namespace",
+    doc="Namespace of the bus; that of the YAML file, else every bus on the server.",
+    metavar="NAME",
+    default="",
+)
 JSON = argument("-j", "--json", doc="Print JSON.", action="store_true")
+WHICH = (
+    JSON,
+    BUS,
+    NAMESPACE,
+    *(one for one in CONNECTION if "--json" not in one.names),
+)
+"""Options of every verb that works on a bus."""
 
 
 @dataclass
@@ -35,7 +56,23 @@ class BusContext:
 
     config: BusConfig
     given: Any
+    is_named: bool
+    """Whether one bus is meant, and not all on the server."""
     exit_code: int = 0
+
+    async def configs(self) -> list[BusConfig]:
+        """Return the configuration of the bus that is meant, or of each on the server."""
+        if self.is_named:
+            return [self.config]
+        from penstock.bus.opening import engine_of
+
+        engine = engine_of(self.config)
+        await engine.connect()
+        try:
+            names = await engine.namespaces()
+        finally:
+            await engine.close()
+        return [replace(self.config, namespace=name) for name in names]
 
 
 def run_bus_command(command: str, verbs: Sequence[Verb], words: list[str]) -> int:
@@ -46,13 +83,54 @@ def run_bus_command(command: str, verbs: Sequence[Verb], words: list[str]) -> in
 def _run(path: str, verb: Verb, arguments: Namespace) -> int:
     import asyncio
 
-    from penstock.bus.opening import read_source
-
     # What the bus logs it also raises; a person wants to read it once.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
-    context = BusContext(read_source(arguments.bus), arguments)
+    config = _config(arguments, os.environ)
+    is_named = bool(
+        arguments.namespace or os.environ.get(NAMESPACE_VARIABLE) or _is_file(arguments.bus)
+    )
+    context = BusContext(config, arguments, is_named)
     try:
         asyncio.run(verb.run(context))
     except ConnectFailed as error:
+        if not arguments.bus:
+            raise
         raise ConnectFailed(f"{error}; hint: does it run, and is it the one --bus names?") from None
     return context.exit_code
+
+
+def _config(arguments: Namespace, environ: Mapping[str, str]) -> BusConfig:
+    """Return the bus that the options and the environment mean."""
+    from penstock.bus.opening import read_source
+
+    config = read_source(arguments.bus)
+    if not arguments.bus and config.type == "embedded" and not config.embedded.store_dir:
+        config = replace(config, type="nats")
+    # The person at the terminal is not to wait for a server that is not there.
+    config = replace(config, connect_timeout_s=0.0)
+    if arguments.namespace:
+        config = replace(config, namespace=arguments.namespace)
+    if config.type != "nats":
+        return config
+    # A bus that was named says where it is itself, unless an option says otherwise.
+    variables = {} if arguments.bus else environ
+    return replace(config, nats=_nats(config.nats, arguments, variables))
+
+
+def _nats(nats: NatsConfig, arguments: Namespace, environ: Mapping[str, str]) -> NatsConfig:
+    changes: dict[str, Any] = identity(arguments, environ)
+    server = given(arguments, environ, "server")
+    if server:
+        changes["urls"] = tuple(one.strip() for one in server.split(","))
+    elif not arguments.bus and not os.environ.get("PENSTOCK_BUS_NATS_URLS"):
+        changes["urls"] = (SERVER,)
+    jetstream = replace(nats.jetstream, request_timeout_s=arguments.timeout / SECOND_NS)
+    if arguments.domain:
+        jetstream = replace(jetstream, domain=arguments.domain)
+    return replace(nats, jetstream=jetstream, **changes)
+
+
+def _is_file(bus: str | None) -> bool:
+    from penstock.bus.opening import FILE_SUFFIXES
+
+    return bus is not None and bus.endswith(FILE_SUFFIXES)

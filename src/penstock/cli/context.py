@@ -114,35 +114,35 @@ async def open_context(
 
     timeout_s = arguments.timeout / SECOND_NS
     client = await connect(
-        _given(arguments, environ, "server") or SERVER,
+        given(arguments, environ, "server") or SERVER,
         name=name,
         on_error=errors.append,
         on_disconnected=lost,
         on_reconnected=back,
         request_timeout_s=timeout_s,
-        **_identity(arguments, environ),
+        **identity(arguments, environ),
     )
     async with client:
         js = client.jetstream(domain=arguments.domain, request_timeout_s=timeout_s)
         yield Context(arguments=arguments, client=client, js=js, errors=errors)
 
 
-def _identity(arguments: Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
+def identity(arguments: Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return who we are, as the client wants to be told; unset ones are left to the URL."""
-    nkey, creds = (_given(arguments, environ, name) for name in ("nkey", "creds"))
+    nkey, creds = (given(arguments, environ, name) for name in ("nkey", "creds"))
     if creds:
         read_text("creds", creds)  # The client would take it for a server's fault.
     identity = {
-        "user": _given(arguments, environ, "user"),
-        "password": _given(arguments, environ, "password"),
-        "token": _given(arguments, environ, "token"),
+        "user": given(arguments, environ, "user"),
+        "password": given(arguments, environ, "password"),
+        "token": given(arguments, environ, "token"),
         "credentials": creds,
         "nkey_seed": read_text("nkey", nkey).strip() if nkey else None,
     }
     return {name: value for name, value in identity.items() if value is not None}
 
 
-def _given(arguments: Namespace, environ: Mapping[str, str], name: str) -> str | None:
+def given(arguments: Namespace, environ: Mapping[str, str], name: str) -> str | None:
     value: str | None = getattr(arguments, name)
     return value if value is not None else environ.get(ENVIRONMENT[name]) or None
 

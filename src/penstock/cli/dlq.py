@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.cli.arguments import Argument, Verb, argument
-from penstock.cli.buscommand import (
-    BUS,
-    JSON,
-    BusContext,
-    run_bus_command,
-)
+from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.main import EXIT_FAILURE
 from penstock.cli.payload import payload_fields, payload_text
 from penstock.cli.table import printable
 from penstock.cli.units import read_moment
-from penstock.errors import ConfigError
+from penstock.errors import BusError, ConfigError
 
 if TYPE_CHECKING:
     from penstock.bus.bus import EventBus
-    from penstock.bus.letters import DeadLetter, Selection
+    from penstock.bus.config import BusConfig
+    from penstock.bus.letters import DeadLetter, DeadLetterBox, Selection
 
-COLUMNS = "{0:>8}  {1:20}  {2:28}  {3:24}  {4}"
+Act: TypeAlias = "Callable[[DeadLetterBox, Selection], AsyncGenerator[DeadLetter, None]]"
+
+COLUMNS = "{0:>8}  {1:20}  {2:12}  {3:28}  {4:24}  {5}"
 
 
 def _numbers(arity: str) -> Argument:
@@ -57,39 +57,63 @@ async def list_letters(context: BusContext) -> None:
     """List dead letters, oldest first."""
     from penstock.bus.letters import DeadLetterBox
 
-    async with _open(context) as bus:
-        if not context.given.json:
-            print(COLUMNS.format("number", "time", "topic", "key", "cause"))
-        async for letter in DeadLetterBox(bus).find(_selection(context)):
-            print(json.dumps(_as_json(letter)) if context.given.json else _row(letter))
+    configs, count = await context.configs(), 0
+    if not context.given.json:
+        print(COLUMNS.format("number", "time", "bus", "topic", "key", "cause"))
+    for config in configs:
+        async with _open(config) as bus:
+            async for letter in DeadLetterBox(bus).find(_selection(context)):
+                count += 1
+                _print(letter, config, context)
+    if not count:
+        _say_none(configs)
 
 
 async def show(context: BusContext) -> None:
     """Show dead letters whole."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.letters import Selection
 
-    async with _open(context) as bus:
-        for number in sorted(context.given.number):
-            letter = await DeadLetterBox(bus).show(number)
-            print(json.dumps(_as_json(letter)) if context.given.json else _page(letter))
+    for number in sorted(context.given.number):
+        config, letters = await _one_bus(context, Selection(numbers=frozenset((number,))))
+        if not letters:
+            raise BusError(f"there is no dead letter {number}")
+        for letter in letters:
+            document = _as_json(letter, config)
+            print(json.dumps(document) if context.given.json else _page(letter, config))
 
 
 async def replay(context: BusContext) -> None:
     """Send dead letters back to their topics."""
     from penstock.bus.letters import DeadLetterBox
 
-    selection = _chosen(context)
-    async with _open(context) as bus:
-        _say("replayed", await DeadLetterBox(bus).replay(selection), context)
+    await _act(context, "replayed", DeadLetterBox.replaying)
 
 
 async def discard(context: BusContext) -> None:
     """Delete dead letters for good."""
     from penstock.bus.letters import DeadLetterBox
 
-    selection = _chosen(context)
-    async with _open(context) as bus:
-        _say("discarded", await DeadLetterBox(bus).discard(selection), context)
+    await _act(context, "discarded", DeadLetterBox.discarding)
+
+
+async def _act(context: BusContext, done: str, act: Act) -> None:
+    """Do something to the letters that are meant, and report each as it is done."""
+    from penstock.bus.letters import DeadLetterBox
+
+    selection, count = _chosen(context), 0
+    config, letters = await _one_bus(context, selection)
+    try:
+        async with _open(config) as bus, aclosing(act(DeadLetterBox(bus), selection)) as acted:
+            async for letter in acted:
+                count += 1
+                _print(letter, config, context)
+    except BaseException:
+        say(f"{count} of {len(letters)} {done}; the same command goes on with the others")
+        raise
+    if not context.given.json:
+        print(f"{count} {done}")
+    if not count:
+        context.exit_code = EXIT_FAILURE
 
 
 VERBS = (
@@ -98,37 +122,65 @@ VERBS = (
         aliases=("ls",),
         summary="List dead letters, oldest first.",
         run=list_letters,
-        arguments=(_numbers("*"), *FILTERS, JSON, BUS),
+        arguments=(_numbers("*"), *FILTERS, *WHICH),
     ),
     Verb(
         name="show",
         summary="Show dead letters whole, with the history of their attempts.",
         run=show,
-        arguments=(_numbers("+"), JSON, BUS),
+        arguments=(_numbers("+"), *WHICH),
     ),
     Verb(
         name="replay",
         summary="Send dead letters back to their topics, and remove them here.",
         run=replay,
-        arguments=(_numbers("*"), *FILTERS, ALL, JSON, BUS),
+        arguments=(_numbers("*"), *FILTERS, ALL, *WHICH),
     ),
     Verb(
         name="discard",
         summary="Delete dead letters for good.",
         run=discard,
-        arguments=(_numbers("*"), *FILTERS, ALL, JSON, BUS),
+        arguments=(_numbers("*"), *FILTERS, ALL, *WHICH),
     ),
 )
 
 
-def _open(context: BusContext) -> EventBus:
+def _open(config: BusConfig) -> EventBus:
     from penstock.bus.bus import EventBus
 
-    config = context.config
     if config.type == "embedded" and not config.embedded.store_dir:
         raise ConfigError("this bus keeps nothing; hint: --bus nats://… or embedded:<directory>")
     # What is on the broker is looked at, not put right.
     return EventBus(replace(config, strategy="skip"))
+
+
+async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig, list[DeadLetter]]:
+    """Return the bus that has such letters, and the letters; one bus alone may have them."""
+    from penstock.bus.letters import DeadLetterBox
+
+    found = []
+    configs = await context.configs()
+    for config in configs:
+        async with _open(config) as bus:
+            letters = [letter async for letter in DeadLetterBox(bus).find(selection)]
+        if letters:
+            found.append((config, letters))
+    if len(found) > 1:
+        names = ", ".join(f"`{config.namespace}`" for config, _ in found)
+        raise ConfigError(f"several buses have such dead letters: {names}; hint: --namespace")
+    if not found:
+        _say_none(configs)
+    return found[0] if found else (configs[0] if configs else context.config, [])
+
+
+def _say_none(configs: Sequence[BusConfig]) -> None:
+    names = ", ".join(f"`{config.namespace}`" for config in configs)
+    say(f"none in {names}" if names else "there is no bus here")
+
+
+def say(text: str) -> None:
+    """Talk to the person; stdout is for data."""
+    print(f"penstock: {text}", file=sys.stderr, flush=True)
 
 
 def _selection(context: BusContext) -> Selection:
@@ -156,24 +208,21 @@ def _chosen(context: BusContext) -> Selection:
     return selection
 
 
-def _say(verb: str, letters: Sequence[DeadLetter], context: BusContext) -> None:
-    for letter in letters:
-        print(json.dumps(_as_json(letter)) if context.given.json else _row(letter))
-    if not context.given.json:
-        print(f"{len(letters)} {verb}")
-    if not letters:
-        context.exit_code = EXIT_FAILURE
+def _print(letter: DeadLetter, config: BusConfig, context: BusContext) -> None:
+    line = json.dumps(_as_json(letter, config)) if context.given.json else _row(letter, config)
+    print(line, flush=True)
 
 
-def _row(letter: DeadLetter) -> str:
+def _row(letter: DeadLetter, config: BusConfig) -> str:
     time = f"{letter.time:%Y-%m-%dT%H:%M:%SZ}"
-    texts = map(printable, (letter.topic, letter.key, letter.cause))
+    texts = map(printable, (config.namespace, letter.topic, letter.key, letter.cause))
     return COLUMNS.format(letter.number, time, *texts)
 
 
-def _page(letter: DeadLetter) -> str:
+def _page(letter: DeadLetter, config: BusConfig) -> str:
     lines = [
         f"dead letter {letter.number}",
+        f"  bus      {config.namespace}",
         f"  topic    {letter.topic} (message {letter.sequence})",
         f"  service  {letter.service}",
         f"  key      {letter.key}",
@@ -187,9 +236,10 @@ def _page(letter: DeadLetter) -> str:
     return "\n".join([*map(printable, lines), "", payload_text(letter.payload)])
 
 
-def _as_json(letter: DeadLetter) -> dict[str, Any]:
+def _as_json(letter: DeadLetter, config: BusConfig) -> dict[str, Any]:
     return {
         "number": letter.number,
+        "bus": config.namespace,
         "topic": letter.topic,
         "sequence": letter.sequence,
         "service": letter.service,

@@ -13,7 +13,8 @@ import os
 import platform
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from penstock.bus.config import BusConfig, TopicOptions
@@ -34,6 +35,7 @@ from penstock.bus.engine import (
     ignore_settled,
     ignore_taken,
 )
+from penstock.bus.engines.finding import find_namespaces
 from penstock.bus.engines.layout import Layout
 from penstock.bus.engines.live import Live
 from penstock.bus.engines.reader import Reader
@@ -227,6 +229,9 @@ class NatsEngine:
         if self._reader is not None:
             self._reader.give_back(deliveries)
 
+    def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
+        return ()
+
     def extend(self, deliveries: Collection[Delivery]) -> None:
         if self._reader is not None:
             self._reader.extend(deliveries)
@@ -248,16 +253,20 @@ class NatsEngine:
     async def update(self, topic: str, options: TopicOptions) -> None:
         await self._admin.update(topic, options)
 
-    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncGenerator[list[Delivery], None]:
         for stream, _, subject in self._admin.places(pattern):
-            async for deliveries in replay_stream(self._jetstream, stream, subject, start):
-                yield deliveries
+            async with aclosing(replay_stream(self._jetstream, stream, subject, start)) as found:
+                async for deliveries in found:
+                    yield deliveries
 
     async def discard(self, topic: str, sequence: int) -> bool:
         return await self._admin.discard(topic, sequence)
 
     async def count_dead_letters(self) -> int:
         return await self._admin.count_dead_letters()
+
+    async def namespaces(self) -> list[str]:
+        return await find_namespaces(self._jetstream)
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return self._open_live.listen(self._layout.live_subject(pattern), receive)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from penstock.errors import JetStreamError
 
 async def replay_stream(
     jetstream: JetStream, stream: str, subject: str, start: ReplayFrom
-) -> AsyncIterator[list[Delivery]]:
+) -> AsyncGenerator[list[Delivery], None]:
     """Iterate over what is stored now, in order."""
     last = await _last_sequence(jetstream, stream, subject, start)
     if not last:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -199,9 +199,14 @@ class KafkaEngine:
             is_ours = self._partitions.get((partition.name, partition.number)) is partition
             if is_ours and self._reader is not None and partition.settled is not None:
                 self._reader.store(partition.settled)
+                self._bound(partition, self._reader)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Do nothing: what is not settled is not committed."""
+
+    def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
+        kept = set(waiting)
+        return [one for each in self._partitions.values() for one in each.owed(kept)]
 
     def extend(self, deliveries: Collection[Delivery]) -> None:
         """Do nothing: a partition is ours as long as we poll."""
@@ -223,7 +228,10 @@ class KafkaEngine:
         unseen = [part for part in parts if not self._holds_of(part)]
         first_ns = await self._blocking(self._replays.first_ns, unseen) if unseen else 0
         times_ns = filter(None, (min(held, default=0), first_ns))
-        return Lag(sum(part.end - part.begin for part in parts), min(times_ns, default=0))
+        # What is done behind one that is not cannot be committed, and yet it is done.
+        done = sum(each.ahead for each in self._partitions.values())
+        messages = sum(part.end - part.begin for part in parts) - done
+        return Lag(max(0, messages), min(times_ns, default=0))
 
     async def inspect(self, topic: str) -> TopicState | None:
         return await self._blocking(self._admin.inspect, self._layout.name(topic))
@@ -239,7 +247,7 @@ class KafkaEngine:
     async def update(self, topic: str, options: TopicOptions) -> None:
         await self._blocking(self._admin.update, self._layout.name(topic), options)
 
-    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncIterator[list[Delivery]]:
+    async def replay(self, pattern: str, start: ReplayFrom) -> AsyncGenerator[list[Delivery], None]:
         chunks = self._replays.read(pattern, start)
         try:
             while (chunk := await self._blocking(next, chunks, None)) is not None:
@@ -263,6 +271,17 @@ class KafkaEngine:
 
     async def count_dead_letters(self) -> int:
         return 0  # they are topics like others, kept for as long as the broker is told to
+
+    async def namespaces(self) -> list[str]:
+        # Topics of others look the same; those of a bus have dead letters, or discarded some.
+        mark = f".{self.config.subscriber.dead_letter_prefix}."
+        return sorted(
+            {
+                name.partition(".")[0]
+                for name in await self._blocking(self._admin.topics)
+                if mark in name
+            }
+        )
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return _nothing
@@ -291,6 +310,23 @@ class KafkaEngine:
         if self._window is None:
             raise BusClosed("the bus is not open")
         return self._window
+
+    def _bound(self, partition: Partition, reader: Reader) -> None:
+        """Bound what a crash would repeat: pause a partition while too much cannot be committed."""
+        bound = self.config.kafka.consumer.ack_pending_max
+        is_stuck = partition.ahead >= (bound // 2 if partition.is_stuck else bound)
+        if is_stuck is partition.is_stuck:
+            return
+        partition.is_stuck = is_stuck
+        reader.hold((partition.name, partition.number), is_stuck)
+        if is_stuck:
+            first = next(iter(partition.held.values()))
+            logger.warning(
+                "! `%s` waits for key %s: %d messages behind it are done and cannot be committed",
+                partition.stream,
+                first.key,
+                partition.ahead,
+            )
 
     def _take(self, messages: list[Message]) -> None:
         self._is_asked = False

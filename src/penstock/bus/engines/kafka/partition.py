@@ -8,6 +8,7 @@ yet settled, and nothing behind it is ever taken for done.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from confluent_kafka import Message, TopicPartition
@@ -26,6 +27,8 @@ class Partition:
         self.stream = f"{name}/{number}"
         self.held: dict[int, Delivery] = {}
         """What was handed out and is not settled, by sequence, lowest first."""
+        self.is_stuck = False
+        """Whether so much is settled behind the first that is not, that no more is read."""
         self._next: int | None = None
 
     def deliver(self, message: Message) -> Delivery:
@@ -49,6 +52,27 @@ class Partition:
         """The same as Kafka takes it."""
         offset = self.settled_offset
         return None if offset is None else TopicPartition(self.name, self.number, offset)
+
+    @property
+    def ahead(self) -> int:
+        """How many are settled behind the first that is not: a crash would repeat them."""
+        if self._next is None or self.settled_offset is None:
+            return 0
+        return self._next - self.settled_offset - len(self.held)
+
+    def owed(self, waiting: Collection[Delivery]) -> list[Delivery]:
+        """Return those that wait before one that does not."""
+        first_free = self._next or 0
+        for sequence, delivery in reversed(self.held.items()):
+            offset = place_of(sequence)[1]
+            if delivery not in waiting or offset != first_free - 1:
+                break
+            first_free = offset
+        return [
+            one
+            for sequence, one in self.held.items()
+            if one in waiting and place_of(sequence)[1] < first_free
+        ]
 
     def timestamp_ns(self, handle: Message) -> int:
         """Return when a message was stored."""

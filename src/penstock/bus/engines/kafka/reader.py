@@ -9,7 +9,8 @@ takes.
 
 The group subscribes to every topic of the namespace, and partitions that nobody here
 listens to are paused. So a handler that comes late resumes them, and no partition
-moves because of it.
+moves because of it. A partition whose first message is stuck is paused too, once much is
+done behind it: none of that can be committed, and a crash would repeat it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Reader:
         self._patterns: tuple[str, ...] = ()
         self._settled: deque[TopicPartition] = deque()
         self._paused: set[Place] = set()
+        self._stuck: set[Place] = set()
         self._is_resting = False
         self._is_closing = False
         self.consumer = checked(
@@ -87,6 +89,15 @@ class Reader:
 
         self._orders.put(change)
         self.refresh()
+
+    def hold(self, place: Place, is_stuck: bool) -> None:
+        """Read a partition no more, or again."""
+
+        def change() -> None:
+            (self._stuck.add if is_stuck else self._stuck.discard)(place)
+            self._sort_out()
+
+        self._orders.put(change)
 
     def refresh(self) -> None:
         """Look for new topics now."""
@@ -173,9 +184,10 @@ class Reader:
             self._sort_out()
 
     def _sort_out(self) -> None:
-        """Pause and resume partitions: those nobody listens to, or all."""
+        """Pause and resume partitions: those nobody listens to, those that are stuck, or all."""
         wanted = {(one.topic, one.partition) for one in self.consumer.assignment()}
         paused = {place for place in wanted if self._is_resting or not self._is_listened(place)}
+        paused |= self._stuck & wanted
         self._paused &= wanted
         if paused - self._paused:
             self.consumer.pause(_partitions(paused - self._paused))
@@ -210,6 +222,7 @@ class Reader:
     def _let_go(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         places = _places(partitions)
         self._paused -= set(places)
+        self._stuck -= set(places)
         if self._is_closing or not places:
             return []
         future = asyncio.run_coroutine_threadsafe(self._listener.taken(places), self._loop)

@@ -34,6 +34,10 @@ def server(program: Program, tmp_path: Path) -> Any:
         yield server
 
 
+def of_one_key(number: int) -> Envelope[int]:
+    return Envelope(aggregate_id="one", event_type="t", payload=number)
+
+
 def event(number: int) -> Envelope[int]:
     return Envelope(aggregate_id=f"k{number % KEYS}", event_type="t", payload=number)
 
@@ -118,6 +122,32 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProce
             proxy.heal()
 
             assert isinstance(results[0].error, RequestTimeout)
+
+
+@asynchronous
+async def test_an_event_that_fails_takes_those_behind_it_along(server: ServerProcess) -> None:
+    """Stored, they would leave a hole in their aggregate."""
+    async with FaultProxy(server.url) as proxy:
+        config = BusConfig(
+            type="nats",
+            namespace="holes",
+            nats=NatsConfig(urls=(proxy.url,)),
+            publisher=PublisherConfig(ack_timeout_s=0.5),
+            shutdown_timeout_s=0.5,
+        )
+        async with EventBus(config) as bus:
+            await bus.publish_envelope_sync("t", event(0))
+            results: list[PublishResult] = []
+            bus.on_published(results.append)
+            proxy.stall()
+            proxy.cut()
+            await until(lambda: not bus.health().connected)
+            await bus.publish_envelope("t", of_one_key(1))
+            await asyncio.sleep(0.4)  # so that the second would have more time than the first
+            await bus.publish_envelope("t", of_one_key(2))
+            await until(lambda: len(results) == 2)
+            assert not any(result.success for result in results)
+            assert "an earlier event" in str(results[1].error)
 
 
 @asynchronous

@@ -26,7 +26,7 @@ from penstock.bus.handlers import RUNNING, Handler, Key, Subscription, check_han
 from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_topic
+from penstock.bus.names import check_headers, check_topic
 from penstock.bus.opening import engine_of, read_source
 from penstock.bus.publisher import PublishCallback, Publisher
 from penstock.bus.results import ResultStream
@@ -163,6 +163,11 @@ class EventBus:
         """What the engine can do."""
         return self.engine.features
 
+    @property
+    def left_behind(self) -> int:
+        """How many handlers did not end when the bus was closed."""
+        return self._lanes.left_behind if hasattr(self, "_lanes") else 0
+
     def health(self) -> Health:
         """Return how the bus is right now, open or not. Asks the broker nothing."""
         if not hasattr(self, "_health"):
@@ -209,7 +214,12 @@ class EventBus:
         """
         self._check_open()
         return await self._publisher.publish(
-            topic, payload, key=key, headers=headers, message_id=message_id, timeout_s=timeout_s
+            topic,
+            payload,
+            key=key,
+            headers=check_headers(headers or ()),
+            message_id=message_id,
+            timeout_s=timeout_s,
         )
 
     async def publish_envelope(
@@ -406,6 +416,17 @@ class EventBus:
         """Have `callback` called each time the connection is back."""
         self._on_reconnected.append(callback)
         return callback
+
+    def run(self, *, host: str = "127.0.0.1", port: int | None = None) -> None:
+        """
+        Open the bus, handle events until SIGTERM or SIGINT, and close it: a whole service.
+
+        With a `port` it answers `/live`, `/ready` and `/metrics` there. A second signal ends
+        the process at once.
+        """
+        from penstock.bus.running import run  # it stands above the bus
+
+        run(self, host=host, port=port)
 
     async def close(self) -> None:
         """

@@ -41,7 +41,11 @@ class PublisherConfig(Checked):
         positive=True,
     )
     ack_timeout_s: float = setting(
-        5.0, "Time an ack may take.", directive="publish_timeout", positive=True
+        120.0,
+        "Time an ack may take: longer than a restart of the broker, and not longer than "
+        "`duplicate_window`.",
+        directive="publish_timeout",
+        positive=True,
     )
     deduplicate: bool = setting(
         True,
@@ -101,6 +105,14 @@ class SubscriberConfig(Checked):
     unhandled: Literal["hold", "skip"] = setting(
         "hold", "What happens to messages of topics that have no handler (yet)."
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backoff_s > self.backoff_s_max:
+            raise ConfigError(
+                f"`backoff` ({self.backoff_s} s) is longer than `max_backoff` "
+                f"({self.backoff_s_max} s)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

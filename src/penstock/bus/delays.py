@@ -23,7 +23,7 @@ from penstock.bus.engines.layout import Layout
 from penstock.bus.engines.nats import NatsEngine
 from penstock.bus.envelope import Envelope
 from penstock.bus.failures import STOPS, describe
-from penstock.bus.names import check_topic
+from penstock.bus.names import check_moment, check_topic
 from penstock.client import JetStream, Message
 from penstock.errors import BusError
 from penstock.times import DAY_S
@@ -85,6 +85,7 @@ class Delays:
         due: datetime | None = None,
     ) -> None:
         """Have an event published after a while, or at a time; return once that is stored."""
+        check_moment("due", due)
         due_ns = time_ns() + round(delay_s * 1e9) if due is None else round(due.timestamp() * 1e9)
         if due_ns - time_ns() > KEPT_S_MAX * 1e9:
             raise BusError(f"a message can wait {KEPT_S_MAX / DAY_S:.0f} days at most")

@@ -43,16 +43,16 @@ class Envelope(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defau
     payload: T
 
     def __post_init__(self) -> None:
-        if not _is_aggregate_id(self.aggregate_id):
+        if not isinstance(self.aggregate_id, str) or not _is_aggregate_id(self.aggregate_id):
             raise InvalidEnvelope(
                 f"`aggregate_id` must be 1 to {AGGREGATE_ID_CHARACTERS_MAX} of "
                 f"A-Z a-z 0-9 : _ . / - : {self.aggregate_id!r}"
             )
         # The id travels in a header, where a line break would start another one.
-        if not _is_event_id(self.event_id):
+        if not isinstance(self.event_id, str) or not _is_event_id(self.event_id):
             raise InvalidEnvelope(f"`event_id` must be ASCII and not blank: {self.event_id!r}")
-        if not self.event_type or self.event_type.isspace():
-            raise InvalidEnvelope("`event_type` must not be blank")
+        if not isinstance(self.event_type, str) or not self.event_type.strip():
+            raise InvalidEnvelope(f"`event_type` must be text, and not blank: {self.event_type!r}")
         if self.event_version <= 0:
             raise InvalidEnvelope(f"`event_version` must be positive: {self.event_version}")
         if self.payload is None:

@@ -88,6 +88,8 @@ class Lanes:
     ) -> None:
         self.on_unhandled: Callable[[Delivery], bool] = self.hold
         """Called with a message whose handler is gone; tells whether it has another now."""
+        self.left_behind = 0
+        """How many handlers did not end when all was closed."""
         self._engine = engine
         self._config = config
         self._bury = bury
@@ -210,6 +212,7 @@ class Lanes:
             await asyncio.wait(tasks, timeout=grace_s)
         self._settle()
         left = {delivery for worker, delivery in running.items() if _goes_on(worker)}
+        self.left_behind = len(left)
         for delivery in left:
             logger.error(
                 "! closing: the handler `%s` of `%s`, key %s, does not end; it is left behind",

@@ -33,6 +33,7 @@ from penstock.bus.deadletters import (
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Subscription
+from penstock.bus.names import check_moment
 from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
 
@@ -88,6 +89,10 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     numbers: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_moment("since", self.since)
+        check_moment("until", self.until)
 
     def __contains__(self, letter: DeadLetter) -> bool:
         return (

@@ -21,7 +21,7 @@ from penstock.bus.engine import Delivery
 from penstock.bus.envelope import Envelope
 from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.keyed import in_order_by_key
-from penstock.bus.names import check_topic
+from penstock.bus.names import check_moment, check_topic
 from penstock.bus.ratelimit import RateLimit
 
 CHUNK_MESSAGES = 256
@@ -47,6 +47,8 @@ class Replay:
         self._bus = bus
         self._topic = topic
         self._start: dict[str, Any] = {"sequence": sequence, "time": time, "key": key}
+        check_moment("time", time)
+        check_moment("until", until)
         self._until_ns = None if until is None else round(until.timestamp() * 1e9)
         self._event_type = event_type
         self._limit = RateLimit(rate_per_s, burst=1)

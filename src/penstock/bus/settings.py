@@ -85,12 +85,22 @@ def build(kind: Any, tree: Any, path: str) -> Any:
     hints = get_type_hints(kind)
     items = {key_of(item): item for item in fields(kind)}
     values = {}
+    _check_doubles(tree, path)
     for key, value in tree.items():
         item = items.get(_snake_case(str(key)))
         if item is None:
             raise ConfigError(f"`{path}.{key}` is unknown{_nearest(str(key), items)}")
         values[item.name] = _read(hints[item.name], value, f"{path}.{key}")
     return kind(**values)
+
+
+def _check_doubles(tree: Mapping[str, Any], path: str) -> None:
+    """Refuse a key that is there twice, in two spellings."""
+    seen: dict[str, str] = {}
+    for key in map(str, tree):
+        other = seen.setdefault(_snake_case(key), key)
+        if other != key:
+            raise ConfigError(f"`{path}`: `{other}` and `{key}` are the same; hint: leave one out")
 
 
 def _tree_of(source: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
@@ -126,12 +136,31 @@ def _parse_yaml(text: str) -> Any:
     except ImportError:
         raise MissingExtra("YAML needs a package; hint: pip install 'penstock[bus]'") from None
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_strict(yaml))
     except yaml.YAMLError as error:
         raise ConfigError(f"not YAML: {error}") from error
 
 
+def _strict(yaml: Any) -> Any:
+    """Return a loader that does not let the second of two equal keys win in silence."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Reads plain YAML."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """Make a mapping, of keys that are all different."""
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            doubles = [key for key in keys if keys.count(key) > 1]
+            if doubles:
+                place = f"line {node.start_mark.line + 1}"
+                raise ConfigError(f"`{doubles[0]}` is there twice, in the section of {place}")
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
 def _merge(target: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    _check_doubles(layer, "eventbus")
     for key, value in layer.items():
         name = _snake_case(str(key))
         if isinstance(value, Mapping) and name != "topics":
@@ -226,6 +255,8 @@ def _read_float(value: Any, path: str) -> float:
 
 
 def _read_str(value: Any, path: str) -> str:
+    if value is None:
+        raise ConfigError(f"`{path}` has no value; hint: give it one, or leave the key out")
     if isinstance(value, Mapping | list):
         raise ConfigError(f"`{path}` must be text, not {value!r}")
     return str(value)

@@ -195,3 +195,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_sizes_are_read_as_in_the_configuration_of_the_server(text: str, number: int) -> None:
     assert number == load({"embedded": {"port": text}}).embedded.port
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("eventbus: {service: null}", "`eventbus.service` has no value"),
+        ("eventbus: {subscriber: {maxAttempts: 3, max_attempts: 4}}", "are the same"),
+        ("eventbus: {topics: {a: {maxBytes: 1, max_bytes: 2}}}", "are the same"),
+        ("eventbus:\n  service: a\n  service: b\n", "`service` is there twice"),
+        ("eventbus: {subscriber: {backoff: 500}}", "`backoff` .* is longer than `max_backoff`"),
+    ],
+)
+def test_a_file_that_says_two_things_or_nothing_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(text, environment=NOTHING)

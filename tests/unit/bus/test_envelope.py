@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,8 +17,12 @@ from hypothesis import strategies as st
 
 from penstock.bus.cloudevents import from_cloudevent, to_cloudevent
 from penstock.bus.codec import Codec
+from penstock.bus.engine import ReplayFrom
 from penstock.bus.envelope import Envelope
 from penstock.bus.ids import EventIds, new_event_id
+from penstock.bus.letters import Selection
+from penstock.bus.names import check_moment
+from penstock.bus.outbox import SQLITE, Outbox
 from penstock.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor
 from penstock.errors import BusError, InvalidEnvelope
 
@@ -250,3 +255,31 @@ def test_ids_increase_even_when_the_clock_stands_still_or_goes_back() -> None:
     made = [ids() for _ in range(5010)]
 
     assert made == sorted(set(made))
+
+
+@pytest.mark.parametrize("field", ["aggregate_id", "event_id", "event_type"])
+@pytest.mark.parametrize("value", [None, 7, b"a"])
+def test_what_is_no_text_is_named(field: str, value: Any) -> None:
+    fields = {"aggregate_id": "a", "event_type": "t", "payload": 1} | {field: value}
+    with pytest.raises(InvalidEnvelope, match=field):
+        Envelope(**fields)
+
+
+NAIVE = datetime(2026, 1, 31, 12, 0)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda: ReplayFrom(time=NAIVE),
+        lambda: Selection(since=NAIVE),
+        lambda: Selection(until=NAIVE),
+        lambda: Outbox(SQLITE).statement(
+            "t", Envelope(aggregate_id="a", event_type="t", payload=1), due=NAIVE
+        ),
+        lambda: check_moment("due", NAIVE),
+    ],
+)
+def test_a_time_without_a_zone_is_refused_everywhere(take: Callable[[], Any]) -> None:
+    with pytest.raises(BusError, match="must have a time zone"):
+        take()

@@ -367,3 +367,99 @@ async def _mismatch(bus: Any, options: TopicOptions) -> Any:
     except TopicMismatch as error:
         return error.report
     raise AssertionError("no mismatch was found")
+
+
+@scenario
+async def an_event_that_is_too_large_fails_like_any_other(world: World) -> None:
+    async with world.open() as bus:
+        results: list[Any] = []
+        bus.on_published(results.append)
+        await bus.publish_envelope_sync(TOPIC, event(1))
+        large = event(2).with_payload("x" * (9 * 1024 * 1024))
+        await bus.publish_envelope(TOPIC, large)
+        await bus.publish_envelope(TOPIC, event(3))
+        await bus.flush()
+
+        assert [result.success for result in results] == [False, True]
+        assert bus.metrics.publish_failed_total == 1
+        refusal = ""
+        try:
+            await bus.publish_envelope_sync(TOPIC, large)
+        except BusError as error:
+            refusal = str(error)
+        assert refusal
+
+
+@scenario
+async def what_cannot_travel_is_refused_where_it_is_written(world: World) -> None:
+    async with world.open() as bus:
+        bad = [("", "a"), ("a:b", "c"), ("ä", "a"), ("a b", "c"), ("a", "\ud800"), ("a", "b\nc: d")]
+        for header in bad:
+            refusal = ""
+            try:
+                await bus.publish(TOPIC, b"", headers=[header])
+            except BusError as error:
+                refusal = str(error)
+            assert "is no header" in refusal, header
+        await bus.publish(TOPIC, b"", headers=[("Color", "grün")])
+
+
+@scenario
+async def several_may_look_at_what_goes_out_and_comes_in(world: World) -> None:
+    shown: list[str] = []
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope(TOPIC, seen)
+        for name in ("first", "second"):
+            bus.instrument(
+                outgoing=lambda _, name=name: shown.append(f"{name} out"),  # type: ignore[misc]
+                delivery=lambda _, name=name: shown.append(f"{name} in"),  # type: ignore[misc]
+            )
+        await bus.publish_envelope(TOPIC, event(1))
+        await seen.count(1)
+
+    assert shown == ["first out", "second out", "first in", "second in"]
+
+
+@scenario
+async def a_bus_says_how_it_is_before_and_after_it_is_open(world: World) -> None:
+    bus = world.open()
+    before = bus.health()
+    async with bus:
+        during = bus.health()
+    after = bus.health()
+
+    assert [one.connected for one in (before, during, after)] == [False, True, False]
+    assert bus.snapshot().prometheus()
+    refusal = ""
+    try:
+        bus.on(TOPIC)(Seen())
+    except BusClosed as error:
+        refusal = str(error)
+    assert "closed" in refusal
+
+
+@scenario
+async def a_bus_used_on_another_loop_names_the_one_for_threads(world: World) -> None:
+    async with world.open() as bus:
+        await bus.publish_envelope_sync(TOPIC, event(1))
+
+        def publish() -> str:
+            try:
+                asyncio.run(bus.publish_envelope(TOPIC, event(2)))
+            except BusError as error:
+                return str(error)
+            return "it was taken"
+
+        assert "`SyncEventBus`" in await asyncio.to_thread(publish)
+
+
+@scenario
+async def drain_returns_once_all_that_is_stored_is_handled(world: World) -> None:
+    async with world.open() as bus:
+        seen = Seen()
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n % 7}") for n in range(100)])
+        await bus.drain()
+
+        assert len(seen.events) == 100

@@ -17,7 +17,14 @@ from time import monotonic
 from penstock import headers as header_block
 from penstock.bus.engine import OnSettled, Outgoing, Settlement
 from penstock.client import Client
-from penstock.errors import ApiError, ConnectionLost, JetStreamError, NoResponders, RequestTimeout
+from penstock.errors import (
+    ApiError,
+    BusError,
+    ConnectionLost,
+    JetStreamError,
+    NoResponders,
+    RequestTimeout,
+)
 from penstock.wire import CRLF, Op
 
 RETRY_WAIT_S = 0.1
@@ -53,6 +60,10 @@ class Window:
 
     def send(self, message: Outgoing) -> bool:
         """Hand a message over. True: better make room on the client now."""
+        if len(message.payload) + len(message.block) > self._connection.payload_bytes_max:
+            # As late as any other failure, so that it is counted and told like one.
+            self._loop.call_soon(self._on_settled, [self._too_large(message)])
+            return False
         token = self._count = self._count + 1
         message.deadline_s = monotonic() + self._ack_timeout_s
         crowded = False
@@ -155,6 +166,17 @@ class Window:
             if message.is_unstored or message.is_recognisable:
                 self._send_again(token, message)
 
+    def _too_large(self, message: Outgoing) -> Settlement:
+        size, size_max = (
+            len(message.payload) + len(message.block),
+            self._connection.payload_bytes_max,
+        )
+        error = BusError(
+            f"{size} bytes are more than `max_payload` of the server, {size_max}; hint: compress "
+            "it with `publisher.compression`, or keep it elsewhere and publish where it is"
+        )
+        return Settlement(message, b"", error)
+
     def _send_again(self, token: int, message: Outgoing) -> None:
         message.is_unstored = False
         self._write(token, message)
@@ -162,9 +184,6 @@ class Window:
     def _write(self, token: int, message: Outgoing) -> bool:
         payload, block = message.payload, message.block
         size = len(payload)
-        if size + len(block) > self._connection.payload_bytes_max:
-            # The client knows what to say.
-            self._client.send_nowait(message.target, payload, b"", block)
         if block:
             line = b"HPUB %b %b%d %d %d\r\n" % (
                 message.target,
@@ -188,14 +207,32 @@ class Window:
                 break
             overdue.append(token)
         reason = self._refusal if self._is_held else ""
+        behind = self._followers(overdue)
         self._fail(overdue, RequestTimeout(f"no ack within {self._ack_timeout_s} s{reason}"))
+        self._fail(behind, RequestTimeout("an earlier event of its aggregate was not stored"))
         if self._probe_token in overdue:
             self._probe()
+
+    def _followers(self, overdue: list[int]) -> list[int]:
+        """Return what is not stored of the same aggregates: stored, it would leave a hole."""
+        keys = {_key(self._unacked[token]) for token in overdue} - {None}
+        failed = set(overdue)
+        return [
+            token
+            for token, message in self._unacked.items()
+            if message.is_unstored and token not in failed and _key(message) in keys
+        ]
 
     def _fail(self, tokens: list[int], error: Exception) -> None:
         if tokens:
             messages = [self._unacked.pop(token) for token in tokens]
             self._on_settled([Settlement(message, b"", error) for message in messages])
+
+
+def _key(message: Outgoing) -> tuple[str, str] | None:
+    """Return what a message keeps its order with; None if with nothing."""
+    key = message.envelope.aggregate_id if message.envelope is not None else message.key
+    return (message.topic, key) if key else None
 
 
 def _error_of(operation: Op) -> Exception:

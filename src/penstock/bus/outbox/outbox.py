@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from penstock.bus.codec import Codec
 from penstock.bus.envelope import Envelope
-from penstock.bus.names import check_topic
+from penstock.bus.names import check_moment, check_topic
 from penstock.bus.outbox.tables import Dialect
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
@@ -52,6 +52,7 @@ class Outbox:
         self, topic: str, envelope: Envelope[Any], *, due: datetime | None = None
     ) -> Statement:
         """Return what `add` executes, for connections that are awaited or wrapped."""
+        check_moment("due", due)
         due_ns = time_ns() if due is None else round(due.timestamp() * 1e9)
         return self._dialect.sql(self._dialect.insert), (
             envelope.event_id,

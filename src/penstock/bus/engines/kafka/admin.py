@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import Any, cast
@@ -22,7 +21,13 @@ from confluent_kafka.admin import (
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.kafka.layout import PARTITIONS_MAX
-from penstock.bus.engines.kafka.properties import checked, common, explained, logger, text_of
+from penstock.bus.engines.kafka.properties import (
+    checked,
+    common,
+    explained,
+    library_logger,
+    text_of,
+)
 from penstock.errors import BusError, ConnectFailed
 
 FIXABLE = frozenset(("retention_s", "bytes_max", "compression"))
@@ -46,9 +51,7 @@ class KafkaAdmin:
         self._timeout_s = config.kafka.request_timeout_s
         self._producer = producer
         properties = common(config) | dict(config.kafka.properties)
-        self._admin = checked(
-            lambda: AdminClient(properties, logger=logging.getLogger(logger.name))
-        )
+        self._admin = checked(lambda: AdminClient(properties, logger=library_logger))
 
     def close(self) -> None:
         """Let the connection go, which nothing else would do for a while."""

@@ -9,7 +9,6 @@ what blocks runs on threads.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -38,7 +37,7 @@ from penstock.bus.engines.kafka import properties
 from penstock.bus.engines.kafka.admin import KafkaAdmin
 from penstock.bus.engines.kafka.layout import KafkaLayout, place_of
 from penstock.bus.engines.kafka.partition import Partition
-from penstock.bus.engines.kafka.properties import logger
+from penstock.bus.engines.kafka.properties import library_logger, logger
 from penstock.bus.engines.kafka.reader import Listener, Place, Reader
 from penstock.bus.engines.kafka.replay import Part, Replays, discard_key
 from penstock.bus.engines.kafka.window import KafkaWindow
@@ -106,7 +105,7 @@ class KafkaEngine:
         self._producer: Producer = properties.checked(
             lambda: Producer(
                 properties.producer(self.config) | {"error_cb": self._failed},
-                logger=logging.getLogger(logger.name),
+                logger=library_logger,
             )
         )
         self._window = KafkaWindow(
@@ -393,7 +392,7 @@ class KafkaEngine:
     def _failed(self, error: KafkaError) -> None:
         """Hear from librdkafka what it cannot help."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            logger.warning("! Kafka: %s", error.str())
+            library_logger.warning("! Kafka: %s", error.str())
         elif self._is_connected:
             self._is_connected = False
             self.on_connection(False, ConnectionLost(error.str()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,6 +15,11 @@ from penstock.bus.config import BusConfig
 from penstock.errors import BusError, ConfigError
 
 logger = logging.getLogger("penstock.bus.kafka")
+library_logger = logging.getLogger("penstock.bus.kafka.librdkafka")
+"""What librdkafka says, each thing now and then."""
+
+REPEATED_S = 30.0
+"""How long librdkafka is not to say the same again: of a broker it misses, ten times a second."""
 
 T = TypeVar("T")
 Properties = dict[str, Any]
@@ -20,6 +27,26 @@ Properties = dict[str, Any]
 HEARTBEAT_S_MAX = 3.0
 WINDOW_SPARE = 2
 """Librdkafka holds as many messages as the window of the bus, and some it made itself."""
+
+
+class Seldom(logging.Filter):
+    """Drops what was said a moment ago, whatever the numbers in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether something is new."""
+        now_s = monotonic()
+        self._said = {text: s for text, s in self._said.items() if now_s - s < REPEATED_S}
+        text = re.sub(r"\d+", "#", record.getMessage())
+        is_new = text not in self._said
+        self._said.setdefault(text, now_s)
+        return is_new
+
+
+library_logger.addFilter(Seldom())
 
 
 def common(config: BusConfig) -> Properties:

@@ -16,7 +16,6 @@ done behind it: none of that can be committed, and a crash would repeat it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.bus.engines.kafka.layout import KafkaLayout
-from penstock.bus.engines.kafka.properties import Properties, checked, logger
+from penstock.bus.engines.kafka.properties import Properties, checked, library_logger, logger
 
 Place: TypeAlias = tuple[str, int]
 """A partition: name of the topic, and number."""
@@ -70,7 +69,7 @@ class Reader:
         self.consumer = checked(
             lambda: Consumer(
                 properties | {"error_cb": self._failed},
-                logger=logging.getLogger(logger.name),
+                logger=library_logger,
             )
         )
         self._thread = threading.Thread(target=self._run, name="penstock-kafka", daemon=True)

@@ -8,7 +8,6 @@ discarded is written down on a compacted topic, and replays leave it out.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,7 +17,12 @@ from penstock.bus.engine import Delivery, ReplayFrom
 from penstock.bus.engines.kafka.admin import KafkaAdmin
 from penstock.bus.engines.kafka.layout import KafkaLayout, offset_from
 from penstock.bus.engines.kafka.partition import Stored, stored, timestamp_ns
-from penstock.bus.engines.kafka.properties import Properties, checked, explained, logger
+from penstock.bus.engines.kafka.properties import (
+    Properties,
+    checked,
+    explained,
+    library_logger,
+)
 from penstock.errors import BusError
 
 CHUNK_MESSAGES = 500
@@ -155,7 +159,7 @@ class Replays:
                 yield chunk
 
     def _consumer(self) -> Consumer:
-        return checked(lambda: Consumer(self._properties, logger=logging.getLogger(logger.name)))
+        return checked(lambda: Consumer(self._properties, logger=library_logger))
 
 
 def discard_key(name: str, number: int, offset: int) -> bytes:

@@ -63,7 +63,8 @@ class KafkaWindow:
 
     def send(self, message: Outgoing) -> bool:
         """Hand a message over. True: better make room now."""
-        if self._waiting or not self._put(message):
+        # What it refuses is told like any other failure.
+        if self._waiting or not self._retry(message):
             self._waiting.append(message)
         self._unacked += 1
         if not self._is_soon:

@@ -81,3 +81,8 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
         if token != subject[index] and token != b"*":
             return False
     return len(pattern) == len(subject)
+
+
+def quoted(name: bytes) -> str:
+    """Return a subject or queue as nats-server quotes it."""
+    return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'

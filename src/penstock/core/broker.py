@@ -35,6 +35,8 @@ log = logging.getLogger("penstock")
 OF_LISTENER = ("tls_required", "tls_available", "tls_verify", "connect_urls")
 """What INFO says of the listener a client came in by."""
 
+TURN_NS = 2_000_000
+"""After so much time on what one peer asked for it is the turn of others."""
 NONCE_BYTES = 12
 """What a connection is asked to sign, before base64."""
 
@@ -98,6 +100,10 @@ class Broker:
         """Sessions with something new in their outbox since they were last written."""
         self.congested: list[Session] = []
         """Sessions that got a message while they already had too many waiting."""
+        self.behind: list[Session] = []
+        """Sessions that have put off something they were asked for."""
+        self.turn_ns = TURN_NS
+        """How long one session may keep the others waiting at the moment."""
 
         self.info: dict[str, Any] = {
             "server_id": server_id,

@@ -8,7 +8,8 @@ peer is owed waits in `outbox` until somebody with a socket takes it from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ WEBSOCKET = "websocket"
 CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
 """What the ways to connect are called where a user is told to use them."""
 ONLY_PONG = [(PONG,)]
+PORTION, DISPATCHES = 1024, 32
+"""Publishes, and other operations, that are done before the clock is looked at."""
 
 CLOSE_REASONS = {
     wire.UNKNOWN_OPERATION: "Protocol Violation",
@@ -47,12 +50,12 @@ class Session(_hot.Outlet):
     """The protocol state of one connection."""
 
     __slots__ = (
-        "_deferred",
         "_expiry",
         "_held",
         "_is_announced",
         "_is_counted",
         "_owes_connect_info",
+        "_turn_end_ns",
         "account",
         "broker",
         "check",
@@ -80,6 +83,7 @@ class Session(_hot.Outlet):
         "pings_unanswered",
         "port",
         "publishes_plainly",
+        "put_off",
         "round_trip_ns",
         "start_ns",
         "subscriptions",
@@ -141,10 +145,11 @@ class Session(_hot.Outlet):
         self.heard_ns = 0
         """When the peer last sent something of its own accord."""
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
-        self._deferred: list[Op] = []
-        """What came behind a later CONNECT, while it is found out who the peer is by that."""
+        self._turn_end_ns = 0
+        self.put_off: list[Callable[[], None]] = []
+        """What waits until others have had their turn, or it is known who asks for it."""
         self._held = b""
-        """What came behind the first one, as it came."""
+        """What came behind the first CONNECT, while it is found out who the peer is."""
         self._owes_connect_info = False
 
     @property
@@ -158,7 +163,7 @@ class Session(_hot.Outlet):
 
     def receive(self, data: bytes | memoryview) -> None:
         """Do what the peer asks for in `data`."""
-        self.last_activity_ns = self.broker.clock_ns()
+        self._begin_turn()
         if self.identity is None or self.check is not None:
             data = self._introduction(data)
         operations = self.parser.feed(data)
@@ -167,8 +172,8 @@ class Session(_hot.Outlet):
         if self.broker.traces:
             trace.received(self, operations)
         self._process(operations)
-        if self._held:
-            self._go_on()
+        if self._held and self._may_go_on:
+            self.go_on()
 
     def _introduction(self, data: bytes | memoryview) -> bytes:
         """
@@ -189,11 +194,37 @@ class Session(_hot.Outlet):
         self._held = data[end:]
         return data[:end]
 
-    def _go_on(self) -> None:
-        """Take what was held back, as soon as it is known from whom it is."""
-        if self.closing is None and self.check is None:
+    def _begin_turn(self) -> None:
+        now_ns = self.last_activity_ns = self.broker.clock_ns()
+        self._turn_end_ns = now_ns + self.broker.turn_ns
+
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether what the peer asked for has taken so long that it is the turn of others."""
+        return self.broker.clock_ns() >= self._turn_end_ns
+
+    def do_later(self, action: Callable[[], None]) -> None:
+        """Put something off until others have had their turn."""
+        if not self.put_off:
+            self.broker.behind.append(self)
+        self.put_off.append(action)
+
+    def go_on(self) -> None:
+        """Do what was put off and what was held back, as far as there is time."""
+        self._begin_turn()
+        waiting, self.put_off = self.put_off, []
+        while waiting and self._may_go_on:
+            waiting.pop(0)()
+        if self._held and self._may_go_on:
             held, self._held = self._held, b""
             self.receive(held)
+        elif waiting and self.closing is None:
+            self.do_later(waiting.pop(0))
+            self.put_off += waiting
+
+    @property
+    def _may_go_on(self) -> bool:
+        return not self.put_off and self.closing is None and self.check is None
 
     def enqueue_all(
         self, entries: Sequence[Any], size: int, messages: int, payload_bytes: int
@@ -250,15 +281,24 @@ class Session(_hot.Outlet):
             self.fail(AUTHORIZATION_VIOLATION, "Credentials Revoked")
         else:
             self.permit(identity)
-        deferred, self._deferred = self._deferred, []
-        if self.closing is None:
-            self._process(deferred)
-        self._go_on()
+        self.go_on()
 
     def _process(self, operations: list[Op]) -> None:
+        """Do operations in order, those there is no time for after others had their turn."""
         if len(operations) == 1 and operations[0][0] == PUB:
             self._publish(operations)
             return
+        if len(operations) <= PORTION:
+            self._do(operations)
+            return
+        self._do(operations[:PORTION])
+        rest = operations[PORTION:]
+        if self._may_go_on and not self.is_turn_over:
+            self._process(rest)
+        elif self.closing is None:
+            self.do_later(partial(self._process, rest))
+
+    def _do(self, operations: list[Op]) -> None:
         publishes: list[Op] = []
         for index, operation in enumerate(operations):
             if operation[0] == PUB:
@@ -267,12 +307,15 @@ class Session(_hot.Outlet):
             if publishes:
                 self._publish(publishes)
                 publishes = []
+            if self.put_off or (index % DISPATCHES == DISPATCHES - 1 and self.is_turn_over):
+                self.do_later(partial(self._process, operations[index:]))
+                return
             if self.closing is None:
                 HANDLERS[operation[0]](self, operation)
             if self.closing is not None:
                 return
             if self.check is not None:
-                self._deferred = operations[index + 1 :]
+                self.do_later(partial(self._process, operations[index + 1 :]))
                 return
         if publishes:
             self._publish(publishes)
@@ -325,9 +368,9 @@ class Session(_hot.Outlet):
             # Said, and sent on all the same.
             self.report("Invalid Publish Subject")
         if self.permissions is not None and not self.permissions.may_publish(subject):
-            self._violation(f"Publish to {quoted(subject)}")
+            self._violation(f"Publish to {subjects.quoted(subject)}")
         elif reply.startswith(RESERVED_REPLIES):
-            self._violation(f"Publish with Reply of {quoted(reply)}")
+            self._violation(f"Publish with Reply of {subjects.quoted(reply)}")
         else:
             if self.verbose:
                 self.write(b"+OK\r\n")
@@ -494,8 +537,8 @@ class Session(_hot.Outlet):
         """Tell whether a subscription is permitted, and the peer if it is not."""
         if self.permissions is None or self.permissions.may_subscribe(subject, queue):
             return True
-        using = f" using queue {quoted(queue)}" if queue else ""
-        self._violation(f"Subscription to {quoted(subject)}{using}")
+        using = f" using queue {subjects.quoted(queue)}" if queue else ""
+        self._violation(f"Subscription to {subjects.quoted(subject)}{using}")
         return False
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
@@ -555,8 +598,3 @@ HANDLERS = {
     OK: Session._on_ok,
     FAIL: Session._on_fail,
 }
-
-
-def quoted(name: bytes) -> str:
-    """Return a subject or queue as nats-server quotes it."""
-    return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'

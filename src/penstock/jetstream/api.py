@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
@@ -131,7 +132,10 @@ class Api:
         found: list[Op] = []
         # A client that reads many keys of a bucket asks for the same stream each time.
         readable: dict[bytes, Stream | None] = {}
-        for publish in batch:
+        for index, publish in enumerate(batch):
+            if publisher is not None and publisher.is_turn_over:
+                publisher.do_later(partial(self._on_batch, batch[index:], publisher, prefix))
+                break
             if not publish[1].startswith(prefix):
                 continue
             name = publish[1][len(prefix) :]
@@ -188,7 +192,12 @@ class Api:
         publisher: Session | None,
     ) -> None:
         header_bytes = publish[3]
-        for payload in payloads(publish):
+        requests = payloads(publish)
+        for index, payload in enumerate(requests):
+            if index and publisher is not None and publisher.is_turn_over:
+                rest = (*publish[:5], b"".join(requests[index:]))
+                publisher.do_later(partial(self._run_all, call, rest, tokens, names, publisher))
+                return
             request = Request(
                 engine=self._engine,
                 call=call,

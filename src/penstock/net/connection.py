@@ -121,6 +121,9 @@ class Connection:
     def on_readable(self) -> None:
         """Take what the socket has and do what it says."""
         reactor = self.reactor
+        if self.session.put_off:
+            self._go_on()
+            return
         try:
             size = self.sock.recv_into(
                 reactor.small_buffer if self._is_slowed else reactor.read_buffer
@@ -134,6 +137,19 @@ class Connection:
             self.close("Client Closed")
             return
         self.session.receive(reactor.read_view[:size])
+        self._after_turn(size)
+
+    def _go_on(self) -> None:
+        """Do what was put off. Who has asked for so much counts as one who has sent much."""
+        self.session.go_on()
+        if not self.session.put_off:
+            # There may be something left to read that epoll cannot see.
+            self.reactor.read_on(self)
+        self._after_turn(SHARE_BYTES)
+
+    def _after_turn(self, size: int) -> None:
+        """See what became of `size` bytes: a reader that is congested, a question, the end."""
+        reactor = self.reactor
         if reactor.broker.congested:
             reactor.slow_down(self, size)
         else:
@@ -185,7 +201,6 @@ class Connection:
 
     def _moved(self, sent: int) -> None:
         self.sent_bytes += sent
-        self.session.is_stuck = False
         if self._turn_timer and self.session.outbox_bytes < self.session.congested_bytes // 2:
             self._end_congestion()
 
@@ -255,16 +270,16 @@ class Connection:
     def _end_turn(self) -> None:
         """Let everybody publish again, and see how this one gets on."""
         congested_s = self.reactor.loop.time() - self._congested_since_s
-        if self._taken_bytes - self._seen_bytes < SHARE_BYTES:
-            self.session.is_stuck = True
-            self._end_congestion()
-        elif congested_s > self.reactor.limits.write_deadline_s:
+        is_stuck = self.session.is_stuck = self._taken_bytes - self._seen_bytes < SHARE_BYTES
+        is_late = congested_s > self.reactor.limits.write_deadline_s
+        if is_late and (is_stuck or self._shares):
             self._cut_off("Slow Consumer (Write Deadline)")
         else:
             self._release_waiters()
             self._begin_turn()
 
     def _end_congestion(self) -> None:
+        self.session.is_stuck = False
         if self._turn_timer is not None:
             self._turn_timer.cancel()
             self._turn_timer = None

@@ -2,7 +2,8 @@
 The one tick: read everything that is ready, route it, write each dirty session once.
 
 A tick serves every ready connection in one call, which costs less than a
-callback each, and makes batches as large as the traffic is dense.
+callback each, and makes batches as large as the traffic is dense. What takes a
+session longer than its turn is gone on with in the next tick, behind the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.config import Limits
-from penstock.core.broker import Broker
+from penstock.core.broker import TURN_NS, Broker
 from penstock.core.session import Session
 from penstock.net.checks import Checks
 from penstock.net.connection import SHARE_BYTES, Channel, Connection
@@ -22,6 +23,9 @@ from penstock.net.poller import READ, WRITE, poller_for
 
 log = logging.getLogger("penstock")
 
+TICK_NS = 10_000_000
+"""All those who are ready share this much time, but each has its minimum."""
+TURN_NS_MIN = 100_000
 ACCEPTS_MAX = 256
 ACCEPT_PAUSE_S = 1.0
 
@@ -68,7 +72,7 @@ class Reactor:
         self._connections: dict[int, Served] = {}
         self._masks: dict[int, int] = {}
         self._kept_back: dict[int, Served] = {}
-        """Connections whose channel has taken more from the socket than there was room for."""
+        """Connections with something to do that has left their socket already."""
         self._reads_on = False
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
 
@@ -115,6 +119,8 @@ class Reactor:
 
     def read_on(self, connection: Served) -> None:
         """Read again in the next tick, or once it may be read: epoll cannot see what is left."""
+        if connection.is_closed:
+            return
         self._kept_back[connection.fd] = connection
         if not self._reads_on:
             self._reads_on = True
@@ -136,6 +142,7 @@ class Reactor:
 
     def tick(self, events: list[tuple[int, int]]) -> None:
         """Serve what is ready, then write what that gave."""
+        self.broker.turn_ns = max(min(TURN_NS, TICK_NS // (len(events) or 1)), TURN_NS_MIN)
         for fd, mask in events:
             connection = self._connections.get(fd)
             if connection is None:
@@ -145,6 +152,9 @@ class Reactor:
                 if mask & WRITE:
                     connection.on_writable()
                 if mask & ~WRITE and not connection.is_closed:
+                    if mask & READ and fd in self._kept_back:
+                        # It is its turn when others have had theirs.
+                        continue
                     connection.on_readable()
             except Exception:
                 self._fail(connection)
@@ -169,6 +179,10 @@ class Reactor:
                         session.transport.flush()
                     except Exception:
                         self._fail(session.transport)
+        for session in broker.behind:
+            if session.transport is not None:
+                self.read_on(session.transport)
+        broker.behind.clear()
         # Who filled these up was no publisher that could be slowed: a timer, or JetStream.
         broker.congested.clear()
 

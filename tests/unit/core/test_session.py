@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from tests.unit.core.peers import CONNECT, SECOND_NS, Peer, World
 from tests.unit.core.test_auth import SECRET_HASH
 
+from penstock import subjects
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
 from penstock.core.auth import Check, Identity
-from penstock.core.session import CLOSE_REASONS, quoted
+from penstock.core.session import CLOSE_REASONS
 
 CONVERSATION = (
     b'CONNECT {"verbose":true,"headers":true,"protocol":1}\r\n'
@@ -496,7 +497,7 @@ def test_a_stuck_session_is_not_reported_again() -> None:
     [(b"a.b", '"a.b"'), ("☃".encode(), '"☃"'), (b'"', r'"\""'), (b"\xff", r'"\xff"')],
 )
 def test_names_are_quoted_as_nats_server_quotes_them(name: bytes, expected: str) -> None:
-    assert expected == quoted(name)
+    assert expected == subjects.quoted(name)
 
 
 def test_a_session_is_named_by_address_and_id() -> None:

@@ -128,7 +128,14 @@ def test_a_write_that_does_not_move_ends_at_the_deadline() -> None:
 
 
 def test_a_reader_too_slow_for_its_publishers_is_cut_off_though_it_moves() -> None:
-    limits = Limits(write_deadline_s=0.3, congested_bytes=4 * 1024 * 1024, stuck_s=0.05)
+    limits = Limits(
+        write_deadline_s=0.3, congested_bytes=4 * 1024 * 1024, stuck_s=0.05, pending_bytes_max=2**30
+    )
+
+    async def publish(publisher: Stream) -> None:
+        await publisher.says(QUIET)
+        while True:
+            await publisher.says(KILOBYTE * 1024)
 
     async def scenario(server: Server) -> None:
         async with (
@@ -136,11 +143,11 @@ def test_a_reader_too_slow_for_its_publishers_is_cut_off_though_it_moves() -> No
             connected(server) as publisher,
         ):
             await subscribed(slow)
-            publishing = asyncio.create_task(publisher.says(QUIET + KILOBYTE * 16 * 1024))
+            publishing = asyncio.create_task(publish(publisher))
             while not server.broker.slow_consumers:
                 await slow.reader.read(16 * 1024)
                 await asyncio.sleep(0.005)
-            await publishing
+            publishing.cancel()
 
             assert server.broker.closed[0].reason == "Slow Consumer (Write Deadline)"
 

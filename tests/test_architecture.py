@@ -43,14 +43,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
     "pytest_plugin": {"bus"},
-    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "_hot"}
+    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "_hot", "files"}
     | SETTINGS
     | GROUND,
     "demo": {"bench", "spark", "bus", "errors"},
     "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
-    "spark": {"client", "deliveries", "config", "setting", "flags"} | WIRE,
+    "spark": {"client", "deliveries", "config", "setting", "flags", "files"} | WIRE,
     "bus": {"client", "net", "config", "setting"} | WIRE,
-    "net": {"jetstream", "core", "client", "outbox"} | CONFIG | WIRE,
+    "net": {"jetstream", "core", "client", "outbox", "files"} | CONFIG | WIRE,
     "jetstream": {"core", "config", "accounts", "records"} | WIRE,
     "core": {"config", "transport", "accounts", "accounttokens", "sharing"} | WIRE,
     "client": {"config", "setting"} | WIRE,
@@ -89,6 +89,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "subjects": {"errors"},
     "times": set(),
     "redaction": set(),
+    "files": set(),
     "version": set(),
     "errors": set(),
 }

@@ -123,4 +123,9 @@ def reopen() -> bool:
 
 
 def _open(path: str) -> TextIO:
-    return open(path, "a", encoding="utf-8")
+    return open(path, "a", encoding="utf-8", opener=_open_for_the_group)
+
+
+def _open_for_the_group(path: str, flags: int) -> int:
+    """Open a log as nats-server does: it names users and addresses, so it is not for everybody."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o640)

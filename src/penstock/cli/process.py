@@ -17,6 +17,7 @@ from typing import Any
 from penstock.cli import config, log
 from penstock.cli.main import executable
 from penstock.errors import ConfigError, PenstockError
+from penstock.files import replace_file
 from penstock.net.allocator import Allocator
 from penstock.net.server import Server
 from penstock.options import Options
@@ -152,9 +153,7 @@ class Process:
 
     def _write(self, path: Path, text: str) -> None:
         """Write a file that is removed in the end. Nobody ever sees half of it."""
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(text, encoding="ascii")
-        partial.replace(path)
+        replace_file(path, text)
         self._files.append(path)
 
 

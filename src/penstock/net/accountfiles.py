@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock import accounttokens, nkeys
 from penstock.accounts import Resolver
 from penstock.errors import ConfigError
+from penstock.files import PRIVATE, replace_file
 from penstock.tokens import InvalidToken
 
 log = logging.getLogger("penstock")
@@ -29,7 +30,7 @@ class AccountFiles:
         self._resolver = resolver
         self._directory = Path(resolver.directory)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
                 f"`resolver` has the directory {resolver.directory}, "
@@ -58,12 +59,7 @@ class AccountFiles:
         limit = self._resolver.limit
         if limit and not path.exists() and len(list(self._directory.glob(f"*{SUFFIX}"))) >= limit:
             raise OSError("jwt store is full")
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("w") as file:
-            file.write(token)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, token, mode=PRIVATE, durable=True)
         self._sync()
 
     def delete(self, key: str) -> None:

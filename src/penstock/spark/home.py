@@ -27,7 +27,7 @@ def ensure_home() -> None:
     installed = Path(pyspark.__file__).resolve().parent
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "penstock" / f"spark-{zlib.crc32(str(installed).encode()):08x}"
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     for part in LINKED:
         # Another process may have made it just now.
         with suppress(FileExistsError):

@@ -13,12 +13,12 @@ import importlib.util
 import os
 import re
 import shutil
-import stat
 import subprocess
 import zlib
 from pathlib import Path
 
 from penstock.errors import ConfigError
+from penstock.files import replace_file
 
 VERSION_MIN = 17
 VERSION = re.compile(r'version "(\d+)')
@@ -88,9 +88,6 @@ def _shim_home(java: Path) -> Path:
     script = home / "bin" / "java"
     text = SHIM.format(java=java)
     if not script.exists() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        partial = script.with_name(f"java.{os.getpid()}")
-        partial.write_text(text)
-        partial.chmod(partial.stat().st_mode | stat.S_IXUSR)
-        partial.replace(script)
+        script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(script, text, mode=0o700)
     return home

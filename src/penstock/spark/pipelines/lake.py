@@ -12,13 +12,13 @@ journal first, and whoever comes next finishes it.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
+from penstock.files import replace_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,9 +122,4 @@ def _carry_out(root: Path, journal: Path) -> None:
 
 def write_durably(path: Path, text: str) -> None:
     """Write a file that is there as a whole or not at all, also after a power cut."""
-    partial = path.with_suffix(".partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    replace_file(path, text, durable=True)

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types docs fuzz nightly clean
+.PHONY: all setup demo test lint types docs fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark
 
 all: lint types docs test
@@ -59,6 +59,16 @@ nightly: setup
 	SPARK_ROUNDS=5 SPARK_BATCHES=1000 $(BIN)/python -m pytest --timeout=3600 \
 		tests/spark/test_exactly_once.py tests/spark/test_many_batches.py \
 		tests/spark/test_declarative.py
+
+# The versions of all that the extras need, with the hashes of their files.
+constraints: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	sed -n '/^#/p' constraints/extras.txt > constraints/header.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--extra all --no-emit-package penstock --no-header --no-annotate \
+		--output-file constraints/pins.txt pyproject.toml
+	cat constraints/header.txt constraints/pins.txt > constraints/extras.txt
+	rm constraints/header.txt constraints/pins.txt
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,7 @@ import pytest
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parent.parent
+DYNAMIC, FLAGS_1, NOW = 6, 0x6FFFFFFB, 1
 IMPORT = "from penstock import _hot; import penstock; print(_hot.COMPILED, penstock.__version__)"
 
 
@@ -56,6 +58,46 @@ def test_the_wheel_brings_the_compiled_part(shipped: Path, tmp_path: Path) -> No
 
     assert "abi3" in wheel.name
     assert run_from(wheel, tmp_path).startswith("True ")
+
+
+def test_the_compiled_part_is_hardened(shipped: Path, tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("other linkers have other names for it")
+    (wheel,) = shipped.glob("*.whl")
+    run_from(wheel, tmp_path)
+    (library,) = (tmp_path / "penstock").glob("_speedups*.so")
+
+    assert b"__stack_chk_fail" in library.read_bytes()
+    assert binds_at_once(library.read_bytes())
+
+
+def binds_at_once(elf: bytes) -> bool:
+    """Tell whether a library of 64 bits has DF_1_NOW: no pointer to a function stays writable."""
+    (section_offset,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count = struct.unpack_from("<HH", elf, 0x3A)
+    for index in range(count):
+        section = struct.unpack_from("<IIQQQQIIQQ", elf, section_offset + index * size)
+        if section[1] == DYNAMIC:
+            entries = struct.iter_unpack("<qQ", elf[section[4] : section[4] + section[5]])
+            return any(tag == FLAGS_1 and value & NOW for tag, value in entries)
+    return False
+
+
+def test_a_compiler_that_knows_no_hardening_still_builds_it(shipped: Path, tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler on this machine")
+    compiler = tmp_path / "cc"
+    # Without optimising, because only whether it builds matters here.
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *protector*|*FORTIFY*|*relro*|*noexecstack*) exit 1;; esac\n'
+        'exec cc "$@" -O0\n'
+    )
+    compiler.chmod(0o755)
+    (source,) = shipped.glob("*.tar.gz")
+    call("-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source, CC=str(compiler))
+    (wheel,) = tmp_path.glob("*.whl")
+
+    assert run_from(wheel, tmp_path / "unpacked").startswith("True ")
 
 
 def test_the_source_installs_without_a_compiler(shipped: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock import accounts, times
-from penstock.core.account import Account, message_count, sum_figures
+from penstock.core.account import Account, Figures, message_count, sum_figures
 from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of
 from penstock.core.session import Session
@@ -142,9 +142,10 @@ def encode(document: Json) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def account_stats(broker: Broker, account: Account) -> Json:
-    """Return the figures of an account."""
-    own = [each.figures for each in broker.sessions.values() if each.account is account]
+def account_stats(broker: Broker, account: Account, own: list[Figures] | None = None) -> Json:
+    """Return the figures of an account; who has those of its connections hands them in."""
+    if own is None:
+        own = [each.figures for each in broker.sessions.values() if each.account is account]
     figures = sum_figures((account.closed_figures, *own))
     elsewhere = {name: NOTHING for name in ("gateways", "routes", "leafs")}
     return {

@@ -18,6 +18,7 @@ from penstock.jetstream import counters, errorcodes, lookup, quota, schedules
 from penstock.jetstream.dedupe import DuplicateWindow
 from penstock.jetstream.expiry import NEVER, time_to_live_ns
 from penstock.jetstream.store import Entry
+from penstock.jetstream.strictjson import SUBJECT_CHARACTERS_MAX
 from penstock.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Checks:
     ) -> None:
         sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Subject-Sequence"))
         other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
-        if sequence is None:
+        if sequence is None or len(other or b"") > SUBJECT_CHARACTERS_MAX:
             if other:
                 raise JetStreamError(errorcodes.STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID)
             return

@@ -38,6 +38,7 @@ RETRY_NS = SECOND_NS
 PURGE = b"purge"
 NOT_TAKEN_OVER = (b"Nats-Schedule", b"Nats-Expected-")
 """Prefixes of headers that are about the schedule, not about what it makes."""
+ZONE_CHARACTERS_MAX = 256
 NOT_TAKEN_OVER_KEYS = (b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup")
 
 
@@ -122,7 +123,7 @@ def _next(header: bytes, since_ns: int, now_ns: int) -> tuple[int, bool]:
 
 def _is_zone(name: str) -> bool:
     try:
-        return bool(ZoneInfo(name))
+        return len(name) <= ZONE_CHARACTERS_MAX and bool(ZoneInfo(name))
     except (ValueError, KeyError, OSError):
         return False
 

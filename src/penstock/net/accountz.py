@@ -6,11 +6,12 @@ Routes, gateways and leaf nodes are between servers; tools ask for them all the 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from penstock import times
 from penstock.accounts import Export, Import
-from penstock.core.account import Account
+from penstock.core.account import Account, Figures
 from penstock.core.broker import Broker
 from penstock.core.system import account_stats
 from penstock.net import query
@@ -73,7 +74,11 @@ def accstatz(broker: Broker, asked: Query) -> Json:
     wants_all = query.boolean(asked, "unused")
     accounts = broker.accounts.values()
     chosen = [each for each in accounts if wants_all or each.connections]
-    return _head(broker) | {"account_statz": [account_stats(broker, each) for each in chosen]}
+    figures: dict[Account, list[Figures]] = defaultdict(list)
+    for session in broker.sessions.values():
+        figures[session.account].append(session.figures)
+    stats = [account_stats(broker, each, figures[each]) for each in chosen]
+    return _head(broker) | {"account_statz": stats}
 
 
 def leafz(broker: Broker) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.core.broker import Broker
 from penstock.core.record import SessionRecord, SubscriptionRecord, user_of
 from penstock.core.route import Subscription
 from penstock.core.session import Session
+from penstock.core.trie import Steps, TooManySteps
 from penstock.net import query
 from penstock.net.query import Query, QueryError
 
@@ -31,6 +33,10 @@ STATES = {
     "all": ("open", "closed"),
 }
 ONLY_CLOSED = ("stop", "reason")
+LISTED_MAX = 16_384
+"""Subscriptions in one answer: `/subsz` has them all, page by page."""
+STEPS_MAX = 100_000
+"""Tokens that are looked at to find who subscribes to a subject."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,8 @@ def connz(broker: Broker, asked: Query) -> dict[str, Any]:
     options = read_options(asked)
     now_ns = broker.clock_ns()
     known = [each for each in _known(broker, options) if _is_of_account(each, options.account)]
-    chosen = [each for each in known if _is_chosen(each, options)]
+    hearing = _hearing(broker, options) if options.subject else set()
+    chosen = [each for each in known if _is_chosen(each, options, hearing)]
     key, most_first = SORTS[options.sort]
     chosen.sort(key=key, reverse=most_first)
     page = chosen[options.offset : options.offset + options.limit]
@@ -66,8 +73,16 @@ def connz(broker: Broker, asked: Query) -> dict[str, Any]:
         "total": len(known),
         "offset": options.offset,
         "limit": options.limit,
-        "connections": (describe(each, options, now_ns) for each in page),
+        "connections": _described(page, options, now_ns),
     }
+
+
+def _described(page: list[Connection], options: Options, now_ns: int) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a page, the first ones with their subscriptions."""
+    left = LISTED_MAX
+    for connection in page:
+        yield describe(connection, options, now_ns, listed_max=left)
+        left -= min(left, _subscription_count(connection))
 
 
 def read_options(asked: Query) -> Options:
@@ -109,19 +124,39 @@ def _is_of_account(connection: Connection, account: str) -> bool:
     return not account or account == _account_name(connection)
 
 
-def _is_chosen(connection: Connection, options: Options) -> bool:
+def _hearing(broker: Broker, options: Options) -> set[Session | None]:
+    """Return the sessions that subscribe to what overlaps with a subject."""
+    steps = Steps(STEPS_MAX)
+    accounts = broker.accounts.values()
+    chosen = [each for each in accounts if not options.account or each.name == options.account]
+    try:
+        return {
+            subscription.session
+            for account in chosen
+            for subscription in account.routes.trie.overlapping(options.subject, steps)
+            if subscription.origin is None
+        }
+    except TooManySteps:
+        raise QueryError("filter_subject overlaps with too many subscriptions") from None
+
+
+def _is_chosen(connection: Connection, options: Options, hearing: set[Session | None]) -> bool:
     if options.client_id and connection.client_id != options.client_id:
         return False
     if options.user and options.user != _user(connection):
         return False
     if not options.subject:
         return True
-    patterns = [each.subject for each in _subscriptions(connection)]
+    if isinstance(connection, Session):
+        return connection in hearing
+    patterns = [each.subject for each in connection.subscriptions]
     return any(subjects.overlap(options.subject, pattern) for pattern in patterns)
 
 
-def describe(connection: Connection, options: Options, now_ns: int) -> dict[str, Any]:
-    """Return one entry of the list."""
+def describe(
+    connection: Connection, options: Options, now_ns: int, *, listed_max: int = 0
+) -> dict[str, Any]:
+    """Return one entry of the list, with so many subscriptions if they are asked for."""
     is_open = isinstance(connection, Session)
     record = SessionRecord(connection) if isinstance(connection, Session) else connection
     until_ns = now_ns if is_open else record.stop_ns
@@ -147,11 +182,12 @@ def describe(connection: Connection, options: Options, now_ns: int) -> dict[str,
         "out_bytes": record.out_bytes,
         "subscriptions": record.subscription_count,
     }
-    return entry | {name: value for name, value in _extras(connection, record, options) if value}
+    extras = _extras(connection, record, options, listed_max)
+    return entry | {name: value for name, value in extras if value}
 
 
 def _extras(
-    connection: Connection, record: SessionRecord, options: Options
+    connection: Connection, record: SessionRecord, options: Options, listed_max: int
 ) -> Iterator[tuple[str, Any]]:
     """Yield the fields that are only there if they say something."""
     yield "name", record.name
@@ -173,10 +209,11 @@ def _extras(
         yield "account", "" if record.account_name == GLOBAL else record.account_name
         yield "name_tag", record.account_name
     if options.with_subscriptions:
-        subscribed = [each.subject.decode(errors="replace") for each in _subscriptions(connection)]
-        yield "subscriptions_list", subscribed
+        listed = islice(_subscriptions(connection), listed_max)
+        yield "subscriptions_list", [each.subject.decode(errors="replace") for each in listed]
     if options.with_details:
-        details = [describe_subscription(each) for each in _subscriptions(connection)]
+        listed = islice(_subscriptions(connection), listed_max)
+        details = [describe_subscription(each) for each in listed]
         yield "subscriptions_list_detail", [each | {"cid": record.client_id} for each in details]
 
 

@@ -12,6 +12,7 @@ FALSE = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 LIMIT = 1024
 """How many entries a list has unless more are asked for."""
+LIMIT_MAX = 65_536
 
 
 class QueryError(ValueError):
@@ -37,4 +38,4 @@ def integer(query: Query, name: str) -> int:
 def page(query: Query) -> tuple[int, int]:
     """Return the offset and the limit of a list. Numbers that mean nothing mean the default."""
     offset, limit = integer(query, "offset"), integer(query, "limit")
-    return max(offset, 0), limit if limit > 0 else LIMIT
+    return max(offset, 0), min(limit, LIMIT_MAX) if limit > 0 else LIMIT

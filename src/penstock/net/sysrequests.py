@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.account import Account, payloads
 from penstock.core.session import Session
 from penstock.core.system import account_stats, encode
-from penstock.net import accountz, usage, views
+from penstock.net import accountz, query, usage, views
 from penstock.net.connz import connz
 from penstock.net.healthz import healthz
 from penstock.net.jsz import jsz
@@ -287,6 +287,9 @@ def _query(options: Json) -> Query:
         elif isinstance(value, bool | int | str):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             found.setdefault(NAMES.get(name, name), text)
+    if query.integer(found, "limit") > query.LIMIT:
+        # An answer is one message, and made in one go.
+        found["limit"] = str(query.LIMIT)
     return found
 
 

@@ -9,8 +9,8 @@ files of their own.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Collection, Sequence, ValuesView
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from penstock import _hot, subjects, times
@@ -25,6 +25,9 @@ from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
+
+ROUTES_LOOKED_AT = 4096
+"""Of more remembered routes, it is not looked at each how many it leads to."""
 
 
 def varz(server: Server) -> dict[str, Any]:
@@ -171,19 +174,39 @@ def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
         "limit": limit,
     }
     if query.boolean(asked, "subs"):
-        document["total"] = sum(1 for _ in _subscriptions(broker, accounts, test))
-        page = list(islice(_subscriptions(broker, accounts, test), offset, offset + limit))
+        groups = _matching(accounts, test) if test else _of_sessions(broker, accounts)
+        document["total"] = sum(map(len, groups))
+        page = _page(groups, offset, limit)
         if page:
             document["subscriptions_list"] = map(_describe_subscription, page)
     return document
 
 
-def _subscriptions(broker: Broker, accounts: list[Account], test: bytes) -> Iterator[Subscription]:
-    for session in broker.sessions.values():
-        if session.account in accounts:
-            for subscription in session.subscriptions.values():
-                if not test or subjects.matches(subscription.subject, test):
-                    yield subscription
+def _matching(accounts: list[Account], test: bytes) -> list[list[Subscription]]:
+    """Return what clients have subscribed to that hears a subject, by account."""
+    found = [account.routes.trie.match(test) for account in accounts]
+    return [[each for each in some if each.session and not each.origin] for some in found]
+
+
+def _of_sessions(broker: Broker, accounts: list[Account]) -> list[ValuesView[Subscription]]:
+    """Return what clients have subscribed to, by client."""
+    chosen = set(accounts)
+    sessions = [each for each in broker.sessions.values() if each.account in chosen]
+    return [each.subscriptions.values() for each in sessions]
+
+
+def _page(
+    groups: Sequence[Collection[Subscription]], offset: int, limit: int
+) -> list[Subscription]:
+    """Return so many from an offset on, without looking at those before."""
+    page: list[Subscription] = []
+    for group in groups:
+        if offset < len(group):
+            page += islice(group, offset, offset + limit - len(page))
+        offset = max(offset - len(group), 0)
+        if len(page) >= limit:
+            break
+    return page
 
 
 def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
@@ -196,12 +219,13 @@ def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
 def route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
     """Return what is known of the routes of some accounts."""
     tables = [account.routes for account in accounts]
-    fanouts = [_fanout(route) for table in tables for route in table.cache.values()]
+    routes = chain.from_iterable(table.cache.values() for table in tables)
+    fanouts = [_fanout(route) for route in islice(routes, ROUTES_LOOKED_AT)]
     matches = sum(table.matches for table in tables)
     messages = max(broker.totals()[0], 1)
     return {
         "num_subscriptions": sum(len(table.trie) for table in tables),
-        "num_cache": len(fanouts),
+        "num_cache": sum(len(table.cache) for table in tables),
         "num_inserts": sum(table.inserts for table in tables),
         "num_removes": sum(table.removes for table in tables),
         "num_matches": matches,

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 WHITE_SPACE = b" \t\r\n"
 
+ESCAPED = {'"': '\\"', "\\": "\\\\"} | {
+    chr(number): f"\\{letter}" for number, letter in enumerate("abtnvfr", start=7)
+}
+"""What Go escapes by a letter."""
+UNDECODED = range(0xDC80, 0xDD00)
+"""Bytes that are no UTF-8, as Python has them in a text."""
+
 
 def is_valid(pattern: bytes) -> bool:
     """Tell whether `pattern` may be subscribed to: no empty token, `>` only last."""
@@ -84,5 +91,14 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
 
 
 def quoted(name: bytes) -> str:
-    """Return a subject or queue as nats-server quotes it."""
-    return '"' + name.decode(errors="backslashreplace").replace('"', '\\"') + '"'
+    """Return a subject or queue as nats-server, that is Go, quotes it: on one line, in print."""
+    return '"' + "".join(map(_in_print, name.decode(errors="surrogateescape"))) + '"'
+
+
+def _in_print(char: str) -> str:
+    if char in ESCAPED or char.isprintable():
+        return ESCAPED.get(char, char)
+    code = ord(char)
+    if code < 0x80 or code in UNDECODED:
+        return f"\\x{code & 0xFF:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

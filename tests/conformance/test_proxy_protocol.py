@@ -46,6 +46,7 @@ BAD = (
     b"PROXY TCP4 192.0.2.1\r\n",
     b"PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n",
     b"PROXY TCP4 nowhere 192.0.2.2 1 2\r\n",
+    b"PROXY TCP6 fe80::1%zone ::1 1 2\r\n",
     b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
     b"PROXY " + b"x" * 200,
     binary(0x31, 0x11, V4),

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.net.addresses import read_ip, readable
 from penstock.net.arrival import Arrival
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ def _line(header: bytes) -> Address | None:
     if kind not in FAMILIES or len(rest) != 4:
         raise InvalidHeader("its line makes no sense")
     try:
-        ips = [ipaddress.ip_address(text) for text in rest[:2]]
+        ips = [read_ip(text) for text in rest[:2]]
         ports = [int(text) for text in rest[2:]]
     except ValueError as error:
         raise InvalidHeader(str(error)) from None
     if any(ip.version != FAMILIES[kind] for ip in ips) or not all(0 <= p <= 65535 for p in ports):
         raise InvalidHeader("its addresses are of another kind")
-    return _readable(ips[0]), ports[0]
+    return readable(ips[0]), ports[0]
 
 
 def _binary(header: bytes) -> Address | None:
@@ -88,12 +89,7 @@ def _binary(header: bytes) -> Address | None:
     if len(data) < 2 * size + 4:
         raise InvalidHeader("its addresses are too short")
     port = int.from_bytes(data[2 * size : 2 * size + 2], "big")
-    return _readable(ipaddress.ip_address(data[:size])), port
-
-
-def _readable(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return str(mapped or ip)
+    return readable(ipaddress.ip_address(data[:size])), port
 
 
 Done = Callable[[Address | None, bytes], None]

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from penstock.net.addresses import read_ip, readable
 from penstock.transport import WebSocketConfig, origin_of
 
 HEAD_BYTES_MAX = 16 * 1024
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no header has: it would write lines of its own into the log."""
 DEFLATE = "permessage-deflate"
 
 
@@ -79,7 +82,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if line and not colon:
+        if (line and not colon) or CONTROL.search(line):
             raise Refusal(400, "malformed header")
         name = name.lower()
         value = value.strip()
@@ -128,7 +131,7 @@ def _offers_deflate(headers: Mapping[str, str]) -> bool:
 def _forwarded_for(headers: Mapping[str, str]) -> str:
     address = headers.get("x-forwarded-for", "")
     try:
-        return str(ipaddress.ip_address(address))
+        return readable(read_ip(address))
     except ValueError:
         return ""
 

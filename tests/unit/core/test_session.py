@@ -494,7 +494,16 @@ def test_a_stuck_session_is_not_reported_again() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [(b"a.b", '"a.b"'), ("☃".encode(), '"☃"'), (b'"', r'"\""'), (b"\xff", r'"\xff"')],
+    [
+        (b"a.b", '"a.b"'),
+        ("☃".encode(), '"☃"'),
+        (b'"', r'"\""'),
+        (b"\\", r'"\\"'),
+        (b"\xff", r'"\xff"'),
+        (b"a\x1b\x7f\x07\x0b", r'"a\x1b\x7f\a\v"'),
+        ("\u202e\u00a0".encode(), r'"\u202e\u00a0"'),
+        ("\U000e0001".encode(), r'"\U000e0001"'),
+    ],
 )
 def test_names_are_quoted_as_nats_server_quotes_them(name: bytes, expected: str) -> None:
     assert expected == subjects.quoted(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -39,6 +40,10 @@ class Served(Protocol):
 
     def __str__(self) -> str:
         """Say who it is, for the log."""
+
+    @property
+    def session(self) -> Session | None:
+        """Whose it is, as far as it has got that far."""
 
     @property
     def wants_read(self) -> bool:
@@ -188,7 +193,11 @@ class Reactor:
 
     def _fail(self, connection: Served) -> None:
         """Close a connection: a mistake of ours costs this one, never the others or the server."""
-        log.exception("! %s internal error", connection)
+        session = connection.session
+        is_known = session is not None and session.identity is not None
+        # A stranger gets one line of the log for it, and no page.
+        error = sys.exc_info()[1]
+        log.error("! %s internal error: %.200r", connection, error, exc_info=is_known)
         connection.close("Internal Error")
 
     def slow_down(self, publisher: Connection, size: int) -> None:

@@ -102,6 +102,14 @@ def test_every_payload_comes_out_as_it_went_in(payload: bytes, cuts: list[int]) 
     assert b"".join(data for _, data in read(FrameReader(), *pieces)) == payload
 
 
+@given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 200))
+def test_whatever_comes_is_frames_or_against_the_rules(pieces: list[bytes], room: int) -> None:
+    try:
+        read(FrameReader(inflated_bytes_max=ROOM, is_masked=False), *pieces, room=room)
+    except FrameError:
+        """Named, and nothing else."""
+
+
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 3_000_000])
 def test_what_the_server_frames_can_be_read(size: int) -> None:
     reader = FrameReader(is_masked=False)

@@ -181,6 +181,7 @@ class Broken:
 
     wants_read = True
     is_blocked = is_closed = False
+    session = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.fd = sock.fileno()

@@ -1,4 +1,4 @@
-"""Frames onto a socket that takes little at a time: what comes out is whole, and in order."""
+"""Frames out of a socket and onto it, a little at a time: all comes out whole, and in order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from tests.websocket import BINARY, PONG
+from tests.unit.core.peers import Peer, World
+from tests.websocket import BINARY, CLOSE, PING, PONG, frame
 
 from penstock.net.connection import Channel
 from penstock.net.frames import frame_head
-from penstock.net.websocket import ControlFrame, DeflatingSocket, FrameSocket
+from penstock.net.upgrade import Agreement
+from penstock.net.websocket import (
+    FRAMES_MAX,
+    ControlFrame,
+    DeflatingSocket,
+    FrameSocket,
+    WebSocket,
+)
 
 PONG_FRAME = ControlFrame(frame_head(PONG, 2) + b"ok")
 
@@ -110,3 +118,86 @@ def test_more_buffers_than_a_system_call_takes_go_out_too(
     said, _ = payloads(transmit(FrameSocket(pair[0]), pair[1], entries))
 
     assert said == b"".join(entries)
+
+
+class Reader:
+    """A WebSocket as a connection reads from it, with a buffer that is small."""
+
+    def __init__(self, ours: socket.socket, size: int) -> None:
+        self.peer = Peer(World().broker.open("127.0.0.1", 1))
+        self.peer.taken()
+        agreement = Agreement(b"", compresses=True, is_masked=True)
+        self._websocket = WebSocket(
+            ours, self.peer.session, agreement, inflated_bytes_max=1_000_000
+        )
+        self._websocket.read_on = self._note
+        self._buffer = bytearray(size)
+        self.has_more = False
+
+    def _note(self) -> None:
+        self.has_more = True
+
+    def read(self) -> bytes | None:
+        """Return what is read at once, None if that is nothing."""
+        self.has_more = False
+        try:
+            size = self._websocket.recv_into(self._buffer)
+        except BlockingIOError:
+            return None
+        return bytes(self._buffer[:size])
+
+
+def test_no_more_is_read_at_once_than_there_is_room_for(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    reader = Reader(pair[0], 100)
+    text = b"0123456789" * 100
+    deflater = zlib.compressobj(wbits=-15)
+    packed = (deflater.compress(text) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    pair[1].send(frame(BINARY, packed, reserved=0x40))
+
+    pieces = [reader.read()]
+    while reader.has_more:
+        pieces.append(reader.read())
+
+    read = [piece for piece in pieces if piece is not None]
+    assert b"".join(read) == text
+    assert max(map(len, read)) == 100
+
+
+def test_no_more_frames_are_looked_at_at_once_than_others_can_wait_for(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    reader = Reader(pair[0], 65536)
+    pair[1].send(frame(BINARY) * (FRAMES_MAX + 1) + frame(BINARY, b"last"))
+
+    assert (reader.read(), reader.has_more) == (None, True)
+    assert reader.read() == b"last"
+
+
+def test_of_several_pings_the_last_is_answered(pair: tuple[socket.socket, socket.socket]) -> None:
+    reader = Reader(pair[0], 65536)
+    pair[1].send(frame(PING, b"one") + frame(BINARY, b"text") + frame(PING, b"two"))
+
+    assert reader.read() == b"text"
+    assert reader.peer.taken() == frame_head(PONG, 3) + b"two"
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (frame(CLOSE, b"\x03\xe8"), "Client Closed"),
+        (frame(CLOSE, b"x"), "Protocol Violation"),
+        (frame(3), "Protocol Violation"),
+    ],
+    ids=["close", "no close", "no frame"],
+)
+def test_what_came_before_the_end_is_read_before_it(
+    last: bytes, reason: str, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    reader = Reader(pair[0], 65536)
+    pair[1].send(frame(BINARY, b"text") + last + frame(BINARY, b"more"))
+
+    assert (reader.read(), reader.has_more, reader.peer.session.closing) == (b"text", True, None)
+    assert reader.read() is None
+    assert reader.peer.session.closing == reason

@@ -17,6 +17,7 @@ from penstock.errors import (
     BusError,
     DeadlineExceeded,
     InvalidEnvelope,
+    MessageTooLarge,
     TopicMismatch,
 )
 
@@ -385,7 +386,7 @@ async def an_event_that_is_too_large_fails_like_any_other(world: World) -> None:
         refusal = ""
         try:
             await bus.publish_envelope_sync(TOPIC, large)
-        except BusError as error:
+        except MessageTooLarge as error:
             refusal = str(error)
         assert refusal
 

@@ -19,9 +19,9 @@ from penstock.bus.engine import OnSettled, Outgoing, Settlement
 from penstock.client import Client
 from penstock.errors import (
     ApiError,
-    BusError,
     ConnectionLost,
     JetStreamError,
+    MessageTooLarge,
     NoResponders,
     RequestTimeout,
 )
@@ -171,7 +171,7 @@ class Window:
             len(message.payload) + len(message.block),
             self._connection.payload_bytes_max,
         )
-        error = BusError(
+        error = MessageTooLarge(
             f"{size} bytes are more than `max_payload` of the server, {size_max}; hint: compress "
             "it with `publisher.compression`, or keep it elsewhere and publish where it is"
         )

@@ -338,6 +338,7 @@ class FileLog:
                 self._salvage()
                 if not self.catalog.messages:
                     self._leave_out_purged()
+                    self.upkeep.doom(self.catalog.take_emptied())
             self._write()
         except Exception as error:
             # Also what nobody foresaw: then too, nobody knows what the file holds (rule 3).
@@ -427,6 +428,7 @@ class FileLog:
         if sync.is_first:
             self.upkeep.reserve.note(tail.block.number)
         if sync.recovers:
+            self.upkeep.make_room()
             self.failure = None
         tail.trim(self.settings.tail_bytes_max)
         self.retire()

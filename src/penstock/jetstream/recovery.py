@@ -118,12 +118,15 @@ def floor_sequence(found: Recovered) -> int:
 
 
 def _report_missing_front(directory: str, found: Recovered) -> None:
-    """Report messages missing before the first: the floor on record is that of a message."""
+    """
+    Report messages missing before the first: the floor on record is that of a message.
+
+    They do not count as lost: a purge on a failing disk removes files before it is on record.
+    """
     first = next((s.block.first_sequence for s in found.segments if s.block.total), 0)
     floor = floor_sequence(found)
     if floor < first and not found.lost:
         found.missing.append(f"`{directory}`: messages {floor} to {first - 1} are missing")
-        found.lost += first - floor
 
 
 def _report_missing_last(disk: Disk, directory: str, found: Recovered, names: list[str]) -> None:

@@ -19,7 +19,7 @@ from penstock.jetstream.compression import Press
 from penstock.jetstream.reserve import Reserve
 from penstock.jetstream.segment import Removal
 from penstock.jetstream.segmentfile import DRAFT, segment_path
-from penstock.jetstream.store import Work
+from penstock.jetstream.store import Work, complete
 
 if TYPE_CHECKING:
     from penstock.jetstream.filestore import FileLog
@@ -152,13 +152,19 @@ class Upkeep:
         if self._busy or self._waiting is not None:
             return None
         work = None
-        # After a failure the disk may be full: the room is to be there when all is well again.
-        if len(self._doomed) > BACKLOG_MAX or self._log.failure is not None:
+        if len(self._doomed) > BACKLOG_MAX:
             work = self._remove_files()
         if work is None and len(self._unsealed) > BACKLOG_MAX:
             work = self._seal() if self._log.position >= self._retry_position else None
         self._busy = work is not None
         return work
+
+    def make_room(self) -> None:
+        """Remove files here and now, after a failure: the disk may be full."""
+        if not self._busy:
+            work = self._remove_files()
+            self._busy = work is not None
+            complete(work)
 
     def next(self) -> Work | None:
         """Return the next piece of work, if there is one."""

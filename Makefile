@@ -56,6 +56,8 @@ nightly: setup
 		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
 		tests/faults/test_jetstream_soak.py
 	LEDGER_SECONDS=3600 $(BIN)/python -m pytest --timeout=7200 tests/faults/test_bus_ledger.py
+	DESCRIPTOR_STREAMS=10000 DESCRIPTORS=1024 TEST_TIMEOUT_S=3600 $(BIN)/python -m pytest \
+		--timeout=3600 tests/faults/test_descriptors.py
 	SPARK_ROUNDS=5 SPARK_BATCHES=1000 $(BIN)/python -m pytest --timeout=3600 \
 		tests/spark/test_exactly_once.py tests/spark/test_many_batches.py \
 		tests/spark/test_declarative.py

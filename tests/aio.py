@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.servers import DEADLINE_S
 
-TEST_TIMEOUT_S = 60.0
+TEST_TIMEOUT_S = float(os.environ.get("TEST_TIMEOUT_S", "60"))
+"""Long forms of tests are given more."""
 
 
 def asynchronous(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -149,6 +150,7 @@ def _serve(path: str | None, given: list[Given]) -> int:
         return EXIT_FAILURE
     for warning in options.warnings:
         logger.warning("%s", warning)
+    _raise_files_limit()
     # Imported late: asyncio is most of the time it takes to start.
     import asyncio
 
@@ -157,6 +159,19 @@ def _serve(path: str | None, given: list[Given]) -> int:
 
     with asyncio.Runner(loop_factory=lambda: new_event_loop(SPIN_S)) as runner:
         return runner.run(Process(options, load_again).run())
+
+
+def _raise_files_limit() -> None:
+    """Allow as many open files as may be: connections and streams take one each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("The limit of %d open files cannot be raised: %s", soft, error)
+    else:
+        logger.info("Raised the limit of open files from %d to %d", soft, hard)
 
 
 def _complain(error: ConfigError) -> int:

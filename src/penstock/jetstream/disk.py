@@ -14,6 +14,7 @@ import unicodedata
 from typing import Protocol
 
 from penstock.errors import StoreError
+from penstock.jetstream.openfiles import OpenFile, OpenFiles, files_max, sync_data
 
 NAME_BYTES_MAX = 255
 """What file systems take for the name of a file or a directory."""
@@ -97,42 +98,76 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, files: OpenFiles, file: OpenFile) -> None:
+        self._files = files
+        self._file = file
 
     def write(self, data: bytes, offset: int) -> None:
         """Write all of `data` at an offset."""
-        written = os.pwrite(self._descriptor, data, offset)
-        if written < len(data):
-            view = memoryview(data)
-            while written < len(data):
-                written += os.pwrite(self._descriptor, view[written:], offset + written)
+        file = self._file
+        descriptor = self._files.acquire(file)
+        try:
+            file.is_dirty = True
+            written = os.pwrite(descriptor, data, offset)
+            if written < len(data):
+                view = memoryview(data)
+                while written < len(data):
+                    written += os.pwrite(descriptor, view[written:], offset + written)
+        finally:
+            self._files.release(file)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes from an offset."""
-        data = os.pread(self._descriptor, length, offset)
-        while len(data) < length:
-            more = os.pread(self._descriptor, length - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        descriptor = self._files.acquire(self._file)
+        try:
+            data = os.pread(descriptor, length, offset)
+            while len(data) < length:
+                more = os.pread(descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            self._files.release(self._file)
 
     def size(self) -> int:
         """Return the length of the file."""
-        return os.fstat(self._descriptor).st_size
+        descriptor = self._files.acquire(self._file)
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            self._files.release(self._file)
 
     def truncate(self, length: int) -> None:
         """Cut the file off."""
-        os.ftruncate(self._descriptor, length)
+        descriptor = self._files.acquire(self._file)
+        try:
+            self._file.is_dirty = True
+            os.ftruncate(descriptor, length)
+        finally:
+            self._files.release(self._file)
 
     def sync(self) -> None:
         """Return once everything written before would survive a power cut."""
-        _sync_data(self._descriptor)
+        file = self._file
+        descriptor = self._files.acquire(file)
+        try:
+            # What is written from here on is not covered.
+            file.is_dirty = False
+            try:
+                sync_data(descriptor)
+            except OSError:
+                file.is_dirty = True
+                raise
+            if file.error is not None:
+                error, file.error = file.error, None
+                raise error
+        finally:
+            self._files.release(file)
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._descriptor)
+        self._files.discard(self._file)
 
 
 class RealLock:
@@ -148,6 +183,9 @@ class RealLock:
 
 class RealDisk:
     """The file system of the operating system."""
+
+    def __init__(self) -> None:
+        self._files = OpenFiles(files_max())
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it, durably."""
@@ -180,16 +218,18 @@ class RealDisk:
 
     def create(self, path: str) -> RealFile:
         """Open a new, empty file."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return RealFile(os.open(path, flags, 0o600))
+        return self._opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def open(self, path: str) -> RealFile:
         """Open a file that is there."""
         try:
-            return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            return self._opened(path, os.O_RDWR)
         except PermissionError:
             # `penstock store check` must be able to look at what it may not change.
-            return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            return self._opened(path, os.O_RDONLY)
+
+    def _opened(self, path: str, flags: int) -> RealFile:
+        return RealFile(self._files, self._files.add(path, flags))
 
     def rename(self, path: str, new_path: str) -> None:
         """Give a file another name, in place of what had it."""
@@ -227,15 +267,6 @@ class RealDisk:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return RealLock(descriptor)
-
-
-def _sync_data(descriptor: int) -> None:
-    if hasattr(fcntl, "F_FULLFSYNC"):  # pragma: no cover - macOS: fsync leaves it in the drive
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    elif hasattr(os, "fdatasync"):
-        os.fdatasync(descriptor)
-    else:  # pragma: no cover
-        os.fsync(descriptor)
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:

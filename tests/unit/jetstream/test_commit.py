@@ -21,6 +21,7 @@ class PoisonedDisk(FailingDisk):
     """The real file system, of which one operation on one stream fails as nobody foresaw."""
 
     def __init__(self, operation: str, error: type[Exception], place: str) -> None:
+        super().__init__()
         self.poison: tuple[str, type[Exception], str] | None = None
         self._poison = (operation, error, place)
 

@@ -1,0 +1,56 @@
+"""More streams than descriptors: all of them store, and are there again after a kill."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+from tests.aio import asynchronous
+from tests.servers import PENSTOCK, Program, ServerProcess
+
+from penstock.client import connect
+
+STREAMS = int(os.environ.get("DESCRIPTOR_STREAMS", "100"))
+DESCRIPTORS = int(os.environ.get("DESCRIPTORS", "100"))
+
+
+def limited(store: Path) -> ServerProcess:
+    script = f'ulimit -n {DESCRIPTORS}; exec "$@"'
+    program = Program("penstock", ("sh", "-c", script, "sh", *PENSTOCK.command))
+    return ServerProcess(program, "", "-js", "-sd", str(store))
+
+
+@asynchronous
+async def test_streams_share_the_descriptors_there_are(tmp_path: Path) -> None:
+    names = [f"S{number}" for number in range(STREAMS)]
+    with limited(tmp_path) as running:
+        async with await connect(running.url) as client:
+            jetstream = client.jetstream()
+            for name in names:
+                await jetstream.streams.create(name, subjects=[name])
+                await jetstream.consumers.create(name, durable_name="C", ack_policy="explicit")
+                await jetstream.publish(name, b"1")
+                for message in await jetstream.pull_consumer(name, "C").fetch(1):
+                    await message.ack_sync()
+            await jetstream.publish_batch([(name, b"2") for name in names])
+        running.signal(signal.SIGKILL)
+        running.process.wait()
+    with limited(tmp_path) as running:
+        async with await connect(running.url) as client:
+            jetstream = client.jetstream()
+            assert (await jetstream.publish(names[0], b"3")).sequence == 3
+            for name in names:
+                assert (await jetstream.streams.get(name, seq=2)).payload == b"2"
+                info = await jetstream.consumers.info(name, "C")
+                assert info["ack_floor"]["stream_seq"] == 1
+
+
+def test_the_limit_is_raised_to_what_is_allowed_and_said(tmp_path: Path) -> None:
+    program = Program(
+        "penstock", ("sh", "-c", 'ulimit -S -n 100; exec "$@"', "sh", *PENSTOCK.command)
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ServerProcess(program) as running:
+        assert f"Raised the limit of open files from 100 to {hard}" in running.log

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock import transforms
 from penstock.transforms import InvalidTransform, Transform
@@ -113,3 +117,35 @@ def test_a_bad_transform_is_refused_in_words(source: str, destination: str, text
 
 def test_no_destination_is_no_transform() -> None:
     transforms.check("a.*", "")
+
+
+CALLED = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}", re.DOTALL)
+"""What a function is, in one expression: as nats-server says it, and slow if it is nested."""
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"{{", b"}}", b"(", b")", b"wildcard", b"bogus", b" ", b"1", b",", b"{"]),
+        max_size=12,
+    ).map(b"".join)
+)
+def test_a_function_is_found_as_one_expression_would_find_it(token: bytes) -> None:
+    found = CALLED.search(token)
+    is_known = found is not None and found[1] == b"wildcard"
+    expected = ("wildcard", transforms.COMMA.split(found[2])) if found and is_known else ("", [])
+
+    assert expected == transforms._called(token)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "text"),
+    [
+        ("a.*", "b" * 1025, "invalid mapping destination: too long, maximum allowed is 1024"),
+        ("a" * 4097, "b", "invalid subject"),
+    ],
+)
+def test_a_transform_that_is_too_long_is_refused(source: str, destination: str, text: str) -> None:
+    with pytest.raises(InvalidTransform) as caught:
+        transforms.check(source, destination)
+
+    assert text == str(caught.value)

@@ -234,6 +234,30 @@ def test_json_that_is_nested_too_deep_is_refused(depth: int) -> None:
         strictjson.decode(b"[" * depth, {}, "T")
 
 
+@pytest.mark.parametrize(
+    "text", [b'{"a":"1"}{"b":"2"}', b' {"a":"1"} \n\t{"b":"2"}\r\n ', b'{"a":"1"}null{"b":"2"}']
+)
+def test_values_one_after_another_are_all_read(text: bytes) -> None:
+    assert {"a": "1", "b": "2"} == strictjson.decode(text, {"a": "string", "b": "string"}, "T")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"{}" * 17, "more than 16 values in a request"),
+        (b" " * (256 * 1024 + 1), "a request may have at most 262144 bytes"),
+        (b"[" + b"1," * 10_000 + b"x", "invalid JSON in a request too long to say where"),
+        (b'{"a":"' + b"a" * 4097 + b'"}', "T.a is longer than 4096 characters"),
+        (b'{"b":["x","' + b"a" * 4097 + b'"]}', "T.b is longer than 4096 characters"),
+    ],
+)
+def test_a_request_that_is_too_large_is_refused(text: bytes, problem: str) -> None:
+    with pytest.raises(strictjson.InvalidJson) as caught:
+        strictjson.decode(text, {"a": "subject", "b": "[]subject"}, "T")
+
+    assert problem == str(caught.value)
+
+
 def test_lists_of_objects_and_durations_are_read() -> None:
     kinds = {"items": [{"name": "string"}], "waits": "[]time.Duration", "any": "interface {}"}
     document = b'{"items":[{"name":"a"},{}],"waits":[1,2],"any":[{}]}'

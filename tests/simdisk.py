@@ -145,6 +145,10 @@ class SimDisk:
             self.directories.add(path)
             path = path.rpartition("/")[0]
 
+    def add_directory(self, path: str) -> None:
+        assert path.rpartition("/")[0] in self.directories, path
+        self.directories.add(path)
+
     def remove_directory(self, path: str) -> None:
         for name in [name for name in self.names_now if name.startswith(f"{path}/")]:
             self.remove(name)

@@ -59,6 +59,11 @@ class Request:
         """Answer, at once or when it is true."""
         self.engine.api.answer(self, answer, header=header)
 
+    def refuse(self, error: JetStreamError | None) -> None:
+        """Answer that it could not be done."""
+        assert error is not None
+        self.engine.api.refuse(self, error)
+
     def stream(self) -> Stream:
         """Return the stream that the subject names."""
         return self.engine.find(self.names[0])
@@ -212,6 +217,10 @@ class Api:
             self._run(request)
 
     def _run(self, request: Request) -> None:
+        creation = self._engine.creating.get(request.names[0]) if request.names else None
+        if creation is not None:
+            creation.wait(lambda: self._run(request))
+            return
         call = request.call
         self.total += 1
         try:
@@ -230,6 +239,10 @@ class Api:
             answer = self._refusal(call, refused)
         if answer is not None:
             self.answer(request, answer)
+
+    def refuse(self, request: Request, error: JetStreamError) -> None:
+        """Answer with an error."""
+        self.answer(request, self._refusal(request.call, error))
 
     def _refusal(self, call: Call, error: JetStreamError) -> Mapping[str, Any]:
         self.errors += 1

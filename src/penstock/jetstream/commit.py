@@ -14,7 +14,7 @@ wrong with one of them, foreseen or not, is kept for that one, and the others go
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from penstock.errors import cause
@@ -26,6 +26,10 @@ log = logging.getLogger("penstock")
 class Durable(Protocol):
     """Something with changes that are to survive a power cut: a stream, a consumer."""
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether its answers wait for the disk even where others do not: it makes files."""
+
     def begin_commit(self) -> Work | None:
         """Hand the changes made so far to the operating system; return what makes them safe."""
 
@@ -34,6 +38,47 @@ class Durable(Protocol):
 
     def fail_commit(self, reason: str) -> None:
         """In place of `end_commit`: tell those who waited that nobody knows what is safe."""
+
+
+class Change:
+    """
+    A change of files that somebody waits for: a `Durable`, and its own `Work`.
+
+    Changes are made in the order in which they came; `last` is done once for all that share it.
+    """
+
+    is_prompt = True
+
+    def __init__(
+        self,
+        act: Callable[[], None],
+        done: Callable[[Exception | None], None],
+        *,
+        last: Callable[[], None] | None = None,
+    ) -> None:
+        self._act = act
+        self._done = done
+        self.last = last
+        self._error: Exception | None = None
+
+    def begin_commit(self) -> Work:
+        """Do nothing yet: all of it is slow."""
+        return self
+
+    def run(self) -> None:
+        """Make the change."""
+        self._act()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Remember how it went."""
+        self._error = error
+
+    def end_commit(self) -> None:
+        """Tell who waits."""
+        self._done(self._error)
+
+    def fail_commit(self, reason: str) -> None:
+        """Say why it failed: only who waits can have failed at it, and was told."""
 
 
 class Together:
@@ -55,6 +100,19 @@ class Together:
                     del self._errors[index]
                 except Exception as error:
                     self._errors[index] = error
+        self._run_shared()
+
+    def _run_shared(self) -> None:
+        """Do once what several of them need: one sync covers the names they made side by side."""
+        shared: dict[Callable[[], None], list[int]] = {}
+        for index, work in enumerate(self.works):
+            if isinstance(work, Change) and work.last is not None and index not in self._errors:
+                shared.setdefault(work.last, []).append(index)
+        for last, indexes in shared.items():
+            try:
+                last()
+            except Exception as error:
+                self._errors |= dict.fromkeys(indexes, error)
 
     def finish(self) -> dict[int, Exception]:
         """Tell each how it went; return those who could not even take that."""

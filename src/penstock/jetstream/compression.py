@@ -172,6 +172,10 @@ class TransparentDisk:
         """Make a directory and those above it, durably."""
         self._disk.make_directory(path)
 
+    def add_directory(self, path: str) -> None:
+        """Make one directory, in one that is there."""
+        self._disk.add_directory(path)
+
     def remove_directory(self, path: str) -> None:
         """Remove a directory and everything in it."""
         self._disk.remove_directory(path)

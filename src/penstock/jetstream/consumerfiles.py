@@ -35,6 +35,7 @@ log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "consumer.json"
+DISCARDED = "the stream was deleted"
 COLLECT_NS = 20_000_000
 """How long changes are collected that nobody waits for."""
 
@@ -53,23 +54,34 @@ class Meta(NamedTuple):
 class Filing:
     """The slow part of a commit: write what is new of consumers, sync the log. A `Work`."""
 
-    def __init__(self, disk: Disk, jobs: list[Job], sync: Work | None) -> None:
-        self.jobs = jobs
+    def __init__(self, disk: Disk, path: str, jobs: list[Job], sync: Work | None) -> None:
+        self._jobs = jobs
         self._disk = disk
+        self._path = path
         self._sync = sync
         self._error: Exception | None = None
 
     def write(self) -> None:
         """Write and remove files, durably. Touches nothing but files."""
-        for job in self.jobs:
+        for job in self._jobs:
             try:
                 if job.content is None:
                     self._disk.remove_directory(job.directory)
                 else:
-                    self._disk.make_directory(job.directory)
+                    self._disk.add_directory(job.directory)
                     write_whole(self._disk, f"{job.directory}/{META}", job.content)
             except Exception as error:
                 job.error = error
+        self._sync_names([job for job in self._jobs if job.content is not None])
+
+    def _sync_names(self, jobs: list[Job]) -> None:
+        """Make the directories of all of them durable, with one sync."""
+        try:
+            if jobs:
+                self._disk.sync_directory(self._path)
+        except Exception as error:
+            for job in jobs:
+                job.error = job.error or error
 
     def run(self) -> None:
         """Return once all of it would survive a power cut."""
@@ -164,6 +176,11 @@ class ConsumerFiles:
         if not self._is_discarded:
             self._engine.touch(self)
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether files of consumers are to be written or removed."""
+        return bool(self._jobs)
+
     def begin_commit(self) -> Work | None:
         """Hand what was noted to the operating system."""
         if self._is_discarded:
@@ -172,21 +189,16 @@ class ConsumerFiles:
         fresh = self._jobs
         self._committing = (jobs + fresh, owed + self._owed)
         self._jobs, self._owed = [], []
-        filing = Filing(self._disk, fresh, self.log.flush())
-        if self._engine.config.sync != "always":
-            # The sync may be minutes away, but what is killed now must find its consumers.
-            filing.write()
-            filing.jobs = []
-        return filing
+        return Filing(self._disk, self._path, fresh, self.log.flush())
 
     def end_commit(self) -> None:
         """Answer what waited for it; acks wait on while the disk fails."""
         jobs, owed = self._committing
         self._committing = ([], [])
+        for job in jobs:
+            job.finish(OSError(DISCARDED) if self._is_discarded else None)
         if self._is_discarded:
             return
-        for job in jobs:
-            job.finish()
         if self.log.failure is not None:
             self._fail(owed)
             return
@@ -213,12 +225,14 @@ class ConsumerFiles:
     def discard(self) -> None:
         """Let go of the files: the stream they belong to is deleted."""
         self._is_discarded = True
-        self._jobs, self._owed = [], []
+        jobs, self._jobs, self._owed = self._jobs, [], []
         self.log.discard()
+        for job in jobs:
+            job.finish(OSError(DISCARDED))
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Blocks."""
-        filing = Filing(self._disk, self._jobs, None)
+        filing = Filing(self._disk, self._path, self._jobs, None)
         self._jobs = []
         complete(filing)
         try:

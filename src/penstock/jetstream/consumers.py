@@ -47,7 +47,9 @@ def create(
         raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
     else:
         quota.check_consumer(stream)
-        consumerrules.check_new(config, stream.config, _filters(stream), stream.consumer_filters)
+        is_compared = stream.config.retention == "workqueue" or stream.config.max_consumers > 0
+        others = _filters(stream) if is_compared else {}
+        consumerrules.check_new(config, stream.config, others, stream.consumer_filters)
         _make(stream, config, answer)
 
 
@@ -164,7 +166,7 @@ def _keep(
         if error is not None:
             failed = JetStreamError(errorcodes.CONSUMER_STORE_FAILED, err=error)
             answer({"error": failed.document})
-            if is_new:
+            if is_new and not consumer.is_closed:
                 consumer.delete()
         else:
             answer(info)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import unicodedata
+from contextlib import suppress
 from typing import Protocol
 
 from penstock.errors import StoreError
@@ -69,6 +70,13 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it, durably. It may be there already."""
+
+    def add_directory(self, path: str) -> None:
+        """
+        Make one directory, in one that is there. It may be there already.
+
+        A `sync_directory` of the one above makes it durable, and all others made there.
+        """
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory and everything in it. It may be gone already."""
@@ -196,6 +204,11 @@ class RealDisk:
             self.make_directory(above)
         os.mkdir(path, 0o700)
         self.sync_directory(above or ".")
+
+    def add_directory(self, path: str) -> None:
+        """Make one directory, in one that is there."""
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory and everything in it."""

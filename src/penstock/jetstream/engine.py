@@ -25,7 +25,7 @@ from penstock import _hot, subjects
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.core.route import ACK_PREFIX
-from penstock.errors import ApiError, JetStreamError, StoreError, cause
+from penstock.errors import JetStreamError, StoreError, cause, reason
 from penstock.jetstream import (
     clusterapi,
     consumerapi,
@@ -39,14 +39,14 @@ from penstock.jetstream import (
 )
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
-from penstock.jetstream.commit import Commit, Durable, release
+from penstock.jetstream.commit import Change, Commit, Durable, release
 from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
 from penstock.jetstream.remote import AccountRemote, Remote
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
-from penstock.jetstream.streamfiles import Deletion, Grave, StreamFiles, close_store
+from penstock.jetstream.streamfiles import Creation, Deletion, StreamFiles, close_store
 from penstock.jetstream.timers import Timer, Timers
 from penstock.wire import Op
 
@@ -61,6 +61,8 @@ FLOW_CONTROL_PREFIX = b"$JS.FC."
 RETRY_NS = 1_000_000_000
 """How long after a failure of the disk it is tried again."""
 UNLIMITED = JetStreamLimits()
+Made = Callable[[Stream | None, JetStreamError | None], None]
+"""Takes the stream once it is as it was asked for, or why it is not."""
 NAME_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -98,6 +100,8 @@ class Engine:
         self.timers: Timers = Timers() if beside is None else beside.timers
         self.streams: dict[str, Stream] = {}
         self._subjects = PatternIndex()
+        self.creating: dict[str, Creation] = {}
+        """Streams whose files are being made: their names, subjects and room are taken."""
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
         self.unreadable_consumers: dict[str, str] = {}
@@ -151,9 +155,17 @@ class Engine:
         """Begin to make all changes so far durable, if there are any."""
         return Commit(self._take_dirty()) if self.dirty else None
 
-    def write_unsynced(self) -> list[Work]:
-        """Write all changes so far, answer, and return what is to make them durable later."""
-        return release(self._take_dirty())
+    def write_unsynced(self) -> tuple[list[Work], Commit | None]:
+        """
+        Write all changes so far, answer, and return what is to make them durable later.
+
+        And a commit for what is answered only then: files that were made, and that
+        whoever kills the server now must find.
+        """
+        items = self._take_dirty()
+        prompt = [item for item in items if item.is_prompt]
+        works = release([item for item in items if item not in prompt])
+        return works, Commit(prompt) if prompt else None
 
     def _take_dirty(self) -> list[Durable]:
         items = list(self.dirty)
@@ -227,32 +239,37 @@ class Engine:
 
     def find_config(self, name: str) -> StreamConfig | None:
         """Return the configuration of a stream, if it is there."""
-        stream = self.streams.get(name)
+        stream = self.streams.get(name) or self.creating.get(name)
         return None if stream is None else stream.config
 
-    def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
-        """Make a stream, or return the one that is there and is the same."""
+    def create_stream(self, config: StreamConfig, done: Made, *, pedantic: bool = False) -> None:
+        """Make a stream, or take the one that is there and is the same; say so when it is safe."""
         config = rules.checked_create(config, self.find_config, pedantic=pedantic)
         originrules.check_reach(config, self._reaches)
         existing = self.streams.get(config.name)
         if existing is not None:
             if existing.config != config:
                 raise JetStreamError(errorcodes.STREAM_NAME_EXIST)
-            return existing
-        stream = self._add_stream(config)
-        if config.first_seq > 1:
-            stream.purge(b">", before=config.first_seq)
-        # First, so that a stream of advisories does not begin with its own.
-        self.advisories.stream_action(config.name, "create")
-        self._open_stream(stream)
-        return stream
+            done(existing, None)
+            return
 
-    def begin_restore(self, config: StreamConfig) -> Stream:
+        def made(stream: Stream | None, error: JetStreamError | None) -> None:
+            if stream is not None:
+                if config.first_seq > 1:
+                    stream.purge(b">", before=config.first_seq)
+                # First, so that a stream of advisories does not begin with its own.
+                self.advisories.stream_action(config.name, "create")
+                self._open_stream(stream)
+            done(stream, error)
+
+        self._add_stream(config, made)
+
+    def begin_restore(self, config: StreamConfig, done: Made) -> None:
         """Make a stream that is to be filled before it takes messages."""
         rules.check_replicas(config)
-        if config.name in self.streams:
+        if config.name in self.streams or config.name in self.creating:
             raise JetStreamError(errorcodes.STREAM_NAME_EXIST_RESTORE_FAILED)
-        return self._add_stream(config)
+        self._add_stream(config, done)
 
     def end_restore(self, stream: Stream) -> None:
         """Let a stream that was filled take messages."""
@@ -263,10 +280,30 @@ class Engine:
         self.advisories.stream_action(stream.name, "create")
         self._open_stream(stream)
 
-    def _add_stream(self, config: StreamConfig) -> Stream:
+    def _add_stream(self, config: StreamConfig, done: Made) -> None:
         self._check_new(config)
         created_ns = self.clock_ns()
-        store = self._new_store(config, created_ns)
+        if config.storage == "memory":
+            done(self._new_stream(config, created_ns, open_memory_store()), None)
+            return
+        creation = Creation(self.files, config, created_ns)
+
+        def made(error: Exception | None) -> None:
+            del self.creating[config.name]
+            if error is None:
+                assert creation.store is not None
+                done(self._new_stream(config, created_ns, creation.store), None)
+            else:
+                failure = reason(error)
+                log.error("Stream '%s' can not be made: %s", config.name, failure)
+                text = f"can not write: {failure}"
+                done(None, JetStreamError(errorcodes.STREAM_CREATE, err=text))
+            creation.let_go()
+
+        self.creating[config.name] = creation
+        self.touch(Change(creation.run, made, last=self.files.sync_names))
+
+    def _new_stream(self, config: StreamConfig, created_ns: int, store: Store) -> Stream:
         stream = Stream(self, config, created_ns=created_ns, store=store)
         self.streams[config.name] = stream
         return stream
@@ -274,25 +311,39 @@ class Engine:
     def _open_stream(self, stream: Stream) -> None:
         stream.open()
         for other in self.streams.values():
-            other.origins.on_stream(stream)
+            if other.config.mirror is not None or other.config.sources:
+                other.origins.on_stream(stream)
 
     def update_stream(
-        self, stream: Stream, config: StreamConfig, *, pedantic: bool = False
+        self, stream: Stream, config: StreamConfig, done: Made, *, pedantic: bool = False
     ) -> None:
-        """Change a stream's configuration."""
+        """Change a stream's configuration; say so when it is safe."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
         originrules.check_reach(config, self._reaches)
         self._check_overlap(config)
         quota.check_stream(self, config, stream)
         consumers.check_limits(stream, config)
-        if config.storage == "file":
-            self._write(config, stream.created_ns, errorcodes.STREAM_UPDATE)
+        old = stream.config
         stream.update(config)
-        self.advisories.stream_action(config.name, "modify")
+
+        def written(error: Exception | None) -> None:
+            if error is None:
+                self.advisories.stream_action(config.name, "modify")
+                done(stream, None)
+                return
+            if stream.config is config and not stream.is_closed:
+                stream.update(old)
+            text = f"can not write: {reason(error)}"
+            done(None, JetStreamError(errorcodes.STREAM_UPDATE, err=text))
+
+        if config.storage == "memory":
+            written(None)
+        else:
+            self.touch(Change(lambda: self.files.write(config, stream.created_ns), written))
 
     def delete_stream(self, stream: Stream, done: Callable[[], None]) -> None:
         """Take a stream away, and call `done` once it can not come back."""
-        grave = self._bury(stream)
+        remove = self._bury(stream)
         del self.streams[stream.name]
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
@@ -300,30 +351,17 @@ class Engine:
         stream.close()
         self.dirty.pop(stream, None)
         self.advisories.stream_action(stream.name, "delete")
-        self.touch(Deletion(stream, grave, done))
+        self.touch(Deletion(stream, remove, done))
 
-    def _bury(self, stream: Stream) -> Grave | None:
+    def _bury(self, stream: Stream) -> Callable[[], None]:
+        """Take a stream's files out of sight; return what removes them."""
         if stream.config.storage == "memory":
-            return None
+            return lambda: None
         try:
-            return self.files.bury(stream.name)
+            path = self.files.bury(stream.name)
         except OSError as error:
             raise JetStreamError(errorcodes.STREAM_DELETE, err=str(error)) from error
-
-    def _new_store(self, config: StreamConfig, created_ns: int) -> Store:
-        if config.storage == "memory":
-            return open_memory_store()
-        self._write(config, created_ns, errorcodes.STREAM_CREATE)
-        try:
-            return self.files.open_store(config)[0]
-        except (OSError, StoreError) as error:
-            raise JetStreamError(errorcodes.STREAM_CREATE, err=str(error)) from error
-
-    def _write(self, config: StreamConfig, created_ns: int, code: ApiError) -> None:
-        try:
-            self.files.write(config, created_ns)
-        except OSError as error:
-            raise JetStreamError(code, err=f"can not write: {error}") from error
+        return lambda: self.files.remove(path)
 
     def _recover(self, name: str) -> None:
         """Bring back one stream; one that can not be read does not keep the others away."""
@@ -384,7 +422,7 @@ class Engine:
 
     def storing(self, patterns: Iterable[str]) -> set[str]:
         """Return the names of the streams that store subjects of some patterns."""
-        self._subjects.refresh({name: each.config.subjects for name, each in self.streams.items()})
+        self._subjects.refresh({each.name: each.subjects for each in self._taken()})
         steps = Steps(STEPS_MAX)
         try:
             return {name for each in patterns for name in self._subjects.overlapping(each, steps)}
@@ -393,7 +431,12 @@ class Engine:
 
     def reserved_bytes(self, storage: str) -> int:
         """Return what streams with a bound may take together."""
-        return sum(max(each.config.max_bytes, 0) for each in self._stored_in(storage))
+        return sum(max(each.max_bytes, 0) for each in self._taken() if each.storage == storage)
+
+    def _taken(self) -> list[StreamConfig]:
+        """Return what the streams are that there are, and those that are being made."""
+        made = [each.config for each in self.streams.values()]
+        return made + [each.config for each in self.creating.values()]
 
     def used_bytes(self, storage: str) -> int:
         """Return what streams take together."""

@@ -496,12 +496,16 @@ class FileLog:
                 self.retire()
                 self.upkeep.seal_all()
         finally:
-            for tail in self.tails:
-                if tail.file is not None:
-                    tail.file.close()
-            self.cache.close()
+            self.discard()
         if self.failure is not None:
             raise StoreError(self.failure)
+
+    def discard(self) -> None:
+        """Let go of the files as they are."""
+        for tail in self.tails:
+            if tail.file is not None:
+                tail.file.close()
+        self.cache.close()
 
 
 def _stretches(offsets: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:

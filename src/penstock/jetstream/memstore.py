@@ -132,6 +132,8 @@ class MemoryLog:
         """Let go of everything."""
         self._messages.clear()
 
+    discard = close
+
 
 def _length_at(block: Block, position: int) -> int:
     assert block.places is not None

@@ -75,6 +75,9 @@ class Log(Protocol):
     def close(self) -> None:
         """See Store."""
 
+    def discard(self) -> None:
+        """See Store."""
+
 
 class MessageStore:
     """The messages of one stream. See `Store` for what each method promises."""
@@ -332,6 +335,10 @@ class MessageStore:
     def maintain(self) -> Work | None:
         """Return the next piece of housekeeping, if there is one."""
         return self._log.maintain()
+
+    def discard(self) -> None:
+        """Let go of the files as they are."""
+        self._log.discard()
 
     def close(self) -> None:
         """Make everything durable and let go of the files."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_stream(engine: Engine, config: StreamConfig, existing: Stream | None = None) -> None:
     """See that an account may have a stream, and that the room it may take is there."""
     limits, is_memory = engine.limits, config.storage == "memory"
-    if existing is None and 0 <= limits.streams_max <= len(engine.streams):
+    if existing is None and 0 <= limits.streams_max <= len(engine.streams) + len(engine.creating):
         raise JetStreamError(errorcodes.MAXIMUM_STREAMS_LIMIT)
     if 0 < limits.consumers_max < config.max_consumers:
         raise JetStreamError(errorcodes.MAXIMUM_CONSUMERS_LIMIT)
@@ -38,9 +38,11 @@ def check_stream(engine: Engine, config: StreamConfig, existing: Stream | None =
     of_account = limits.memory_bytes_max if is_memory else limits.storage_bytes_max
     if 0 <= of_account < engine.reserved_bytes(config.storage) + wanted:
         raise JetStreamError(_out_of(config.storage))
-    reserved = sum(peer.reserved_bytes(config.storage) for peer in engine.peers)
     of_server = server_limit(engine, config.storage)
-    if of_server is not None and reserved + wanted > of_server:
+    if of_server is None:
+        return
+    reserved = sum(peer.reserved_bytes(config.storage) for peer in engine.peers)
+    if reserved + wanted > of_server:
         raise JetStreamError(_out_of(config.storage))
 
 

@@ -63,7 +63,7 @@ class Restore:
         """Chunks that are not taken yet, with whom to tell of it."""
         self._unread: Iterator[ArchiveEntry] | None = None
         """What is left of the first of them."""
-        self._is_taking = self._is_closed = False
+        self._is_taking = self._is_making = self._is_closed = False
         self._entries: list[tuple[bytes, bytes, bytes, int]] = []
         self._unstored_bytes = 0
         """Messages that are not in the store yet, and how many bytes they are."""
@@ -99,7 +99,7 @@ class Restore:
             if left and not self._is_closed:
                 self._chunks.popleft()
         self._is_taking = bool(self._chunks) and not self._is_closed
-        if self._is_taking:
+        if self._is_taking and not self._is_making:
             engine = self._engine
             engine.timers.at(engine.clock_ns(), lambda now_ns: self._take_chunks())
 
@@ -117,7 +117,7 @@ class Restore:
             for entry in self._unread:
                 self._take(entry)
                 left -= 1
-                if not left:
+                if not left or self._is_making:
                     self._store()
                     return 0
             self._unread = None
@@ -142,13 +142,32 @@ class Restore:
             state = json.loads(entry.payload)
             self._last_sequence = _number(state["last_seq"])
             first = _number(state["first_seq"])
-            self._stream = self._engine.begin_restore(self._config)
-            if first > 1:
-                self._stream.store.purge(b">", before=first)
+            self._make(first)
         elif not entry.sequence:
             self._take_consumer(entry)
         else:
             self._take_message(self._stream, entry)
+
+    def _make(self, first_sequence: int) -> None:
+        """Make the stream; its messages wait for that."""
+
+        def made(stream: Stream | None, error: JetStreamError | None) -> None:
+            self._is_making = False
+            self._stream = stream
+            if self._is_closed and stream is not None:
+                self._engine.delete_stream(stream, lambda: None)
+            elif error is not None and self._chunks:
+                self._fail(self._chunks[0][1], error)
+            elif stream is not None:
+                if first_sequence > 1:
+                    stream.store.purge(b">", before=first_sequence)
+                if is_late:
+                    self._take_chunks()
+
+        is_late = False
+        self._is_making = True
+        self._engine.begin_restore(self._config, made)
+        is_late = True
 
     def _take_consumer(self, entry: ArchiveEntry) -> None:
         if not entry.name.startswith(archive.CONSUMERS):

@@ -223,6 +223,9 @@ class Store(Protocol):
     def close(self) -> None:
         """Make everything durable and let go of the files. Blocks."""
 
+    def discard(self) -> None:
+        """Let go of the files as they are: they are about to be removed."""
+
 
 def complete(work: Work | None) -> None:
     """Do a piece of work here and now."""

@@ -110,6 +110,8 @@ class Consumer(Reader, Protocol):
 class Stream:
     """A stream that is being served."""
 
+    is_prompt = False
+
     def __init__(
         self, engine: Engine, config: StreamConfig, *, created_ns: int, store: Store
     ) -> None:

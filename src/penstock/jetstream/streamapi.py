@@ -63,11 +63,18 @@ def create(request: Request) -> Answer:
     if "/" in name or "\\" in name:
         raise JetStreamError(errorcodes.STREAM_NAME_CONTAINS_PATH_SEPARATORS)
     config = StreamConfig.from_json(values)
-    stream = request.engine.create_stream(config, pedantic=values.get("pedantic", False))
-    answer = stream.info() | {"did_create": True}
-    # The one answer about a stream that does not say where it is.
-    answer.pop("domain", None)
-    return answer
+
+    def done(stream: Stream | None, error: JetStreamError | None) -> None:
+        if stream is None:
+            request.refuse(error)
+            return
+        answer = stream.info() | {"did_create": True}
+        # The one answer about a stream that does not say where it is.
+        answer.pop("domain", None)
+        request.answer(answer)
+
+    request.engine.create_stream(config, done, pedantic=values.get("pedantic", False))
+    return None
 
 
 def update(request: Request) -> Answer:
@@ -78,8 +85,15 @@ def update(request: Request) -> Answer:
     if config.name != request.names[0]:
         raise JetStreamError(errorcodes.STREAM_MISMATCH)
     stream = request.stream()
-    request.engine.update_stream(stream, config, pedantic=pedantic)
-    return stream.info()
+
+    def done(updated: Stream | None, error: JetStreamError | None) -> None:
+        if updated is None:
+            request.refuse(error)
+        else:
+            request.answer(updated.info())
+
+    request.engine.update_stream(stream, config, done, pedantic=pedantic)
+    return None
 
 
 def info(request: Request) -> Answer:
@@ -132,7 +146,7 @@ def _listed(stream: Stream) -> dict[str, Any]:
 def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:
     options = request.decode_options(LIST_FIELDS, type_name)
     pattern, streams = options.get("subject", ""), request.engine.streams
-    names = request.engine.storing([pattern]) if pattern else streams
+    names = request.engine.storing([pattern]) & streams.keys() if pattern else streams
     found = [streams[name] for name in sorted(names)]
     offset = min(max(options.get("offset", 0), 0), len(found))
     page = {"total": len(found), "offset": offset, "limit": limit}

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from penstock.errors import StoreError
+from penstock.jetstream.commit import Change
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.model import StreamConfig, store_limits
+from penstock.jetstream.segmentfile import segment_number
 from penstock.jetstream.store import Store, Work
 
 if TYPE_CHECKING:
@@ -53,11 +55,19 @@ class StreamFiles:
         self._deleted = 0
 
     def prepare(self) -> None:
-        """Make the directory, and remove what deleted streams have left in it."""
+        """Make the directory; remove what deleted streams have left, and those never made."""
         self.disk.make_directory(self.root)
         for name in self.disk.names(self.root):
-            if name.endswith(DELETED):
+            if name.endswith(DELETED) or self._was_never_made(name):
                 self.disk.remove_directory(f"{self.root}/{name}")
+
+    def _was_never_made(self, name: str) -> bool:
+        path = self.path(name)
+        is_known = META in self.disk.names(path)
+        return not is_known and not any(map(self._segments, (path, f"{path}/messages")))
+
+    def _segments(self, path: str) -> list[str]:
+        return [name for name in self.disk.names(path) if segment_number(name) is not None]
 
     def names(self) -> list[str]:
         """Return the names of the streams that are there."""
@@ -79,12 +89,23 @@ class StreamFiles:
         """Return a stream's configuration and its time of creation; raise StoreError."""
         return read_meta(self.disk, self.path(name))
 
-    def write(self, config: StreamConfig, created_ns: int) -> None:
-        """Keep a stream's configuration, durably; whole or not at all."""
+    def make(self, config: StreamConfig, created_ns: int) -> Store:
+        """Make the files of a stream, durably once `sync_names` was called. Any thread."""
         directory = self.path(config.name)
+        for path in (directory, f"{directory}/messages", self.consumers_path(config.name)):
+            self.disk.add_directory(path)
+        self.write(config, created_ns)
+        return self.open_store(config)[0]
+
+    def sync_names(self) -> None:
+        """Make the names of all streams durable. Any thread."""
+        self.disk.sync_directory(self.root)
+
+    def write(self, config: StreamConfig, created_ns: int) -> None:
+        """Keep a stream's configuration, durably; whole or not at all. Any thread."""
         document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
-        self.disk.make_directory(directory)
-        write_whole(self.disk, f"{directory}/{META}", json.dumps(document, indent=1).encode())
+        content = json.dumps(document, indent=1).encode()
+        write_whole(self.disk, f"{self.path(config.name)}/{META}", content)
 
     def is_expiring(self, name: str) -> bool:
         """Tell whether some messages of a stream may have a time to live."""
@@ -117,12 +138,21 @@ class StreamFiles:
             self.disk, directory, limits=store_limits(config), salt=salt, settings=self._settings
         )
 
-    def bury(self, name: str) -> Grave:
-        """Take a stream out of sight: its name is free from now on."""
+    def bury(self, name: str) -> str:
+        """Take a stream out of sight: its name is free from now on. Return what is left of it."""
         self._deleted += 1
         path = f"{self.root}/{self._deleted}{DELETED}"
         self.disk.rename(self.path(name), path)
-        return Grave(self.disk, self.root, path)
+        return path
+
+    def remove(self, path: str) -> None:
+        """Make sure that a buried stream stays away, and give its room back. Any thread."""
+        self.sync_names()
+        try:
+            self.disk.remove_directory(path)
+        except OSError as error:
+            # Its name is free, and the next start removes it.
+            log.error("`%s` can not be removed: %s", path, error)
 
 
 def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
@@ -152,26 +182,44 @@ def _directory(account: str) -> str:
     return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
 
 
-class Grave:
-    """What is left of a stream that was deleted. A `store.Work`."""
+class Creation:
+    """A stream on its way to be one; who asks for it meanwhile waits."""
 
-    def __init__(self, disk: Disk, root: str, path: str) -> None:
-        self._disk = disk
-        self._root = root
-        self._path = path
+    def __init__(self, files: StreamFiles, config: StreamConfig, created_ns: int) -> None:
+        self.config = config
+        self.store: Store | None = None
+        self._files = files
+        self._created_ns = created_ns
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.config.name
 
     def run(self) -> None:
-        """Make sure the stream stays away, and give its room back."""
-        self._disk.sync_directory(self._root)
-        self._disk.remove_directory(self._path)
+        """Make its files, or none. Any thread."""
+        path = self._files.path(self.name)
+        is_new = not self._files.disk.names(path)
+        try:
+            self.store = self._files.make(self.config, self._created_ns)
+        except Exception:
+            if is_new:
+                with suppress(OSError):
+                    self._files.disk.remove_directory(path)
+            raise
 
-    def finish(self, error: Exception | None = None) -> None:
-        """Say what stayed behind; the next start removes it."""
-        if error is not None:
-            log.error("`%s` can not be removed: %s", self._path, error)
+    def wait(self, action: Callable[[], None]) -> None:
+        """Do something once the stream is there, or will never be."""
+        self._waiting.append(action)
+
+    def let_go(self) -> None:
+        """Go on with what waited."""
+        for action in self._waiting:
+            action()
 
 
-class Deletion:
+class Deletion(Change):
     """
     A deleted stream until nothing is left of it. A `commit.Durable`.
 
@@ -179,27 +227,20 @@ class Deletion:
     which may still use its files.
     """
 
-    def __init__(self, stream: Stream, grave: Grave | None, done: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: Stream, remove: Callable[[], None], done: Callable[[], None]
+    ) -> None:
         self._stream = stream
-        self._grave = grave
-        self._done = done
+        super().__init__(remove, lambda error: done())
 
-    def begin_commit(self) -> Work | None:
-        """Close the files; return what removes them."""
+    def begin_commit(self) -> Work:
+        """Close the files."""
         with suppress(Exception):
             # What it could not save is about to be removed anyway.
-            self._stream.store.close()
+            self._stream.store.discard()
             if self._stream.consumer_files is not None:
                 self._stream.consumer_files.discard()
-        return self._grave
-
-    def end_commit(self) -> None:
-        """Say that it is done."""
-        self._done()
-
-    def fail_commit(self, reason: str) -> None:
-        """Say that it is done all the same: its name is free, and the next start removes it."""
-        self._done()
+        return self
 
 
 def close_store(store: Store) -> None:

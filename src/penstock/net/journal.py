@@ -194,8 +194,11 @@ class Journal:
 
     def _commit(self, engine: Engine) -> None:
         if not engine.waits_for_sync:
-            self._unsynced += engine.write_unsynced()
-            if self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
+            works, prompt = engine.write_unsynced()
+            self._unsynced += works
+            if prompt is not None:
+                self._run(lambda: self._measure(prompt.run), prompt.finish)
+            elif self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
                 self._sync()
             return
         commit = engine.begin_commit()

@@ -144,6 +144,8 @@ def test_a_consumer_that_can_not_be_kept_is_refused_alone(
 class Item:
     """Something in a commit that fails at one step."""
 
+    is_prompt = False
+
     def __init__(self, step: str = "") -> None:
         self.step = step
         self.seen: list[str] = []
@@ -200,7 +202,7 @@ def test_an_item_that_fails_before_a_later_sync_is_told_so_too(tmp_path: Path) -
 
     works = world.engine.write_unsynced()
 
-    assert (bad.seen, good.seen, works) == (["begin", "fail"], ["begin", "end"], [good])
+    assert (bad.seen, good.seen, works) == (["begin", "fail"], ["begin", "end"], ([good], None))
 
 
 def test_a_thread_that_ended_halfway_has_made_nothing_durable() -> None:

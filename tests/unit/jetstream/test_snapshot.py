@@ -229,6 +229,7 @@ def test_a_chunk_of_many_messages_is_taken_in_turns(tmp_path: Path) -> None:
     subject = start_restore(world, subjects=["S"], storage="file")
 
     world.publish(subject, archive.STREAM_IDENTIFIER + archive.frames(encoded), reply="_INBOX.1")
+    world.settle()
     turns = 0
     while not (acked := world.received()):
         turns += 1

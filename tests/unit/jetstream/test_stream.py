@@ -166,7 +166,7 @@ def test_without_a_sync_before_the_ack_they_see_it_as_soon_as_it_is_written(
     witness = Witness(world, "S")
 
     world.publish("S", "x", reply="_INBOX.ack")
-    works = world.engine.write_unsynced()
+    works, _ = world.engine.write_unsynced()
 
     assert [{"stream": "S", "seq": 1}] == world.received()
     assert [1] == witness.heard

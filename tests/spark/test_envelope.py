@@ -211,3 +211,13 @@ def test_the_source_opens_envelopes_as_sparks_own_functions_do(
     assert ["sequence", "payload"] == (
         read(stream, format="envelope", columns="sequence, payload").columns
     )
+
+
+def test_a_payload_may_have_arrays_and_maps(spark: Any) -> None:
+    data = envelope({"amount": 1.5, "tags": ["a", "b"], "more": {"x": 1}})
+    frame = spark.createDataFrame([(data,)], "data binary")
+
+    schema = "amount DOUBLE, tags ARRAY<STRING>, more MAP<STRING, INT>"
+    (row,) = open_envelopes(frame, schema).select("payload.*").collect()
+
+    assert (1.5, ["a", "b"], {"x": 1}) == (row.amount, row.tags, row.more)

@@ -15,9 +15,10 @@ from tests.spark.conftest import Broker, rows
 
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
+from penstock.compression import compressor
 from penstock.errors import ConfigError
 from penstock.spark.pipelines import audit, lake, runner, snapshot
-from penstock.spark.pipelines.config import PipelineConfig, parse
+from penstock.spark.pipelines.config import PipelineConfig, load, parse
 
 AGGREGATES = 5
 
@@ -28,7 +29,7 @@ def server(servers: dict[str, ServerProcess]) -> ServerProcess:
     return servers["penstock"]
 
 
-def envelope(n: int) -> bytes:
+def envelope(n: int, **payload: Any) -> bytes:
     """Return an event as the bus writes it."""
     return json.dumps(
         {
@@ -36,7 +37,7 @@ def envelope(n: int) -> bytes:
             "aggregate_id": f"order-{n % AGGREGATES}",
             "event_type": "paid" if n % 2 else "placed",
             "timestamp": "2026-11-15T08:00:00Z",
-            "payload": {"n": n},
+            "payload": {"n": n} | payload,
         }
     ).encode()
 
@@ -94,6 +95,97 @@ def test_archive_brings_every_message_into_the_lake_once(
     assert [(len(ledger),)] == lake_command.query(Path(table), "SELECT count(*) FROM lake").rows
 
 
+def recreate(broker: Broker, stream: str) -> None:
+    """Delete a stream, and create it again."""
+    broker.run(lambda js: js.streams.delete(stream))
+    broker.create(stream)
+
+
+def test_an_archive_is_not_replaced_by_another(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    """As after the stream was made anew, and the hint of the error was followed by half."""
+    ledger = publish(broker, stream, range(1, 31))
+    run("archive", source={"maxMessagesPerTrigger": "10"})
+    recreate(broker, stream)
+    new = publish(broker, stream, range(1, 16))
+
+    with pytest.raises(Exception, match=r"created again.*new checkpoint.*new `target`"):
+        run("archive")
+    with pytest.raises(ConfigError, match=rf"another query.*`{stream}` as it was created at 20"):
+        run("archive", checkpoint=str(tmp_path / "new-checkpoint"))
+    run("archive", checkpoint=str(tmp_path / "new-checkpoint"), target=str(tmp_path / "new"))
+
+    assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
+    assert new == rows(lake.read_lake(spark, str(tmp_path / "new")))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings"),
+    [
+        ("archive", {}),
+        ("metrics", {}),
+        ("state", {"fold": "tests.spark.folds:total"}),
+        ("tests.spark.folds:large", {}),
+    ],
+)
+def test_a_target_is_one_querys(
+    broker: Broker, stream: str, run: Any, tmp_path: Path, pipeline: str, settings: dict[str, str]
+) -> None:
+    """Another pipeline is refused, and so is one whose checkpoint was lost."""
+    publish(broker, stream, range(1, 4))
+    settings |= {"target": str(tmp_path / "target")}
+    run(pipeline, checkpoint=str(tmp_path / "first"), **settings)
+    run(pipeline, checkpoint=str(tmp_path / "first"), **settings)
+    files = sorted((tmp_path / "target").rglob("*"))
+
+    with pytest.raises(ConfigError, match=r"is written by another query.*`target` of its own"):
+        run(pipeline, checkpoint=str(tmp_path / "second"), **settings)
+    assert files == sorted((tmp_path / "target").rglob("*"))
+
+
+def test_a_target_that_holds_what_nobody_owns_is_refused(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "something").touch()
+
+    with pytest.raises(ConfigError, match="nothing says which query has written it"):
+        run("archive")
+
+
+@pytest.mark.parametrize("algorithm", ["zstd", "lz4"])
+def test_compressed_events_are_opened_like_all_others(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path, algorithm: Any
+) -> None:
+    compress = compressor(algorithm, bytes_min=150)
+    assert compress is not None
+    plain = [envelope(n, note="x" * 6000 * (n % 2)) for n in range(1, 21)]
+    broker.publish([(f"{stream}.t", compress(event)) for event in plain])
+
+    run("archive")
+    run("state", fold="tests.spark.folds:total")
+
+    archived = lake.read_lake(spark, str(tmp_path / "archive")).orderBy("sequence").collect()
+    expected = [json.loads(event) for event in plain]
+    assert [e["aggregate_id"] for e in expected] == [row.aggregate_id for row in archived]
+    assert [e["payload"] for e in expected] == [json.loads(row.payload) for row in archived]
+    assert [compress(event) for event in plain] == [bytes(row.data) for row in archived]
+    states = snapshot.read_snapshot(spark, tmp_path / "state").collect()
+    assert 20 == sum(row.events for row in states)
+
+
+def test_topics_that_look_like_numbers_stay_as_they_are(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    name = f"{stream}_numbers"
+    broker.create(name, subjects=["1.*"])
+    broker.publish([("1.10", b"a"), ("1.1", b"b")])
+
+    run("archive", source={"stream": name})
+
+    found = lake.read_lake(spark, str(tmp_path / "archive"))
+    assert ["1.1", "1.10"] == sorted(row.topic for row in found.collect())
+
+
 def test_a_topic_may_be_the_start_of_many_subjects(
     broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
 ) -> None:
@@ -133,16 +225,20 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
     run("archive")
     settings = {
         "lake": str(tmp_path / "archive"),
-        "types": ["paid"],
         "replace": [f"{stream}.", f"{stream}_again."],
     }
 
-    for _ in range(2):
-        run("replay", rate=100_000, **settings)
+    # One type may stand for itself.
+    for types in (["paid"], "paid"):
+        run("replay", rate=100_000, types=types, **settings)
 
     replayed = [json.loads(data) for _, _, data in rows(read(f"{stream}_again"))]
     assert set(range(1, 101, 2)) == {event["payload"]["n"] for event in replayed}
     assert 50 == len(replayed)
+    with pytest.raises(Exception, match="no stream stores `it's"):
+        run("replay", **settings | {"replace": [f"{stream}.", "it's."]})
+    with pytest.raises(ConfigError, match="`replace` must be two"):
+        run("replay", **settings | {"replace": "a"})
     for aggregate in range(AGGREGATES):
         numbers = [e["payload"]["n"] for e in replayed if e["aggregate_id"] == f"order-{aggregate}"]
         assert sorted(numbers) == numbers
@@ -184,6 +280,9 @@ def test_metrics_count_every_window(
     publish(broker, stream, range(1, 101))
     run("metrics")
 
+    short = measure(read(stream), "100 milliseconds", "1 minute").collect()
+    assert 100 == sum(row.messages for row in short)
+    assert all(row.messages * 10 == round(row.messages_per_second) for row in short)
     figures = measure(read(stream), "1 day", "1 minute").orderBy("topic").collect()
     assert [50, 50] == [row.messages for row in figures]
     assert all(row.latency_ms_50 <= row.latency_ms_99 for row in figures)
@@ -291,6 +390,24 @@ def test_status_on_a_work_queue_counts_what_its_workers_left(
     assert "up to sequence 10 of" in (out := capsys.readouterr().out)
     assert "behind by 3 messages" in out
     assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
+
+
+def test_what_yaml_reads_as_no_text_is_text_to_spark(tmp_path: Path) -> None:
+    file = tmp_path / "archive.yml"
+    file.write_text(
+        "pipeline: archive\n"
+        "source: {failOnDataLoss: false, startingPosition: 1, subjects: [a, b.>]}\n"
+        "spark: {spark.ui.enabled: false, spark.driver.cores: 2}\n"
+    )
+
+    config = load(file)
+
+    assert {
+        "failOnDataLoss": "false",
+        "startingPosition": "1",
+        "subjects": "a, b.>",
+    } == config.source
+    assert {"spark.ui.enabled": "false", "spark.driver.cores": "2"} == config.spark
 
 
 @pytest.mark.parametrize(

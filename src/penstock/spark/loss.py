@@ -26,7 +26,7 @@ def check_same_stream(state: StreamState, created: str) -> None:
         raise ClientError(
             f"stream `{state.name}` was deleted and created again: it was created at {created}, "
             f"now at {state.created}, so sequences of the checkpoint mean other messages; "
-            "hint: start with a new checkpoint"
+            "hint: start with a new checkpoint, and a pipeline with a new `target` too"
         )
 
 

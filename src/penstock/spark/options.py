@@ -85,7 +85,10 @@ class SourceOptions:
     subjects: tuple[str, ...] = setting((), "Subjects to read, wildcards too; commas between.")
     starting_position: Position = field(
         default=Position("earliest"),
-        metadata={"doc": "`earliest`, `latest`, a sequence, or a time such as 2026-11-15T08:00Z."},
+        metadata={
+            "doc": "`earliest`, `latest`, a sequence, or a time: 2026-11-15T08:00Z, or milliseconds"
+            " since 1970."
+        },
     )
     ending_position: Position = field(
         default=Position("latest"),

@@ -12,6 +12,7 @@ import base64
 import binascii
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 FORMATS = ("json", "avro", "protobuf")
 UNREADABLE = (ValueError, TypeError, EOFError, LookupError, ArithmeticError, RecursionError)
 """What bytes end with that are not what the schema says."""
+
+
+def type_of(schema: str) -> str:
+    """Return the type that a schema in Spark's SQL names: one type, or the fields of a struct."""
+    is_type = re.match(r"(struct|array|map)\s*<", schema.strip(), re.IGNORECASE)
+    return schema if is_type else f"struct<{schema}>"
 
 
 class Decoder(Protocol):
@@ -60,7 +67,7 @@ class Json:
     """Reads JSON objects by a schema in Spark's SQL."""
 
     def __init__(self, schema: str) -> None:
-        self.ddl = schema if schema.lower().startswith("struct<") else f"struct<{schema}>"
+        self.ddl = type_of(schema)
 
     def prepare(self, kind: DataType) -> Callable[[bytes], Any]:
         """Return a reader that was made for exactly these fields."""

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+MILLISECONDS_DIGITS = 12
+"""A number so long is a time, in milliseconds since 1970, and no sequence."""
+
 
 class Position(NamedTuple):
     """`earliest`, `latest`, `sequence` with a number, or `time` with a datetime."""
@@ -20,6 +23,8 @@ def parse_position(text: str) -> Position:
     text = text.strip()
     if text.lower() in ("earliest", "latest"):
         return Position(text.lower())
+    if text.isdecimal() and len(text) >= MILLISECONDS_DIGITS:
+        return Position("time", time=datetime.fromtimestamp(int(text) / 1000, UTC))
     if text.isdecimal():
         return Position("sequence", sequence=int(text))
     time = datetime.fromisoformat(text)

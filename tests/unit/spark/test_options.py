@@ -102,6 +102,7 @@ def test_every_option_that_is_misspelt_is_told_its_name(kind: Any) -> None:
         ("LATEST", Position("latest")),
         ("42", Position("sequence", sequence=42)),
         ("2026-11-15T08:00:00Z", Position("time", time=datetime(2026, 11, 15, 8, tzinfo=UTC))),
+        ("1794729600000", Position("time", time=datetime(2026, 11, 15, 8, tzinfo=UTC))),
         ("2026-11-15 08:00", Position("time", time=datetime(2026, 11, 15, 8, tzinfo=UTC))),
     ],
 )

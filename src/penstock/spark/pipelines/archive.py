@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.spark.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import compact, local_path, recover, write_batch
+from penstock.spark.pipelines.ownership import claim_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ COMPACT_BATCHES = 50
 
 def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
     """Write every micro-batch once, and merge small files now and then."""
-    config.need("target", "checkpoint")
+    claim_target(spark, config)
     lake = config.target
     batches_min = int(config.setting("compact_batches", COMPACT_BATCHES))
     tokens = int(config.setting("topic_tokens", 0))

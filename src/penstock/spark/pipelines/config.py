@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,26 @@ def parse(values: Mapping[str, Any]) -> PipelineConfig:
             raise ConfigError(f"`{name}` is no setting of a pipeline; {hint}valid: {valid}")
     if "pipeline" not in values:
         raise ConfigError("`pipeline` is missing; hint: penstock pipeline list")
-    config = PipelineConfig(**values)
     for name in ("source", "settings", "spark"):
-        if not isinstance(getattr(config, name), Mapping):
+        if not isinstance(values.get(name, {}), Mapping):
             raise ConfigError(f"`{name}` must be a mapping")
-    return config
+    given = {
+        name: {str(key): _text(value) for key, value in values[name].items()}
+        for name in ("source", "spark")
+        if name in values
+    }
+    return PipelineConfig(**{**values, **given})
+
+
+def _text(value: Any) -> str:
+    """Return what YAML has read as Spark takes it: all options are text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "" if value is None else str(value)
 
 
 def check_settings(config: PipelineConfig, known: Mapping[str, str]) -> None:

@@ -49,7 +49,14 @@ def write_batch(rows: DataFrame, lake: str, batch: int, *, topic_tokens: int = 0
 
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:
     """Return the rows of a lake, whatever schemas its files have."""
-    return spark.read.option("mergeSchema", "true").parquet(lake)
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    found = spark.read.option("mergeSchema", "true").parquet(lake).schema
+    # Spark takes `topic=1.10` for a number.
+    fields = [
+        StructField("topic", StringType()) if field.name == "topic" else field for field in found
+    ]
+    return spark.read.schema(StructType(fields)).parquet(lake)
 
 
 def compact(spark: SparkSession, lake: str, *, batches_min: int) -> int:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.spark.envelope import open_envelopes
+from penstock.spark.files import files_of
 from penstock.spark.kafka import follow_into_topic, is_kafka
 from penstock.spark.options import connection_of
 from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.ownership import claim_target, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,19 +29,23 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     window = str(config.setting("window", "1 minute"))
     figures = measure(messages, window, str(config.setting("lateness", "1 minute")))
     if config.setting("subject"):
-        return publish(figures, config.source, str(config.setting("subject")))
-    config.need("target")
+        query = query_of(files_of(spark), config.checkpoint)
+        return publish(figures, config.source, str(config.setting("subject")), query)
+    claim_target(spark, config)
     return figures.writeStream.format("parquet").option("path", config.target).outputMode("append")
 
 
-def publish(figures: DataFrame, source: Mapping[str, str], subject: str) -> DataStreamWriter:
-    """Publish every row as JSON, to where the messages come from."""
+def publish(
+    figures: DataFrame, source: Mapping[str, str], subject: str, query: str
+) -> DataStreamWriter:
+    """Publish every row as JSON, to where the messages come from, under ids of the query's own."""
     if is_kafka(source):
         rows = figures.selectExpr("topic AS key", "to_json(struct(*)) AS data")
         return follow_into_topic(rows, source, subject).outputMode("append")
+    window = "cast(unix_micros(start) AS string), cast(unix_micros(end) AS string)"
     rows = figures.selectExpr(
         "to_json(struct(*)) AS data",
-        "concat_ws('-', 'metrics', topic, cast(unix_timestamp(start) AS string)) AS message_id",
+        f"concat_ws('-', 'metrics', '{query}', topic, {window}) AS message_id",
     )
     writer = rows.writeStream.format("penstock").options(**connection_of(source))
     return writer.option("subject", subject).outputMode("append")
@@ -59,7 +65,7 @@ def measure(messages: DataFrame, window: str, lateness: str) -> DataFrame:
         f.sum(f.length("data")).alias("bytes"),
         f.percentile_approx("latency_ms", [0.5, 0.9, 0.99], 1000).alias("latency"),
     )
-    seconds = f.col("window.end").cast("long") - f.col("window.start").cast("long")
+    seconds = f.col("window.end").cast("double") - f.col("window.start").cast("double")
     return figures.select(
         f.col("window.start").alias("start"),
         f.col("window.end").alias("end"),

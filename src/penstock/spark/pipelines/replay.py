@@ -7,8 +7,11 @@ that is run again stores nothing twice within the target's `duplicate_window`.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError
 from penstock.spark.kafka import is_kafka, write_topics
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
@@ -51,24 +54,23 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
     """Return the rows to replay as messages, with the `key` that keeps them in order."""
     from pyspark.sql import functions as f
 
-    if config.setting("topics"):
-        rows = rows.where(_any_like("topic", config.setting("topics")))
+    topics = _texts(config, "topics")
+    if topics:
+        rows = rows.where(reduce(or_, [f.col("topic").like(topic) for topic in topics]))
     for column, setting in (("aggregate_id", "aggregates"), ("event_type", "types")):
-        if config.setting(setting):
-            rows = rows.where(f.col(column).isin(*config.setting(setting)))
+        if chosen := _texts(config, setting):
+            rows = rows.where(f.col(column).isin(*chosen))
     if config.setting("since"):
         rows = rows.where(f.col("time") >= f.lit(str(config.setting("since"))).cast("timestamp"))
     if config.setting("until"):
         rows = rows.where(f.col("time") < f.lit(str(config.setting("until"))).cast("timestamp"))
-    old, new = config.setting("replace", ["", ""])
-    subject = (
-        f.expr(f"concat('{new}', substr(subject, {len(old) + 1}))") if old else f.col("subject")
-    )
+    old, new = _replacement(config)
+    rest = f.expr(f"substr(subject, {len(old) + 1})")
     prefix = config.setting("id_prefix", "replay")
     # The headers JetStream acts on belong to the first publication, not to this one.
     kept = f.filter("headers", lambda header: ~header["key"].startswith("Nats-"))
     return rows.select(
-        f.when(f.col("subject").startswith(old), subject)
+        f.when(f.col("subject").startswith(old), f.concat(f.lit(new), rest))
         .otherwise(f.col("subject"))
         .alias("subject"),
         "data",
@@ -80,7 +82,16 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
     )
 
 
-def _any_like(column: str, patterns: list[str] | str) -> str:
-    each = [patterns] if isinstance(patterns, str) else patterns
-    quoted = (pattern.replace("'", "''") for pattern in each)
-    return " OR ".join(f"{column} LIKE '{pattern}'" for pattern in quoted)
+def _texts(config: PipelineConfig, setting: str) -> list[str]:
+    """Return a setting that is a list of texts, or one text."""
+    given = config.setting(setting) or []
+    return [given] if isinstance(given, str) else [str(each) for each in given]
+
+
+def _replacement(config: PipelineConfig) -> tuple[str, str]:
+    given = config.setting("replace") or ["", ""]
+    if isinstance(given, str) or len(given) != 2:
+        raise ConfigError(
+            "`replace` must be two starts of subjects, the old and the new one: [a., b.]"
+        )
+    return str(given[0]), str(given[1])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.kafka import follow_topics, is_kafka
 from penstock.spark.pipelines.config import PipelineConfig, check_settings
+from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.reporting import tell_server
 from penstock.spark.pipelines.state import find_function
 from penstock.spark.pipelines.table import find
@@ -126,7 +127,7 @@ def _start(writer: Any, config: PipelineConfig, *, once: bool) -> StreamingQuery
 
 def _start_users(spark: SparkSession, config: PipelineConfig, *, once: bool) -> StreamingQuery:
     """Start a user's function of a DataFrame; what it returns goes to `target` as Parquet."""
-    config.need("target")
+    claim_target(spark, config)
     frame = find_function(config.pipeline)(follow(spark, config))
     return _start(
         frame.writeStream.format("parquet").option("path", config.target), config, once=once

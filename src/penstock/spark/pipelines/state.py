@@ -19,6 +19,7 @@ from penstock.errors import ConfigError
 from penstock.spark.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import local_path
+from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.snapshot import SCHEMA, look_up, read_snapshot, write_batch
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
             f"`keep` must be at least {KEEP_MIN}: a batch that is written again starts from the "
             "snapshot before it"
         )
+    claim_target(spark, config)
 
     def write(rows: DataFrame, batch: int) -> None:
         events = events_of(rows).persist()

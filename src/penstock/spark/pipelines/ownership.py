@@ -1,0 +1,86 @@
+"""
+Whose a target is.
+
+A pipeline that writes by the numbers of its micro-batches begins again at 0 with a new
+checkpoint, and would replace what another query has written, or be taken for it and
+skipped. So a target says which query writes to it, and of which stream as it was made
+when; every other is refused before it has read a row.
+
+A query is known by the id that Spark keeps in its checkpoint. It is written down in both
+places before the first batch, so that nothing is ever without an owner.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ConfigError
+from penstock.spark.connection import Connection
+from penstock.spark.files import Files, files_of
+from penstock.spark.kafka import is_kafka
+from penstock.spark.options import parse_source
+from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.stream import read_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWNER = "_owner.json"
+"""Readers of Parquet pass over what begins with an underscore."""
+
+
+def claim_target(spark: SparkSession, config: PipelineConfig) -> None:
+    """Take a target that is nobody's; raise if it is another query's."""
+    config.need("target", "checkpoint")
+    files = files_of(spark)
+    query = query_of(files, config.checkpoint)
+    file = f"{config.target}/{OWNER}"
+    owner = files.read(file)
+    if owner is None and files.is_empty(config.target):
+        files.create(file, json.dumps({"query": query} | _source_of(config)))
+        # Another may have been a little faster.
+        owner = files.read(file)
+    if owner is None:
+        raise ConfigError(
+            f"`target` {config.target} holds something, and nothing says which query has written "
+            f"it; {_remedy(config)}"
+        )
+    _check(config, json.loads(owner), query)
+
+
+def query_of(files: Files, checkpoint: str) -> str:
+    """Return the id of the query of a checkpoint, as Spark will know it; a new one has none yet."""
+    file = f"{checkpoint}/metadata"
+    if files.read(file) is None:
+        files.create(file, json.dumps({"id": str(uuid.uuid4())}))
+    return str(json.loads(files.read(file) or "")["id"])
+
+
+def _check(config: PipelineConfig, owner: dict[str, Any], query: str) -> None:
+    if owner["query"] == query:
+        return
+    written = f"`{owner['stream']}`"
+    if owner.get("created"):
+        written += f" as it was created at {owner['created']}"
+    raise ConfigError(
+        f"`target` {config.target} is written by another query: {owner['query']}, which reads "
+        f"{written}, and the checkpoint {config.checkpoint} is of {query}, so that one would "
+        f"replace what the other has written; {_remedy(config)}"
+    )
+
+
+def _remedy(config: PipelineConfig) -> str:
+    return (
+        "hint: give every checkpoint a `target` of its own; after a checkpoint was lost, with a "
+        "`startingPosition` under `source` behind the last `sequence` that the old target has"
+    )
+
+
+def _source_of(config: PipelineConfig) -> dict[str, str]:
+    if is_kafka(config.source):
+        return {"stream": str(config.source.get("topics", ">")), "created": ""}
+    connection, source = parse_source(config.source)
+    with Connection(connection, "penstock-pipeline") as opened:
+        return {"stream": source.stream, "created": read_state(opened, source.stream).created}

@@ -19,6 +19,7 @@ class CountingDisk(FailingDisk):
     """The real file system, that counts what it is asked to change, by kind and place."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: Counter[tuple[str, str]] = Counter()
 
     def total(self) -> int:

@@ -228,17 +228,17 @@ async def test_a_commit_that_does_not_end_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    sync = disk._sync_data
+    sync = disk.RealFile.sync
 
-    def wait(descriptor: int) -> None:
+    def wait(file: disk.RealFile) -> None:
         answers.wait()
-        sync(descriptor)
+        sync(file)
 
     monkeypatch.setattr(journal, "STUCK_S", 0.01)
     async with serving(settings(tmp_path)) as (server, client):
         await create(client, "S")
         assert 200 == healthz(server, {})[0]
-        monkeypatch.setattr(disk, "_sync_data", wait)
+        monkeypatch.setattr(disk.RealFile, "sync", wait)
         try:
             client.send("S", "x")
             await until(lambda: healthz(server, {})[0] == 503)

@@ -27,6 +27,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.net import views
 from penstock.net.accountfiles import AccountFiles
 from penstock.net.claims import ClaimsRequests
+from penstock.net.clock import SteadyClock
 from penstock.net.connection import Connection
 from penstock.net.door import Door, WebSocketDoor, tls_info, websocket_info
 from penstock.net.handshake import Tls
@@ -107,7 +108,7 @@ class Server:
             self.config,
             server_id=server_id,
             key=key,
-            clock_ns=time.time_ns,
+            clock_ns=SteadyClock(time.time_ns, time.monotonic),
             random=random.random,
             random_bytes=os.urandom,
             call_later=self._call_later,

@@ -1,11 +1,13 @@
 """
 `/jsz`: what JetStream holds and does, down to each consumer if that is asked for.
 
-The names of the fields are those of nats-server. A limit that is not set is -1.
+The names of the fields are those of nats-server. A limit that is not set is -1. Streams
+and consumers are described when the document is written, piece by piece.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import times
@@ -49,7 +51,7 @@ def jsz(server: Server, asked: Query) -> Json:
     if not account and chosen - {"config"}:
         listed = sorted(engines, key=lambda each: each.account.name)[offset:]
     if listed[:limit]:
-        document["account_details"] = [_account(each, chosen) for each in listed[:limit]]
+        document["account_details"] = (_account(each, chosen) for each in listed[:limit])
     return document | {"total": len(engines)}
 
 
@@ -125,9 +127,15 @@ def _account(engine: Engine, chosen: set[str]) -> Json:
         details[f"reserved_{kind}"] = most if most >= 0 else NO_RESERVATION
     details |= {"accounts": 0, **_api(0, engine.api.total, engine.api.errors)}
     if chosen & {"streams", "consumers"}:
-        streams = sorted(engine.streams.values(), key=lambda stream: stream.name)
-        details["stream_detail"] = [_stream(stream, chosen) for stream in streams]
+        details["stream_detail"] = _streams(engine, chosen)
     return details
+
+
+def _streams(engine: Engine, chosen: set[str]) -> Iterator[Json]:
+    """Yield what is told of each stream that is still there when its turn comes."""
+    for name in sorted(engine.streams):
+        if name in engine.streams:
+            yield _stream(engine.streams[name], chosen)
 
 
 def _stream(stream: Stream, chosen: set[str]) -> Json:
@@ -140,11 +148,15 @@ def _stream(stream: Stream, chosen: set[str]) -> Json:
         details["config"] = stream.config.to_json()
     details["state"] = stream.state()
     if "consumers" in chosen and stream.consumers:
-        consumers = sorted(stream.consumers.values(), key=lambda consumer: consumer.name)
-        details["consumer_detail"] = [
-            _consumer(each, chosen) for each in consumers if isinstance(each, Consumer)
-        ]
+        details["consumer_detail"] = _consumers(stream, chosen)
     return details
+
+
+def _consumers(stream: Stream, chosen: set[str]) -> Iterator[Json]:
+    for name in sorted(stream.consumers):
+        consumer = stream.consumers.get(name)
+        if isinstance(consumer, Consumer):
+            yield _consumer(consumer, chosen)
 
 
 def _consumer(consumer: Consumer, chosen: set[str]) -> Json:

@@ -201,16 +201,28 @@ def write(document: Mapping[str, Any]) -> Iterator[str]:
     for name, value in document.items():
         yield f"{separator}\n  {json.dumps(name)}: "
         separator = ","
-        if isinstance(value, Iterator):
-            yield from _write_entries(value)
-        else:
-            yield json.dumps(value)
+        yield from _write_value(value)
     yield "\n}\n"
+
+
+def _write_value(value: Any) -> Iterator[str]:
+    if isinstance(value, Iterator):
+        yield from _write_entries(value)
+    elif isinstance(value, dict) and any(isinstance(each, Iterator) for each in value.values()):
+        separator = "{"
+        for name, each in value.items():
+            yield f"{separator}{json.dumps(name)}: "
+            separator = ", "
+            yield from _write_value(each)
+        yield "}"
+    else:
+        yield json.dumps(value)
 
 
 def _write_entries(entries: Iterator[Any]) -> Iterator[str]:
     separator = "["
     for entry in entries:
-        yield f"{separator}\n    {json.dumps(entry)}"
+        yield f"{separator}\n    "
+        yield from _write_value(entry)
         separator = ","
     yield "[]" if separator == "[" else "\n  ]"

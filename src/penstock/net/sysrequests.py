@@ -159,10 +159,10 @@ class SystemRequests:
     def _account_jsz(self, name: str, asked: Query) -> Json:
         if name not in self._broker.accounts:
             raise QueryError(f'account "{name}" not found')
-        details = jsz(self._server, {**asked, "acc": name}).get("account_details")
-        if not details:
+        details = jsz(self._server, {**asked, "acc": name}).get("account_details", iter(()))
+        detail: Json | None = next(details, None)
+        if detail is None:
             raise QueryError(f'jetstream not enabled for account "{name}"')
-        detail: Json = details[0]
         return detail
 
     def _healthz(self, asked: Query) -> Json:
@@ -293,9 +293,10 @@ def _query(options: Json) -> Query:
     return found
 
 
-def _plain(document: Json) -> Json:
+def _plain(value: Any) -> Any:
     """Return a document with the lists that were still to be made."""
-    return {
-        name: list(value) if isinstance(value, Iterator) else value
-        for name, value in document.items()
-    }
+    if isinstance(value, Iterator):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value

@@ -59,6 +59,8 @@ class PullRequests:
         self._shares: defaultdict[bytes, list[Op]] = defaultdict(list)
         """Messages dealt to an inbox but not sent yet: in order, whichever request they are for."""
         self._one_shots = 0
+        self._seen_removes = -1
+        """How many subscriptions had ended when the requests were last looked through."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -94,6 +96,7 @@ class PullRequests:
                 self._status(inbox, refused.args[0])
             return
         request = Request(inbox, wish, now_ns)
+        self._seen_removes = -1
         if self.group is None:
             self._waiting.append(request)
         else:
@@ -125,7 +128,7 @@ class PullRequests:
             self.last_active_ns = now_ns
             raise Refused("404 No Messages")
         if available:
-            self.look(now_ns, is_at_end=False)
+            self._drop_dead(now_ns)
             if available < sum(request.batch for request in self._waiting):
                 self.last_active_ns = now_ns
                 raise Refused("408 Requests Pending")
@@ -133,7 +136,7 @@ class PullRequests:
     def _check_waiting(self, wish: Wish, now_ns: int) -> None:
         if len(self._waiting) < self.config.max_waiting:
             return
-        self.look(now_ns, is_at_end=False)
+        self._drop_dead(now_ns)
         if len(self._waiting) >= self.config.max_waiting:
             # A client that waits for heartbeats notices by itself, and asks less often then.
             raise Refused(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
@@ -354,6 +357,17 @@ class PullRequests:
         is_due = 0 < self.deadline_ns <= now_ns
         if is_due or (is_at_end and self._one_shots):
             self.look(now_ns, is_at_end=is_at_end)
+
+    def _drop_dead(self, now_ns: int) -> None:
+        """
+        End the requests that are over, if there can be any.
+
+        A client may ask again and again while nothing changes: it costs the others no look.
+        """
+        removes = self._account.routes.removes
+        if removes != self._seen_removes or 0 < self.deadline_ns <= now_ns:
+            self.look(now_ns, is_at_end=False)
+            self._seen_removes = removes
 
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
         """Look through the requests: end those that are over, send heartbeats to the others."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-ENTRIES_MAX = 2000
+ENTRIES_MAX = 500
 """Entries that are taken in one go, before others have their turn."""
 UNSTORED_BYTES_MAX = 1024 * 1024
 """Messages are stored, and room is looked for, whenever they are so many bytes."""

@@ -241,3 +241,19 @@ def test_only_small_requests_are_remembered() -> None:
 @pytest.mark.parametrize("text", [b"9" * 5000, b"-" + b"9" * 5000])
 def test_a_number_too_long_for_any_batch_asks_for_one_message(text: bytes) -> None:
     assert parse_wish(text) == Wish()
+
+
+def test_a_client_that_goes_makes_room_for_others_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("S")
+    consume(world, "S", "C", max_waiting=1)
+    wish = json.dumps({"batch": 1, "expires": 60 * SECOND_NS})
+    world.send(b"SUB gone 10\r\n")
+    world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", wish, reply="gone")
+    for _ in range(2):
+        world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", wish, reply="_INBOX.x")
+        assert statuses(received(world)) == ["409 Exceeded MaxWaiting"]
+    world.send(b"UNSUB 10\r\n")
+    world.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", wish, reply="_INBOX.x")
+
+    assert received(world) == []

@@ -128,7 +128,7 @@ class PullRequests:
             self.last_active_ns = now_ns
             raise Refused("404 No Messages")
         if available:
-            self._drop_dead(now_ns)
+            self._end_those_over(now_ns)
             if available < sum(request.batch for request in self._waiting):
                 self.last_active_ns = now_ns
                 raise Refused("408 Requests Pending")
@@ -136,7 +136,7 @@ class PullRequests:
     def _check_waiting(self, wish: Wish, now_ns: int) -> None:
         if len(self._waiting) < self.config.max_waiting:
             return
-        self._drop_dead(now_ns)
+        self._end_those_over(now_ns)
         if len(self._waiting) >= self.config.max_waiting:
             # A client that waits for heartbeats notices by itself, and asks less often then.
             raise Refused(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
@@ -358,7 +358,7 @@ class PullRequests:
         if is_due or (is_at_end and self._one_shots):
             self.look(now_ns, is_at_end=is_at_end)
 
-    def _drop_dead(self, now_ns: int) -> None:
+    def _end_those_over(self, now_ns: int) -> None:
         """
         End the requests that are over, if there can be any.
 

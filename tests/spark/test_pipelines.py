@@ -16,7 +16,7 @@ from tests.spark.conftest import Broker, rows
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
 from penstock.compression import compressor
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.spark.pipelines import audit, lake, runner, snapshot
 from penstock.spark.pipelines.config import PipelineConfig, load, parse
 
@@ -447,3 +447,16 @@ def test_every_pipeline_is_listed_and_described(capsys: Any) -> None:
     for name in PIPELINES:
         assert 0 == pipeline_command.run(["describe", name])
     assert audit.SETTINGS["lake"] in capsys.readouterr().out
+
+
+def test_the_cause_of_an_error_of_sparks_is_one_sentence(stream: str, run: Any) -> None:
+    config = {"source": {"stream": f"{stream}_misspelt"}}
+    with pytest.raises(PenstockError, match=r"^there is no stream `\w+_misspelt`; hint: .*\?$"):
+        run("archive", **config)
+    with pytest.raises(Exception, match="there is no stream") as raised:
+        run("metrics", subject="figures", **config)
+
+    cause = runner.cause_of(raised.value)
+    assert re.fullmatch(r"there is no stream `\w+_misspelt`; hint: .*\?", str(cause))
+    other = ValueError("something else")
+    assert other is runner.cause_of(other)

@@ -213,3 +213,18 @@ def test_a_server_that_restarts_does_not_end_the_query(
             assert ledger == rows(spark.table("restarted"))
     finally:
         query.stop()
+
+
+def test_secrets_are_in_no_plan_and_in_no_error(stream: str, follow: Follow) -> None:
+    seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+    frame = follow(stream, nkeySeedSecret=seed)
+
+    with pytest.raises(Exception, match="nowhere") as raised:
+        frame.select("nowhere")
+
+    plan = frame._jdf.queryExecution().toString()
+    assert "nkeySeedSecret" in plan
+    assert seed not in plan + str(raised.value)
+    with pytest.raises(Exception, match="`servers` must not say who we are") as raised:
+        follow(stream, servers="nats://user:hunter2@127.0.0.1:4222")
+    assert "hunter2" not in str(raised.value)

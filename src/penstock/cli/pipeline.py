@@ -37,9 +37,14 @@ def start(options: Namespace) -> int:
     signal.signal(signal.SIGINT, lambda number, frame: stops.append(number))
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
     settings = {**connector(config.source), **config.spark}
+    # Not before `session` has said what is missing, if PySpark is.
     spark = session(config.name or config.pipeline, master=options.master, settings=settings)
+    from pyspark.errors import PySparkException
+
     try:
         runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
+    except PySparkException as error:
+        raise runner.cause_of(error) from None
     finally:
         spark.stop()
     return 0

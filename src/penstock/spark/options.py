@@ -39,7 +39,8 @@ class ConnectionOptions:
     user: str | None = setting(None, "User name.")
     password: str | None = setting(None, "Password of the user.", secret=True)
     token: str | None = setting(None, "Authentication token.", secret=True)
-    nkey_seed: str | None = setting(None, "Seed of an nkey user, `SU…`.", secret=True)
+    # Spark shows options in plans and errors, but not if their names speak of a secret.
+    nkey_seed_secret: str | None = setting(None, "Seed of an nkey user, `SU…`.", secret=True)
     credentials: str | None = setting(None, "Path of a creds file, on every executor.")
     tls_ca: str | None = setting(None, "Path of the certificates to trust.")
     tls_certificate: str | None = setting(None, "Path of the client's certificate.")
@@ -56,7 +57,12 @@ class ConnectionOptions:
     def __post_init__(self) -> None:
         self.client()
         for url in split_urls(self.servers):
-            parse_url(url)
+            server = parse_url(url)
+            if server.user or server.token:
+                raise ConfigError(
+                    f"`servers` must not say who we are, because Spark shows it: "
+                    f"`{server.address}`; hint: `user` and `password`, or `token`"
+                )
         _check_positive(self)
 
     def client(self) -> ClientOptions:
@@ -66,7 +72,7 @@ class ConnectionOptions:
             user=self.user,
             password=self.password,
             token=self.token,
-            nkey_seed=self.nkey_seed,
+            nkey_seed=self.nkey_seed_secret,
             credentials=self.credentials,
             tls_hostname=self.tls_hostname,
             tls_handshake_first=self.tls_handshake_first,

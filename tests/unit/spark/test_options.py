@@ -110,6 +110,14 @@ def test_positions_are_words_numbers_or_times(text: str, position: Position) -> 
     assert position == parse_source(STREAM | {"startingPosition": text})[1].starting_position
 
 
+@pytest.mark.parametrize("url", ["nats://u:hunter2@a", "hunter2@a", "nats://b, tls://u:hunter2@a"])
+def test_servers_do_not_say_who_we_are(url: str) -> None:
+    with pytest.raises(ConfigError, match="hint: `user` and `password`") as raised:
+        parse_source(STREAM | {"servers": url})
+
+    assert "hunter2" not in str(raised.value)
+
+
 def test_passwords_are_not_shown() -> None:
     connection, _ = parse_source(STREAM | {"user": "u", "password": "hunter2"})
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import ClientError
 from penstock.spark.kafka import follow_topics, is_kafka
 from penstock.spark.pipelines.config import PipelineConfig, check_settings
 from penstock.spark.pipelines.ownership import claim_target
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
+OUR_ERROR = re.compile(r"^\s*penstock\.errors\.\w+: (.+?)\s*$", re.MULTILINE)
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -42,6 +45,12 @@ def run(
             return
         query = _start(module.start(spark, follow(spark, config), config), config, once=once)
     watch(query, say, stopping, config)
+
+
+def cause_of(error: Exception) -> Exception:
+    """Return what of ours is behind an error of Spark's, in one sentence; else the error itself."""
+    causes = OUR_ERROR.findall(str(error))
+    return ClientError(causes[-1]) if causes else error
 
 
 def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:

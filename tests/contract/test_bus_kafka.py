@@ -125,6 +125,17 @@ async def test_a_cluster_that_cannot_be_reached_is_named() -> None:
 
 
 @asynchronous
+async def test_a_cluster_that_is_not_there_is_complained_of_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    base = KafkaConfig(brokers=("127.0.0.1:1", "127.0.0.1:2"), connect_timeout_s=3.0)
+    with pytest.raises(ConnectFailed):
+        await EventBus.open(BusConfig(type="kafka", kafka=base, connect_timeout_s=0.0)).__aenter__()
+
+    assert 1 <= len(caplog.records) <= 12
+
+
+@asynchronous
 async def test_a_property_that_librdkafka_does_not_know_is_named(kafka: KafkaBroker) -> None:
     base = KafkaConfig(brokers=(kafka.address,), properties={"no.such.thing": "1"})
     with pytest.raises(ConfigError, match=r"no\.such\.thing"):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from penstock.bus.config import BacklogConfig, HealthConfig
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
 from penstock.bus.envelope import Envelope
 from penstock.bus.letters import DeadLetter, DeadLetterBox
@@ -144,3 +145,35 @@ async def a_plain_function_around_a_coroutine_function_is_awaited(world: World) 
         await bus.subscribe_envelope(TOPIC, lambda envelope: seen(envelope))
         await bus.publish_envelope_sync(TOPIC, event(1))
         await seen.count(1)
+
+
+@scenario
+async def what_fails_behind_the_scenes_is_tried_again(world: World) -> None:
+    def failing(function: Any) -> Any:
+        """Return the function, which panics the first time."""
+        is_first = True
+
+        async def call(*arguments: Any) -> Any:
+            nonlocal is_first
+            if is_first:
+                is_first = False
+                raise Panic("once")
+            return await function(*arguments)
+
+        return call
+
+    fast = BacklogConfig(messages_max=1, interval_s=0.01), HealthConfig(interval_s=0.01)
+    async with world.open(backlog=fast[0], health=fast[1]) as bus:
+        engine: Any = bus.engine
+        for name in ("fetch", "lag", "echo"):
+            setattr(engine, name, failing(getattr(engine, name)))
+        bus.on_backlog(lambda _: None)
+        bus.on_health(lambda _: None)
+        seen = Seen()
+        seen.failing = lambda _: len(seen.attempts) < 3
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
+        await seen.count(3)
+        await until(lambda: bus.health().heartbeat.round_trip_s > 0)
+
+        assert seen.numbers() == [0, 1, 2]

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
+from penstock.bus.failures import STOPS
 from penstock.client import Client, JetStream
 from penstock.errors import ClientError, JetStreamError
 from penstock.wire import Op
@@ -150,6 +151,11 @@ class Lease:
                     await self._look()
             except (ClientError, JetStreamError) as error:
                 logger.info("= `%s` cannot be written: %s", self._subject, error)
+            except STOPS:
+                raise
+            except BaseException:
+                # A lease that nobody renews would be another's in a moment.
+                logger.exception("! renewing `%s` failed", self._subject)
 
     async def _look(self) -> None:
         """See whose it is: ours, if only the answer to our writing was lost."""

@@ -42,6 +42,7 @@ from penstock.bus.engines.reader import Reader
 from penstock.bus.engines.replay import replay_stream
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.bus.engines.window import Window
+from penstock.bus.failures import STOPS
 from penstock.bus.natsconfig import NatsConfig
 from penstock.client import Client, JetStream, connect
 from penstock.client.options import tls_context
@@ -308,6 +309,10 @@ class NatsEngine:
                     await self._move(topic)
             except PenstockError as error:
                 logger.info("= new streams cannot be seen: %s", error)
+            except STOPS:
+                raise
+            except BaseException:
+                logger.exception("! looking for new streams failed")
 
     async def _move(self, topic: str) -> None:
         """Publish to a topic's own stream from now on, once all that went elsewhere is stored."""

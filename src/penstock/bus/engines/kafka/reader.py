@@ -37,6 +37,7 @@ REST_S = 0.2
 POLL_S = 0.05
 RETRY_S = 0.1
 REFRESH_S_MAX = 5.0
+LEAVING_S_MAX = 10.0
 
 
 class Listener(NamedTuple):
@@ -119,10 +120,13 @@ class Reader:
         await done.wait()
 
     def stop(self) -> None:
-        """Commit, leave the group, and end the thread. Blocks."""
+        """Commit, leave the group, and end the thread. Blocks, but not for ever."""
         self._is_closing = True
         self._orders.put(None)
-        self._thread.join()
+        self._thread.join(LEAVING_S_MAX)
+        if self._thread.is_alive():
+            # Librdkafka may wait for an answer that does not come, as in a rebalance.
+            logger.warning("! the group was not left in %s s; its session runs out", LEAVING_S_MAX)
 
     def _run(self) -> None:
         self.consumer.subscribe(

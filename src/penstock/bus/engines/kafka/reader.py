@@ -27,7 +27,13 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.bus.engines.kafka.layout import KafkaLayout
-from penstock.bus.engines.kafka.properties import Properties, checked, library_logger, logger
+from penstock.bus.engines.kafka.properties import (
+    Properties,
+    checked,
+    library_logger,
+    logger,
+    text_of,
+)
 
 Place: TypeAlias = tuple[str, int]
 """A partition: name of the topic, and number."""
@@ -145,7 +151,13 @@ class Reader:
                     time.sleep(RETRY_S)
         finally:
             self._store()
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self.consumer.close()
+        except KafkaException as error:
+            logger.info("= leaving the group: %s", text_of(error))
 
     def _work(self) -> None:
         self._store()
@@ -208,9 +220,15 @@ class Reader:
             logger.info("= topics cannot be listed: %s", error.args[0].str())
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.incremental_assign(partitions)
-        self._tell(self._listener.assigned, _places(partitions))
-        self._sort_out()
+        try:
+            consumer.incremental_assign(partitions)
+            if self._is_closing:
+                return  # they are about to be given back, and cannot be asked about
+            self._tell(self._listener.assigned, _places(partitions))
+            self._sort_out()
+        except KafkaException as error:
+            # Raised from here it would end the thread, or a closing that waits for it.
+            logger.info("= partitions were assigned too late: %s", text_of(error))
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Finish what runs, and commit, before another process gets the partitions."""

@@ -221,6 +221,7 @@ async def large_events_travel_compressed(world: World) -> None:
         envelope = event(1).with_payload({"number": 1, "text": "x" * 5000})
         await bus.publish_envelope(TOPIC, envelope)
         await seen.count(1)
+        await bus.flush()
 
         assert seen.events == [envelope]
         assert sizes[0] < 500

@@ -31,6 +31,8 @@ logger = logging.getLogger("penstock.bus")
 
 STANDBY_LOOK_S = 0.5
 """How often a standby looks, if it hears nothing."""
+QUIET_SHARE = 8
+"""What part of the room is asked for, at most, of all topics together that are quiet."""
 UNHANDLED_TOLD_S = 5.0
 """How long after the start handlers may still be registered without a warning."""
 
@@ -298,9 +300,17 @@ class Reader:
             )
 
     def _ask(self, sources: list[Source], messages_max: int) -> None:
+        """Ask for what there is room for: a little of what is quiet, the rest of what is not."""
         free = messages_max - sum(source.requested for source in sources)
-        for source in sources:
-            source.ask(max(1, free // len(sources)))
+        asking = [source for source in sources if source.can_ask]
+        busy = [source for source in asking if source.is_busy] or asking
+        little = max(1, free // (QUIET_SHARE * len(sources)))
+        for source in asking:
+            if source not in busy:
+                source.ask(little)
+                free -= little
+        for source in busy:
+            source.ask(max(1, free // len(busy)))
 
     async def _take(self, sources: list[Source]) -> list[Delivery]:
         deliveries: list[Delivery] = []

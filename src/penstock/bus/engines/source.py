@@ -140,16 +140,24 @@ class Source:
         late_s = monotonic() - self._asked_s - self._stands_s
         return self._requested > 0 and late_s < GRACE_S
 
-    def ask(self, messages_max: int) -> None:
-        """Ask for messages, unless an earlier request still stands."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether something came since it was last asked."""
+        return self._idle_waits == 1
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether no earlier request stands, and the server is there to answer."""
         # Two requests at once would be dealt to in turn, and what is dealt to one may
         # overtake what is dealt to the other.
-        if self._is_waiting or self.is_resting:
-            return
-        if monotonic() >= self._not_before_s and self._client.connected:
-            self._requested = 0
-            self._request(min(messages_max, self._config.fetch_messages), self._idle_waits)
-            self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
+        is_free = not self._is_waiting and not self.is_resting
+        return is_free and monotonic() >= self._not_before_s and self._client.connected
+
+    def ask(self, messages_max: int) -> None:
+        """Ask for messages; only if `can_ask`."""
+        self._requested = 0
+        self._request(min(messages_max, self._config.fetch_messages), self._idle_waits)
+        self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
 
     def take(self) -> list[Delivery]:
         """Return what has arrived and was not here before; nothing if `recover` comes first."""

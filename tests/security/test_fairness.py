@@ -27,7 +27,7 @@ from penstock.config import Authorization
 from penstock.net.embedded import EmbeddedServer
 from penstock.transport import WebSocketConfig
 
-PIECES_MAX = 16
+PIECES_MAX = 24
 WITH_LOGIN = (bad_logins, unfinished_publishes)
 """Attacks of those whom the server does not know."""
 

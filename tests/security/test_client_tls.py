@@ -18,6 +18,8 @@ from tests.servers import HOST, Program, RawClient, ServerProcess
 import penstock
 from penstock.client import Client
 from penstock.errors import ConnectFailed
+from penstock.spark.connection import Connection as TaskConnection
+from penstock.spark.options import ConnectionOptions
 
 FORGED = b"MSG orders 1 6\r\nforged\r\n"
 INJECTIONS = {
@@ -64,6 +66,23 @@ async def test_clear_text_behind_info_fails_the_first_connect(
     async with Meddler(server.port, followed_by(injection)) as meddler:
         with pytest.raises(ConnectFailed, match="more than INFO before TLS"):
             await connect(meddler, tls=context)
+
+
+@pytest.mark.parametrize("injection", INJECTIONS.values(), ids=INJECTIONS)
+@asynchronous
+async def test_clear_text_behind_info_fails_the_connection_of_a_spark_task(
+    server: ServerProcess, authority: Authority, injection: bytes
+) -> None:
+    async with Meddler(server.port, followed_by(injection)) as meddler:
+        options = ConnectionOptions(
+            servers=f"nats://{HOST}:{meddler.port}", tls_ca=str(authority.ca), timeout_seconds=20.0
+        )
+        with pytest.raises(ConnectFailed, match="more than INFO before TLS"):
+            await asyncio.to_thread(TaskConnection(options, "test").__enter__)
+        meddler.change = with_fields()
+        connection = await asyncio.to_thread(TaskConnection(options, "test").__enter__)
+        assert connection.is_open
+        connection.close()
 
 
 @pytest.mark.parametrize("injection", INJECTIONS.values(), ids=INJECTIONS)

@@ -26,6 +26,8 @@ from penstock.errors import (
     RequestTimeout,
     SlowConsumer,
 )
+from penstock.spark.connection import Connection as TaskConnection
+from penstock.spark.options import ConnectionOptions
 
 MEGABYTE = 1 << 20
 
@@ -69,6 +71,36 @@ async def test_a_hostile_greeting_is_a_failed_connect(greeting: bytes) -> None:
         patience_s = 0.2 if not greeting or greeting.startswith(b"INFO {}\r\nINFO") else 20.0
         with pytest.raises(ConnectFailed):
             await connect(server, connect_timeout_s=patience_s, reconnect=False)
+
+
+@pytest.mark.parametrize("greeting", GREETINGS.values(), ids=GREETINGS)
+@asynchronous
+async def test_a_hostile_greeting_is_a_failed_connect_of_a_spark_task(greeting: bytes) -> None:
+    async def greet(peer: Peer) -> None:
+        peer.say(greeting)
+        await peer.reader.read()
+
+    async with HostileServer(greet) as server:
+        options = ConnectionOptions(servers=server.url, timeout_seconds=0.3)
+        with pytest.raises(PenstockError):
+            await asyncio.to_thread(TaskConnection(options, "test").__enter__)
+
+
+@asynchronous
+async def test_a_server_that_pings_for_ever_is_no_answer_to_a_spark_task() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.welcome()
+        while True:
+            peer.say(b"PING\r\n" * 100)
+            await peer.writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with HostileServer(serve) as server:
+        options = ConnectionOptions(servers=server.url, timeout_seconds=1.0)
+        connection = await asyncio.to_thread(TaskConnection(options, "test").__enter__)
+        with pytest.raises(RequestTimeout, match="no answer within 1 s"):
+            await asyncio.to_thread(connection.call, "INFO")
+        connection.close()
 
 
 BREACHES = {

@@ -12,13 +12,17 @@ import json
 import random
 import socket
 import ssl
+from math import inf
+from time import monotonic
 from typing import Any
 
 from penstock import _hot
 from penstock.client.api import decode, encode
 from penstock.client.handshake import connect_fields, is_refusal
 from penstock.client.inbox import unique_token
+from penstock.client.info import read_info
 from penstock.client.messages import status_of
+from penstock.client.options import ClientOptions
 from penstock.client.servers import Server, parse_url, split_urls
 from penstock.errors import (
     ClientError,
@@ -35,7 +39,8 @@ from penstock.spark.options import ConnectionOptions
 from penstock.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
 
 BUFFER_BYTES = 1 << 20
-PAYLOAD_BYTES_MAX = 1 << 30
+PAYLOAD_BYTES_MAX = ClientOptions.message_bytes_max
+"""What a server may announce. A task cannot do with less than what a client takes."""
 CONTROL_LINE_BYTES_MAX = 1 << 20
 SILENCE_S = 0.02
 SID = b"1"
@@ -190,9 +195,12 @@ class Connection:
         finally:
             self._sock.settimeout(self.options.timeout_seconds)
 
-    def next_operation(self) -> Op:
+    def next_operation(self, deadline_s: float = inf) -> Op:
         """Return the next operation that is not about the connection itself."""
         while True:
+            if monotonic() > deadline_s:
+                # A server that says something all the time is never silent.
+                raise RequestTimeout(f"no answer within {self.options.timeout_seconds:g} s")
             operation = self.inbound.take()
             if operation is None:
                 self.receive()
@@ -206,7 +214,7 @@ class Connection:
         if operation[0] == PING:
             self.send(b"PONG\r\n")
         elif operation[0] == INFO:
-            self.info.update(json.loads(operation[1]))
+            self.info = read_info(operation[1])
         elif operation[0] == ERR:
             raise _complaint(operation[1].decode(errors="replace"))
         elif operation[0] == FAIL:
@@ -224,8 +232,9 @@ class Connection:
         """Publish, and return the answer; whatever else arrives meanwhile is dropped."""
         reply = self.new_reply()
         self.publish(subject, payload, reply)
+        deadline_s = monotonic() + self.options.timeout_seconds
         while True:
-            operation = self.next_operation()
+            operation = self.next_operation(deadline_s)
             if operation[0] == MSG and operation[1] == reply:
                 return operation
 
@@ -243,6 +252,8 @@ class Connection:
         self._sock = socket.create_connection((server.host, server.port), timeout_s)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.inbound = Inbound()
+        self.info = {}
+        deadline_s = monotonic() + timeout_s
         if self.options.tls_handshake_first:
             self._secure(server)
         self._expect_info()
@@ -253,7 +264,7 @@ class Connection:
         fields = connect_fields(self.info, server, client) | {"name": self._name}
         self.send(b"CONNECT %b\r\n" % json.dumps(fields).encode())
         self.send(b"SUB %b.* %b\r\nPING\r\n" % (self.inbox.encode(), SID))
-        while self.next_operation()[0] != PONG:
+        while self.next_operation(deadline_s)[0] != PONG:
             pass
 
     def _expect_info(self) -> None:
@@ -269,6 +280,9 @@ class Connection:
         offered = self.info.get("tls_required") or self.info.get("tls_available")
         if self.info and not offered:
             raise ConnectFailed("TLS is asked for, but the server does not offer it")
+        if self.inbound.size:
+            # Taken over, it would count as if it had come through TLS.
+            raise ProtocolError("there was more than INFO before TLS: somebody meddles with it")
         assert self._sock is not None
         hostname = self.options.tls_hostname or server.host
         self._sock = self.options.tls().wrap_socket(self._sock, server_hostname=hostname)

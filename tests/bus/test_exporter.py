@@ -57,6 +57,8 @@ async def test_metrics_are_prometheus_text_and_count_what_happened(tmp_path: Pat
     assert "penstock_bus_handled_total 3" in samples
     assert "penstock_bus_connected 1" in samples
     assert any(line.startswith("penstock_bus_backlog_messages ") for line in samples)
+    assert "penstock_bus_backlog_unhandled_messages 0" in samples
+    assert {"penstock_bus_active 0", "penstock_bus_active 1"} & set(samples)
 
 
 @asynchronous

@@ -73,6 +73,10 @@ class Exporter:
             f"penstock_bus_backlog_messages {backlog.messages}\n"
             "# TYPE penstock_bus_backlog_age_seconds gauge\n"
             f"penstock_bus_backlog_age_seconds {backlog.age_s:.3f}\n"
+            "# TYPE penstock_bus_backlog_unhandled_messages gauge\n"
+            f"penstock_bus_backlog_unhandled_messages {sum(backlog.unhandled.values())}\n"
+            "# TYPE penstock_bus_active gauge\n"
+            f"penstock_bus_active {int(self._bus.health().active)}\n"
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

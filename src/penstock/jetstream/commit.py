@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from penstock.errors import cause
 from penstock.jetstream.store import Work
 
 log = logging.getLogger("penstock")
+
+THREADS_MAX = 16
 
 
 class Durable(Protocol):
@@ -44,7 +48,8 @@ class Change:
     """
     A change of files that somebody waits for: a `Durable`, and its own `Work`.
 
-    Changes are made in the order in which they came; `last` is done once for all that share it.
+    Changes are made in the order in which they came. Those with something to do at `last` have
+    nothing to do with each other: they come first, side by side, and share what is done last.
     """
 
     is_prompt = True
@@ -93,14 +98,21 @@ class Together:
 
     def run(self) -> None:
         """Do the slow part of all of them."""
+        beside = [index for index, work in enumerate(self.works) if _is_independent(work)]
+        side_by_side([partial(self._run_one, index) for index in beside])
         for index, work in enumerate(self.works):
-            if work is not None:
-                try:
-                    work.run()
-                    del self._errors[index]
-                except Exception as error:
-                    self._errors[index] = error
+            if work is not None and not _is_independent(work):
+                self._run_one(index)
         self._run_shared()
+
+    def _run_one(self, index: int) -> None:
+        work = self.works[index]
+        assert work is not None
+        try:
+            work.run()
+            del self._errors[index]
+        except Exception as error:
+            self._errors[index] = error
 
     def _run_shared(self) -> None:
         """Do once what several of them need: one sync covers the names they made side by side."""
@@ -160,6 +172,26 @@ class Commit:
         failed = self._works.finish()
         for index, (item, error) in enumerate(self._items):
             _end(item, error or failed.get(index))
+
+
+def _is_independent(work: Work | None) -> bool:
+    return isinstance(work, Change) and work.last is not None
+
+
+def side_by_side(actions: Sequence[Callable[[], None]]) -> None:
+    """
+    Do things that have nothing to do with each other, several at a time.
+
+    Most of their time is waiting for syncs, and the operating system makes one of those
+    that wait together.
+    """
+    if len(actions) < 2:
+        for action in actions:
+            action()
+        return
+    with ThreadPoolExecutor(min(len(actions), THREADS_MAX)) as pool:
+        for done in [pool.submit(action) for action in actions]:
+            done.result()
 
 
 def _begun(item: Durable) -> tuple[Work | None, Exception | None]:

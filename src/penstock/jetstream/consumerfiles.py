@@ -17,9 +17,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import StoreError, cause
+from penstock.jetstream.commit import side_by_side
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
 from penstock.jetstream.consumerrecords import ConsumerState
@@ -63,7 +65,15 @@ class Filing:
 
     def write(self) -> None:
         """Write and remove files, durably. Touches nothing but files."""
+        by_consumer: dict[str, list[Job]] = {}
         for job in self._jobs:
+            by_consumer.setdefault(job.directory, []).append(job)
+        side_by_side([partial(self._write, jobs) for jobs in by_consumer.values()])
+        self._sync_names([job for job in self._jobs if job.content is not None])
+
+    def _write(self, jobs: list[Job]) -> None:
+        """Do what is to be done for one consumer, in order."""
+        for job in jobs:
             try:
                 if job.content is None:
                     self._disk.remove_directory(job.directory)
@@ -72,7 +82,6 @@ class Filing:
                     write_whole(self._disk, f"{job.directory}/{META}", job.content)
             except Exception as error:
                 job.error = error
-        self._sync_names([job for job in self._jobs if job.content is not None])
 
     def _sync_names(self, jobs: list[Job]) -> None:
         """Make the directories of all of them durable, with one sync."""

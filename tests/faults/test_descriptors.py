@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 from tests.aio import asynchronous
 from tests.servers import PENSTOCK, Program, ServerProcess
 
-from penstock.client import connect
+from penstock.client import JetStream, connect
 
 STREAMS = int(os.environ.get("DESCRIPTOR_STREAMS", "100"))
 DESCRIPTORS = int(os.environ.get("DESCRIPTORS", "100"))
@@ -22,18 +23,24 @@ def limited(store: Path) -> ServerProcess:
     return ServerProcess(program, "", "-js", "-sd", str(store))
 
 
+async def use(jetstream: JetStream, name: str) -> None:
+    """Make a stream and a consumer, and store, fetch and acknowledge a message."""
+    await jetstream.streams.create(name, subjects=[name])
+    await jetstream.consumers.create(name, durable_name="C", ack_policy="explicit")
+    await jetstream.publish(name, b"1")
+    async with jetstream.pull_consumer(name, "C") as consumer:
+        for message in await consumer.fetch(1):
+            await message.ack_sync()
+
+
 @asynchronous
 async def test_streams_share_the_descriptors_there_are(tmp_path: Path) -> None:
     names = [f"S{number}" for number in range(STREAMS)]
     with limited(tmp_path) as running:
         async with await connect(running.url) as client:
             jetstream = client.jetstream()
-            for name in names:
-                await jetstream.streams.create(name, subjects=[name])
-                await jetstream.consumers.create(name, durable_name="C", ack_policy="explicit")
-                await jetstream.publish(name, b"1")
-                for message in await jetstream.pull_consumer(name, "C").fetch(1):
-                    await message.ack_sync()
+            for first in range(0, STREAMS, 50):
+                await asyncio.gather(*[use(jetstream, name) for name in names[first : first + 50]])
             await jetstream.publish_batch([(name, b"2") for name in names])
         running.signal(signal.SIGKILL)
         running.process.wait()

@@ -93,7 +93,7 @@ def test_the_command_line_is_shown_without_secrets_to_the_system_account_too(
         Authorization(token=SECRET),
         Authorization(users=(User(name="ann", password=SECRET),)),
         RemoteConfig(name="hub", urls=(URL,), user="ann", password=SECRET),
-        ConnectionOptions(servers=URL, user="ann", password=SECRET),
+        ConnectionOptions(user="ann", password=SECRET),
     ],
     ids=lambda made: type(made).__name__,
 )

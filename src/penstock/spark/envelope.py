@@ -50,13 +50,14 @@ def decompressed(data: Column) -> Column:
     import pyarrow as pa
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import BinaryType
 
     magic = f.substring(data, 1, MAGIC_BYTES)
     is_compressed = magic.isin(*(f.lit(bytearray(each)) for each in (ZSTD_MAGIC, LZ4_MAGIC)))
     # Python is handed only what is compressed; in the place of the rest come nulls.
     # Spark asks for the types themselves, which are not imported before they are needed.
     decompress_column.__annotations__ |= {"column": pa.Array, "return": pa.Array}
-    opened = arrow_udf(decompress_column, "binary")  # type: ignore[call-overload]
+    opened = arrow_udf(decompress_column, BinaryType())  # type: ignore[call-overload]
     return f.coalesce(opened(f.when(is_compressed, data)), data)
 
 

@@ -265,11 +265,53 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     html = tmp_path / "audit.html"
     (broken,) = run("audit", lake=str(table), handled=str(tmp_path / "handled"), html=str(html))
 
-    assert "50 published, 50 archived, 0 missing, 0 duplicated, 0 foreign" in clean
+    assert "50 published, 50 archived, 0 handled, 0 missing, 0 duplicated, 0 changed" in clean
     assert (
-        f"{missing} missing, {doubled} duplicated, 0 foreign, 50 handled, 1 out of order" in broken
+        f"50 handled, {missing} missing, {doubled} duplicated, 0 changed, 0 foreign, "
+        "0 unhandled, 0 handled twice, 1 out of order" in broken
     )
     assert broken in html.read_text()
+
+
+def test_audit_compares_what_can_be_compared(spark: Any) -> None:
+    """Events published twice are one event; what retention removed is no stranger's."""
+    columns = "aggregate_id string, subject string, stream string, sequence bigint, data binary"
+
+    def table(*rows: tuple[str, int, str]) -> Any:
+        found = [(key, "s", "S", sequence, data.encode()) for key, sequence, data in rows]
+        return spark.createDataFrame(found, columns)
+
+    published = table(("a", 3, "x"), ("a", 4, "x"), ("a", 5, "y"), ("b", 6, "z"), ("b", 7, "w"))
+    published = published.withColumn("event_id", published.data.cast("string"))
+    archived = table(
+        ("a", 1, "old"),
+        ("a", 3, "x"),
+        ("a", 4, "x"),
+        ("a", 5, "CHANGED"),
+        ("b", 6, "z"),
+        ("b", 8, ""),
+    )
+    handled = spark.createDataFrame(
+        [("x", "a", 1), ("y", "a", 2), ("y", "a", 3), ("w", "b", 4)],
+        "event_id string, aggregate_id string, position int",
+    )
+
+    report = audit.compare(published, archived, handled)
+
+    found = {row.aggregate: row.asDict() for row in report.collect()}
+    clean = dict.fromkeys(audit.FINDINGS, 0)
+    assert clean | {"changed": 1, "handled twice": 1} == {
+        kind: found["a"][kind] for kind in audit.FINDINGS
+    }
+    assert clean | {"missing": 1, "foreign": 1, "unhandled": 1} == {
+        kind: found["b"][kind] for kind in audit.FINDINGS
+    }
+    assert [(3, 3, 3), (2, 2, 1)] == [
+        tuple(found[each][kind] for kind in audit.COUNTS) for each in ("a", "b")
+    ]
+    assert not audit.is_clean(report)
+    whole = published.select("aggregate_id", "subject", "stream", "sequence", "data")
+    assert audit.is_clean(audit.compare(published, whole, None))
 
 
 def test_metrics_count_every_window(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import JSON
+from penstock.cli.main import EXIT_FAILURE
 from penstock.cli.runner import run_command, run_plain
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def start(options: Namespace) -> int:
     from pyspark.errors import PySparkException
 
     try:
-        runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
+        is_well = runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
     except PySparkException as error:
         raise runner.cause_of(error) from None
     finally:
         spark.stop()
-    return 0
+    return 0 if is_well else EXIT_FAILURE
 
 
 def list_pipelines(options: Namespace) -> int:

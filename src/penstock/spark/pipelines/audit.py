@@ -1,9 +1,10 @@
 """
-audit: gaps, duplicates and reordering between what was published and what was archived.
+audit: gaps, duplicates, changes and reordering between what was published and archived.
 
 Looks at every message, on both sides, before it says that nothing is wrong. What
 was handled can be compared too: any Parquet table with `event_id`, `aggregate_id`
-and `position`, a number that grows in the order of handling.
+and `position`, a number that grows in the order of handling. If anything was found,
+`penstock pipeline run` ends with an error, for whoever waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ SETTINGS = {
     "handled": "Table of what was handled: `event_id, aggregate_id, position`.",
     "html": "File to write the report to, besides the table in `target`.",
 }
-KINDS = ("published", "archived", "missing", "duplicated", "foreign", "handled", "out of order")
+COUNTS = ("published", "archived", "handled")
+FINDINGS = (
+    *("missing", "duplicated", "changed", "foreign"),
+    *("unhandled", "handled twice", "out of order"),
+)
+KINDS = (*COUNTS, *FINDINGS)
+HANDLED = ("handled", "unhandled", "handled twice", "out of order")
 
 
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -58,42 +65,70 @@ def compare(published: DataFrame, archived: DataFrame, handled: DataFrame | None
     from pyspark.sql import functions as f
 
     key = f.coalesce("aggregate_id", "subject").alias("aggregate")
-    place = ["aggregate", "stream", "sequence"]
-    ours = published.select(key, "stream", "sequence", f.lit(1).alias("published"))
-    theirs = archived.select(key, "stream", "sequence").groupBy(*place)
-    both = ours.join(theirs.agg(f.count("*").alias("archived")), place, "full")
+    content = f.xxhash64("data")
+    place = ["stream", "sequence"]
+    ours = published.select(*place, key, content.alias("ours"), f.lit(1).alias("published"))
+    # What retention has removed since cannot be compared, and is no stranger.
+    kept = published.groupBy("stream").agg(f.min("sequence").alias("first"))
+    compared = archived.join(f.broadcast(kept), "stream").where("sequence >= first")
+    theirs = compared.groupBy(*place).agg(
+        f.first(key).alias("archived_aggregate"),
+        f.count("*").alias("archived"),
+        f.collect_set(content).alias("theirs"),
+    )
+    both = ours.join(theirs, place, "full").withColumn(
+        "aggregate", f.coalesce("aggregate", "archived_aggregate")
+    )
     counts = both.groupBy("aggregate").agg(
         f.count("published").alias("published"),
         f.coalesce(f.sum("archived"), f.lit(0)).alias("archived"),
         _count(f.col("archived").isNull()).alias("missing"),
         _count(f.col("archived") > 1).alias("duplicated"),
+        _count(f.col("published").isNotNull() & (f.col("theirs") != f.array("ours"))).alias(
+            "changed"
+        ),
         _count(f.col("published").isNull()).alias("foreign"),
     )
     order = _handled_order(published, handled)
-    return counts.join(order, "aggregate", "left").na.fill(0).orderBy("aggregate")
+    return counts.join(order, "aggregate", "full").na.fill(0).orderBy("aggregate")
 
 
 def _handled_order(published: DataFrame, handled: DataFrame | None) -> DataFrame:
-    """Count, for each aggregate, what was handled after something that was published later."""
+    """
+    Count, for each aggregate, what was handled, never, twice, or in the wrong order.
+
+    Out of order is what was handled after something that was published later. An event that
+    was published twice is one event.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     if handled is None:
         empty = published.limit(0).select(f.col("subject").alias("aggregate"))
-        return empty.withColumn("handled", f.lit(0)).withColumn("out of order", f.lit(0))
+        return empty.withColumns({kind: f.lit(0) for kind in HANDLED})
+    events = (
+        published.where("event_id IS NOT NULL AND aggregate_id IS NOT NULL")
+        .groupBy("event_id", "aggregate_id")
+        .agg(f.min("sequence").alias("sequence"))
+    )
     positions = handled.select("event_id", "aggregate_id", "position")
-    sequences = published.select("event_id", "sequence")
     before = (
         Window.partitionBy("aggregate_id")
         .orderBy("position")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    seen = positions.join(sequences, "event_id").withColumn(
-        "latest", f.max("sequence").over(before)
+    again = Window.partitionBy("event_id", "aggregate_id").orderBy("position")
+    seen = events.join(positions, ["event_id", "aggregate_id"], "left").withColumns(
+        {"latest": f.max("sequence").over(before), "time": f.row_number().over(again)}
     )
+    was_handled = f.col("position").isNotNull()
     return seen.groupBy(f.col("aggregate_id").alias("aggregate")).agg(
-        f.count("*").alias("handled"),
-        _count(f.col("sequence") < f.col("latest")).alias("out of order"),
+        _count(was_handled).alias("handled"),
+        _count(~was_handled).alias("unhandled"),
+        _count(was_handled & (f.col("time") == 2)).alias("handled twice"),
+        _count(was_handled & (f.col("time") == 1) & (f.col("sequence") < f.col("latest"))).alias(
+            "out of order"
+        ),
     )
 
 
@@ -107,6 +142,16 @@ def summary(report: DataFrame) -> str:
     return f"{report.count():,} aggregates: {counts}"
 
 
+def is_clean(report: DataFrame) -> bool:
+    """Tell whether nothing was found."""
+    return not found_in(report).head(1)
+
+
+def found_in(report: DataFrame) -> DataFrame:
+    """Return the aggregates of which something was found."""
+    return report.where(" + ".join(f"`{kind}`" for kind in FINDINGS) + " > 0")
+
+
 def _count(condition: Column) -> Column:
     from pyspark.sql import functions as f
 
@@ -117,7 +162,7 @@ def _write_html(report: DataFrame, path: str) -> None:
     from html import escape
     from pathlib import Path
 
-    bad = report.where("missing + duplicated + foreign + `out of order` > 0").limit(1000).collect()
+    bad = found_in(report).limit(1000).collect()
     cells = "".join(
         "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row) + "</tr>" for row in bad
     )

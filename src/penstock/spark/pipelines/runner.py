@@ -32,8 +32,12 @@ def run(
     once: bool = False,
     say: Callable[[str], None] = print,
     stopping: Callable[[], bool] = lambda: False,
-) -> None:
-    """Run until it is done, or until `stopping` says so; what is half done is done again."""
+) -> bool:
+    """
+    Run until it is done, or until `stopping` says so; what is half done is done again.
+
+    Return whether all is well, which only a pipeline can deny that looks for what is not.
+    """
     _partition_by_cores(spark)
     if ":" in config.pipeline:
         query = _start_users(spark, config, once=once)
@@ -41,10 +45,10 @@ def run(
         module = find(config.pipeline)
         check_settings(config, module.SETTINGS)
         if hasattr(module, "run"):
-            _report(module, module.run(spark, config), say)
-            return
+            return _report(module, module.run(spark, config), say)
         query = _start(module.start(spark, follow(spark, config), config), config, once=once)
     watch(query, say, stopping, config)
+    return True
 
 
 def cause_of(error: Exception) -> Exception:
@@ -143,11 +147,12 @@ def _start_users(spark: SparkSession, config: PipelineConfig, *, once: bool) -> 
     )
 
 
-def _report(module: Any, result: DataFrame, say: Callable[[str], None]) -> None:
+def _report(module: Any, result: DataFrame, say: Callable[[str], None]) -> bool:
     if hasattr(module, "summary"):
         say(module.summary(result))
     else:
         say(f"{result.count():,} rows")
+    return module.is_clean(result) if hasattr(module, "is_clean") else True
 
 
 def status(checkpoint: Path) -> dict[str, Any]:

@@ -403,7 +403,7 @@ class Catalog:
 
     def _matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
         last = self.subjects.last
-        if all(map(patterns.is_literal, filters)):
+        if filters and all(map(patterns.is_literal, filters)):
             literals = ((subject, *last(subject)) for subject in set(filters))
             return [found for found in literals if found[2]]
         matcher = self.matcher(filters)

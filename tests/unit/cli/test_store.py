@@ -17,8 +17,8 @@ from penstock.jetstream.streamfiles import StreamFiles
 def directory(tmp_path: Path) -> Path:
     files = StreamFiles(RealDisk(), str(tmp_path), "A")
     config = StreamConfig(name="ORDERS", subjects=("a",))
-    files.write(config, 1)
-    store, _ = files.open_store(config)
+    files.prepare()
+    store = files.make(config, 1)
     store.append([(b"a", b"", b"one", 1), (b"a", b"", b"two", 2)])
     store.close()
     (tmp_path / "jetstream" / "LOCK").touch()

@@ -333,7 +333,7 @@ def test_lag_is_what_was_not_read_and_how_long_it_waits(
         assert (0, 0) == others
 
 
-def rows(count: int) -> pa.RecordBatch:
+def identified(count: int) -> pa.RecordBatch:
     """Return rows with an id each."""
     numbers = range(count)
     return pa.record_batch(
@@ -343,7 +343,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> None:
     connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
-    batch = rows(5000)
+    batch = identified(5000)
     results = []
     for _ in range(2):
         with Window(connection, 500) as window:
@@ -357,7 +357,7 @@ def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> 
 
 def test_a_window_is_sent_again_on_a_new_connection(broker: Broker, stream: str) -> None:
     connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
-    batch = rows(2000)
+    batch = identified(2000)
     with Window(connection, 5000) as window:
         window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
         # As if the network had gone away: nothing is acked, and nobody can know what was stored.
@@ -372,7 +372,7 @@ def test_a_publisher_is_held_to_its_rate(broker: Broker, stream: str) -> None:
     import time
 
     connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
-    batch = rows(100)
+    batch = identified(100)
     started_s = time.monotonic()
     with Window(connection, 500, 200) as window:
         window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))

@@ -202,7 +202,6 @@ class Checks:
         ttl_ns = time_to_live_ns(header)
         if ttl_ns is None or ttl_ns == NEVER or not config.allow_msg_ttl:
             return None, header
-        self._stream.expiry.prepare()
         marker_ttl_ns = config.subject_delete_marker_ttl // SECOND_NS * SECOND_NS
         if ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
             # Otherwise one could go while the marker of the one before is still there.

@@ -274,8 +274,6 @@ class Engine:
     def end_restore(self, stream: Stream) -> None:
         """Let a stream that was filled take messages."""
         if stream.config.allow_msg_ttl:
-            if stream.config.storage == "file":
-                self.files.mark_expiring(stream.name)
             stream.expiry.recover()
         self.advisories.stream_action(stream.name, "create")
         self._open_stream(stream)
@@ -368,6 +366,7 @@ class Engine:
         try:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
+            self.files.make_room_for_consumers(name)
             self._serve(Stream(self, config, created_ns=created_ns, store=store))
         except Exception as error:
             self.streams.pop(name, None)
@@ -388,7 +387,7 @@ class Engine:
         stream.store.enforce(self.clock_ns())
         self.touch(stream)
         stream.open()
-        if self.files.is_expiring(stream.name):
+        if stream.config.allow_msg_ttl:
             stream.expiry.recover()
         if stream.config.allow_msg_schedules:
             stream.schedules.recover()

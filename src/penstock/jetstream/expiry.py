@@ -3,7 +3,7 @@ Messages that live no longer than their `Nats-TTL` header says (ADR-43), or for 
 
 Deadlines are kept in memory, in a heap. After a restart they are read back from
 the messages themselves, a piece at a time while the server already works, and
-only of streams that ever stored such a message: the stream's file says so.
+only of streams with `allow_msg_ttl`, which no update takes away again.
 
 `max_age` holds beside it, except for what is to live for ever. So a stream with
 `allow_msg_ttl` grows old here, message by message, and not in its store.
@@ -86,20 +86,8 @@ class Expiry:
         self._stream = stream
         self._heap: list[tuple[int, int]] = []
         self._timer: Timer | None = None
-        self._is_marked = False
         self._aged_sequence = 0
         """Whatever is left below this sequence lives for ever, or has its own deadline."""
-
-    def prepare(self) -> None:
-        """See that the deadlines of this stream will be looked for after a restart."""
-        stream = self._stream
-        if self._is_marked or stream.config.storage == "memory":
-            return
-        try:
-            stream.engine.files.mark_expiring(stream.name)
-        except OSError as error:
-            raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=str(error)) from error
-        self._is_marked = True
 
     def add(self, deadline_ns: int, sequence: int) -> None:
         """Have a message removed at a time."""

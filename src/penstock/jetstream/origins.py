@@ -12,11 +12,12 @@ when the messages are gone by then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import headers
-from penstock.errors import cause
+from penstock.errors import cause, reason
+from penstock.jetstream.commit import Change
 from penstock.jetstream.follower import StreamFollower
 from penstock.jetstream.messagestore import VOID
 from penstock.jetstream.origin import Follower, Origin, Take
@@ -46,6 +47,7 @@ class Origins:
         self._mirror: Follower | None = None
         self._sources: dict[tuple[str, ...], Follower] = {}
         self._is_changed = False
+        self._is_purged = False
         self._saved_ns = 0
 
     def configure(self) -> None:
@@ -102,29 +104,42 @@ class Origins:
         for follower in self._followers:
             follower.on_stream(created)
 
-    def on_safe(self, visible_sequence: int) -> None:
-        """What the stream has up to a sequence would not be lost any more."""
+    def on_safe(self, visible_sequence: int) -> bool:
+        """
+        What the stream has up to a sequence would not be lost any more.
+
+        Return whether its answers have to wait until it is kept how far sources were read.
+        """
         if self._mirror is None and not self._sources:
-            return
+            return False
         for follower in self._followers:
             try:
                 follower.on_safe(visible_sequence)
             except Exception as error:
                 log.error("Stream '%s' can not go on: %s", self._stream.name, cause(error))
-        if self._is_changed and self._stream.engine.clock_ns() - self._saved_ns >= SAVE_NS:
-            self._save(visible_sequence)
+        is_due = self._stream.engine.clock_ns() - self._saved_ns >= SAVE_NS
+        is_purged, self._is_purged = self._is_purged, False
+        if not self._is_changed or not (is_due or is_purged):
+            return False
+        self._save(visible_sequence)
+        return is_purged
 
     def on_purged(self) -> None:
         """Messages are gone that say how far sources were read: keep that at the next commit."""
-        self._saved_ns = 0
+        self._is_purged = True
 
     def close(self, *, for_good: bool = False) -> None:
         """Stop to read; keep how far that came, unless it is for good. Twice is once."""
         for follower in self._followers:
             follower.close(for_good=for_good)
         self._is_changed = self._is_changed and not for_good
-        if self._is_changed:
-            self._save(self._stream.visible_sequence)
+        if self._is_changed and self._stream.config.storage != "memory":
+            self._is_changed = False
+            write = self._writer(self._stream.visible_sequence)
+            try:
+                write()
+            except OSError as error:
+                self._complain(error)
 
     def info(self) -> dict[str, Any]:
         """Return what StreamInfo says of the origins."""
@@ -225,22 +240,36 @@ class Origins:
             origin.safe_sequence = origin.read_sequence
 
     def _save(self, visible_sequence: int) -> None:
-        """Keep up to where sources were read."""
-        stream = self._stream
+        """Keep up to where sources were read, with the next commit."""
+        engine = self._stream.engine
         self._is_changed = any(each.has_unsafe for each in self._sources.values())
-        self._saved_ns = stream.engine.clock_ns()
-        if stream.config.storage == "memory":
-            return
+        self._saved_ns = engine.clock_ns()
+        if self._stream.config.storage != "memory":
+            engine.touch(Change(self._writer(visible_sequence), self._saved))
+
+    def _saved(self, error: Exception | None) -> None:
+        if error is not None and not self._stream.is_closed:
+            self._is_changed = True
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        log.error("Stream '%s' can not keep its sources: %s", self._stream.name, reason(error))
+
+    def _writer(self, visible_sequence: int) -> Callable[[], None]:
+        """Return what keeps up to where sources were read now. Any thread."""
+        stream = self._stream
         positions = {
             "\n".join(key): (follower.origin.safe_sequence, follower.origin.identity)
             for key, follower in self._sources.items()
         }
         document = {"last_sequence": visible_sequence, "positions": positions}
-        try:
-            stream.engine.files.write_sources(stream.name, document)
-        except OSError as error:
-            self._is_changed = True
-            log.error("Stream '%s' can not keep its sources: %s", stream.name, error)
+
+        def write() -> None:
+            # A stream that was deleted meanwhile may have a successor of its name.
+            if stream.engine.streams.get(stream.name) is stream:
+                stream.engine.files.write_sources(stream.name, document)
+
+        return write
 
 
 def _source(origin: Origin, sequence: int, subject: bytes) -> bytes:

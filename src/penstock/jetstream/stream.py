@@ -110,8 +110,6 @@ class Consumer(Reader, Protocol):
 class Stream:
     """A stream that is being served."""
 
-    is_prompt = False
-
     def __init__(
         self, engine: Engine, config: StreamConfig, *, created_ns: int, store: Store
     ) -> None:
@@ -130,6 +128,8 @@ class Stream:
         """The last message that consumers may see."""
         self.last_time_ns = store.state().last_time_ns
         self.is_closed = False
+        self.is_prompt = False
+        """Whether it waits until a file is written that says how far its sources were read."""
         self.intake = Intake(self)
         self.expiry = Expiry(self)
         self.schedules = Schedules(self)
@@ -258,8 +258,12 @@ class Stream:
             if store.durable_position < self._committing_position:
                 # At the end of a segment a store syncs that first, and the rest the next time.
                 owed = self._hold_back(owed)
-        self.origins.on_safe(self.visible_sequence)
-        self._send(owed)
+        self.is_prompt = self.origins.on_safe(self.visible_sequence)
+        if self.is_prompt:
+            self._owed = owed + self._owed
+            self.engine.touch(self)
+        else:
+            self._send(owed)
         if self.config.max_age:
             self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):

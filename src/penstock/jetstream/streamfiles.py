@@ -4,7 +4,6 @@ Where the streams of an account are kept:
     <store_dir>/jetstream/<account>/streams/<name>/
         stream.json     the configuration and the time of creation
         sources.json    up to where its sources were read, see `origins`
-        expiring        there if messages with a time to live were ever stored
         messages/       the segments, see `filestore`
         consumers/      one directory for each durable consumer
 
@@ -37,7 +36,6 @@ log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "stream.json"
-EXPIRING = "expiring"
 SOURCES = "sources.json"
 DELETED = ".deleted"
 """A stream name has no dot, so nothing else ends like this."""
@@ -81,6 +79,10 @@ class StreamFiles:
         """Return the directory of a stream's consumers."""
         return f"{self.path(name)}/consumers"
 
+    def make_room_for_consumers(self, name: str) -> None:
+        """Make the directory of a stream's consumers, if an older server left it to the first."""
+        self.disk.make_directory(self.consumers_path(name))
+
     def has_consumers(self, name: str) -> bool:
         """Tell whether a stream ever had consumers that were kept."""
         return bool(self.disk.names(self.consumers_path(name)))
@@ -107,14 +109,6 @@ class StreamFiles:
         content = json.dumps(document, indent=1).encode()
         write_whole(self.disk, f"{self.path(config.name)}/{META}", content)
 
-    def is_expiring(self, name: str) -> bool:
-        """Tell whether some messages of a stream may have a time to live."""
-        return EXPIRING in self.disk.names(self.path(name))
-
-    def mark_expiring(self, name: str) -> None:
-        """Note durably that some messages of a stream have a time to live."""
-        write_whole(self.disk, f"{self.path(name)}/{EXPIRING}", b"")
-
     def read_sources(self, name: str) -> dict[str, Any] | None:
         """Return what was kept about the sources of a stream, if that is there and readable."""
         if SOURCES not in self.disk.names(self.path(name)):
@@ -126,7 +120,7 @@ class StreamFiles:
         return document if isinstance(document, dict) else None
 
     def write_sources(self, name: str, document: dict[str, Any]) -> None:
-        """Keep something about the sources of a stream, durably."""
+        """Keep something about the sources of a stream, durably. Any thread."""
         content = json.dumps(document, indent=1).encode()
         write_whole(self.disk, f"{self.path(name)}/{SOURCES}", content)
 

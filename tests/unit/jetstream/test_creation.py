@@ -11,6 +11,7 @@ import pytest
 from tests.unit.jetstream.world import FailingDisk, World, error
 
 from penstock.jetstream.disk import RealDisk
+from penstock.jetstream.store import complete
 
 CHANGES = ("make_directory", "add_directory", "create", "remove_directory", "sync_directory")
 
@@ -172,3 +173,105 @@ def test_with_a_sync_interval_files_are_made_before_the_answer_too(tmp_path: Pat
     assert (Path(world.engine.files.path("S")) / "stream.json").exists()
     prompt.finish()
     assert world.received()[0]["did_create"] is True
+
+
+def test_the_loop_changes_no_file_for_the_first_message_that_expires(world: World) -> None:
+    world.create("S", storage="file", allow_msg_ttl=True)
+    world.ask("S", "x")
+    before = world.disk.total()
+
+    world.publish("S", "y", reply="_INBOX.x", Nats_TTL="5s")
+    world.settle()
+
+    assert world.disk.total() == before
+    assert [2] == [each["seq"] for each in world.received()]
+
+
+def test_the_loop_syncs_nothing_for_the_first_consumer_of_a_stream(world: World) -> None:
+    """Whoever made the stream: an older server left the directory to the first consumer."""
+    world.create("S", storage="file")
+    world.settle()
+    world.engine.close()
+    (world.directory / "jetstream" / "$G" / "streams" / "S" / "consumers").rmdir()
+    again = World(world.directory, disk=CountingDisk())
+    again.disk.seen.clear()
+
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    ask(again, "CONSUMER.CREATE.S.c", stream_name="S", config=config)
+
+    assert [] == [path for kind, path in again.disk.seen if kind == "sync_directory"]
+
+
+def sourcing(world: World) -> None:
+    """Make a stream `N` that has read three messages of `O`, and wants to keep that."""
+    world.create("O", storage="file", subjects=["o"])
+    world.create("N", storage="file", sources=[{"name": "O"}])
+    for _ in range(3):
+        world.publish("o", "x")
+    world.settle()
+    for _ in range(5):
+        world.advance(0)
+
+
+def test_the_loop_changes_no_file_to_keep_how_far_sources_were_read(world: World) -> None:
+    sourcing(world)
+    world.now_ns += 6_000_000_000
+    world.publish("o", "x")
+    on_loop = commits = 0
+    while commit := world.engine.begin_commit():
+        commit.run()
+        before = world.disk.total()
+        commit.finish()
+        on_loop += world.disk.total() - before
+        world.engine.timers.run(world.now_ns)
+        commits += 1
+
+    saved = world.engine.files.read_sources("N")
+    assert saved is not None
+    assert ([4], 0) == ([sequence for sequence, _ in saved["positions"].values()], on_loop)
+
+
+@pytest.mark.parametrize("sync", ["always", 60.0])
+def test_a_purge_is_answered_when_it_is_kept_how_far_sources_were_read(
+    tmp_path: Path, sync: Any
+) -> None:
+    world = World(tmp_path, disk=CountingDisk(), sync=sync)
+    sourcing(world)
+    world.engine.streams["N"].origins._is_changed = True
+    world.received()
+
+    ask(world, "STREAM.PURGE.N")
+    saved = None
+    while world.engine.dirty and not world.received():
+        saved = world.engine.files.read_sources("N")
+        works, commit = (
+            ([], world.engine.begin_commit())
+            if world.engine.waits_for_sync
+            else world.engine.write_unsynced()
+        )
+        if commit is not None:
+            commit.run()
+            saved = world.engine.files.read_sources("N")
+            commit.finish()
+        for work in works:
+            complete(work)
+
+    assert saved is not None
+    assert [3] == [sequence for sequence, _ in saved["positions"].values()]
+
+
+def test_what_a_deleted_stream_wanted_to_keep_is_not_its_successor_s(world: World) -> None:
+    sourcing(world)
+    world.now_ns += 6_000_000_000
+    world.publish("o", "x")
+    for _ in range(2):
+        world.advance(0)
+    stream = world.engine.streams["N"]
+    stream.origins._save(stream.visible_sequence)
+
+    ask(world, "STREAM.DELETE.N")
+    ask(world, "STREAM.CREATE.N", name="N", storage="file", subjects=["n"])
+    world.settle()
+
+    assert "N" in world.engine.streams
+    assert world.engine.files.read_sources("N") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -111,3 +112,14 @@ def test_of_a_request_that_says_it_in_other_letters(scene: Scene, name: bytes) -
 
     assert [each["acc"] for each in told(request)] == ["B"]
     assert b"\r\nKept: 1\r\n" in request.header
+
+
+def test_of_a_message_that_is_stored(scene: Scene) -> None:
+    """It is the word of a server to a service, so none is kept."""
+    scene.create("S", subjects=["mine.>"])
+    scene.guest.ask("mine.one", header=FORGED)
+    scene.guest.ask("mine.two", header=FORGED + b"\r\nKept: 1\r\n" + FORGED)
+    kept = [scene.guest.ask("$JS.API.STREAM.MSG.GET.S", {"seq": number}) for number in (1, 2)]
+
+    headers = [base64.b64decode(each["message"].get("hdrs", "")) for each in kept]
+    assert headers == [b"", b"NATS/1.0\r\nKept: 1\r\n\r\n"]

@@ -29,6 +29,9 @@ HEADER_BYTES_MAX = 64 * 1024 - 1
 Prepared: TypeAlias = tuple[Entry, bytes | None, bytes | None, int | None]
 """A message to store, its id, what it rolls up, how long it lives."""
 
+REQUEST_INFO = (b"Nats-Request-Info:",)
+"""What the server says of who asks is for the service alone, and not kept: it may be forged."""
+
 
 class Duplicate(Exception):
     """A message that is there already, under this sequence."""
@@ -125,7 +128,7 @@ class Checks:
             header = schedules.checked(stream, subject, header, now_ns)
         if headers.get(header, b"Nats-Stream-Source"):
             raise JetStreamError(errorcodes.MESSAGE_SOURCE_HEADER_NOT_ALLOWED)
-        return header
+        return headers.without_prefixes(header, REQUEST_INFO)
 
     def _check_last_sequence(self, header: bytes, staged: Staged | None) -> None:
         sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Sequence"))

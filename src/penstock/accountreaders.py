@@ -24,6 +24,7 @@ from penstock.accounts import (
     Latency,
     Resolver,
     SubjectMapping,
+    check_name,
 )
 from penstock.conf import Node
 from penstock.errors import ConfigError
@@ -119,7 +120,7 @@ WEIGHT_MAX = 100
 def read_accounts(node: Node, name: str) -> tuple[Account, ...]:
     """Return the accounts of a block, or of a list of names."""
     if isinstance(node.value, list):
-        return tuple(Account(name=read_text(item, name)) for item in node.value)
+        return tuple(Account(name=_name(item, read_text(item, name))) for item in node.value)
     readers = [
         _AccountReader(key, item) for key, item in block_of(node, name).items() if not item.used
     ]
@@ -127,6 +128,15 @@ def read_accounts(node: Node, name: str) -> tuple[Account, ...]:
     for reader in readers:
         reader.check_shared(accounts)
     return tuple(accounts.values())
+
+
+def _name(node: Node, name: str) -> str:
+    """Return the name of an account, that a directory is named after."""
+    try:
+        check_name(name)
+    except ConfigError as error:
+        fail(node, str(error))
+    return name
 
 
 def read_mappings(node: Node, name: str) -> tuple[SubjectMapping, ...]:
@@ -140,6 +150,7 @@ class _AccountReader:
     def __init__(self, name: str, node: Node) -> None:
         if name == GLOBAL:
             fail(node, f'"{GLOBAL}" is the account of those in no other; choose another name')
+        _name(node, name)
         self._places: list[tuple[Import | Export, Node]] = []
         entries = entries_of(node, name, ACCOUNT_KEYS, ACCOUNT_KEYS_UNSUPPORTED)
         # The public key of an account means nothing where no token is signed with it.

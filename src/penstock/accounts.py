@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import quote
 
 from penstock import nkeys, subjects
 from penstock.errors import ConfigError
@@ -24,6 +25,31 @@ CONNECTION_TYPES = (
     *("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"),
 )
 """How a user may be told to connect, in the words of nats-server."""
+
+
+DIRECTORY_BYTES_MAX = 255
+"""What file systems take for the name of a directory."""
+
+
+def directory_name(account: str) -> str:
+    """Return an account's name as one that a directory may have."""
+    quoted = quote(account, safe="$")
+    return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
+
+
+def check_name(account: str) -> None:
+    """Refuse a name that no directory can be given, or that would break a line of the log."""
+    if not account or not account.isprintable():
+        raise ConfigError(
+            f"{account!r:.60} is no name for an account; "
+            "hint: it has no control characters, and is not empty"
+        )
+    size = len(directory_name(account))
+    if size > DIRECTORY_BYTES_MAX:
+        raise ConfigError(
+            f"the account name `{account[:20]}…` is too long: its directory's name would have "
+            f"{size} bytes, and {DIRECTORY_BYTES_MAX} are possible; hint: choose a shorter one"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.jetstream.world import World
 
-from penstock.errors import JetStreamError
+from penstock.errors import ConfigError, JetStreamError
 from penstock.jetstream import consumers, rules
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import StreamConfig
+from penstock.options import load
 
 REFUSED = (
     *("a\0b", "\0", "a\nb", "\x01", "\x7f", "\x85", "a\x1fb"),
@@ -88,3 +89,32 @@ def test_a_stream_and_a_consumer_with_a_name_that_is_taken_come_back(
 
     assert list(world.engine.streams) == [name]
     assert list(world.engine.streams[name].consumers) == [name]
+
+
+WRONG_ACCOUNTS = {
+    "a control character": '"a\\x07b"',
+    "a line break": '"a\\nb"',
+    "too long": f'"{"x" * 256}"',
+    "too long when quoted": f'"{"é" * 43}"',
+}
+
+
+@pytest.mark.parametrize("written", WRONG_ACCOUNTS.values(), ids=WRONG_ACCOUNTS)
+@pytest.mark.parametrize("config", ["accounts {{ {} {{}} }}", "accounts: [ {} ]"])
+def test_an_account_that_no_directory_can_be_named_after_is_refused(
+    tmp_path: Path, config: str, written: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"server.conf:1:.*account"):
+        accounts(tmp_path, config.format(written))
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 42])
+def test_an_account_may_have_the_longest_name_of_a_directory(tmp_path: Path, name: str) -> None:
+    assert [name] == accounts(tmp_path, f'accounts: [ "{name}" ]')
+
+
+def accounts(directory: Path, text: str) -> list[str]:
+    """Return the names of the accounts in a configuration."""
+    path = directory / "server.conf"
+    path.write_text(text)
+    return [each.name for each in load(str(path), {}, []).server.authorization.accounts]

@@ -19,8 +19,8 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
+from penstock.accounts import directory_name
 from penstock.errors import StoreError
 from penstock.jetstream.commit import Change
 from penstock.jetstream.disk import Disk, read_whole, write_whole
@@ -49,7 +49,7 @@ class StreamFiles:
     ) -> None:
         self.disk = disk
         self._settings = settings or FileSettings()
-        self.root = f"{store_dir}/jetstream/{_directory(account)}/streams"
+        self.root = f"{store_dir}/jetstream/{directory_name(account)}/streams"
         self._deleted = 0
 
     def prepare(self) -> None:
@@ -168,12 +168,6 @@ def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
 def salt_of(stream: str) -> int:
     """Return what the checksums of a stream's messages start from."""
     return zlib.crc32(stream.encode())
-
-
-def _directory(account: str) -> str:
-    """Return an account's name as one that a directory may have."""
-    quoted = quote(account, safe="$")
-    return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
 
 
 class Creation:

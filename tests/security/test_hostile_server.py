@@ -13,6 +13,8 @@ from tests.aio import asynchronous, until
 from tests.security.hostile import HostileServer, Peer
 
 import penstock
+from penstock.bus.engines.source import Source
+from penstock.bus.natsconfig import ConsumerConfig
 from penstock.client import Client
 from penstock.client.keyvalue import KeyValue
 from penstock.client.link import HANDSHAKE_OPERATIONS_MAX
@@ -494,3 +496,100 @@ async def test_a_push_consumer_publishes_nowhere_but_to_flow_control(
             await client.flush()
     assert "$JS.FC.S.c.1" in published
     assert "$JS.API.STREAM.DELETE.ORDERS" not in published
+
+
+@asynchronous
+async def test_a_bucket_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.keyvalue.ENTRIES_MAX", 1000)
+    sequences = count(1)
+
+    async def serve(peer: Peer) -> None:
+        await peer.welcome()
+        async for request in peer.publishes():
+            if "MSG.NEXT" in request.subject:
+                for _ in range(500):
+                    number = next(sequences)
+                    reply = f"$JS.ACK.S.c.1.{number}.{number}.1.7"
+                    peer.deliver(request.reply, b"x", reply=reply)
+            else:
+                answer = {"name": "c", "num_pending": 1, "success": True}
+                peer.deliver(request.reply, json.dumps(answer).encode())
+
+    async with HostileServer(serve) as server, await connect(server) as client:
+        bucket = KeyValue(client.jetstream(), "b", is_direct=True)
+        with pytest.raises(ClientError, match="does not end"):
+            await bucket.history()
+
+
+@pytest.mark.parametrize("denied", [True, False])
+@asynchronous
+async def test_a_flood_of_errors_fills_no_log(
+    denied: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for the first, and one that counts the others."""
+    monkeypatch.setattr("penstock.client.complaints.INTERVAL_S", 600.0)
+    heard: list[Exception] = []
+
+    async def serve(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.spoken_to()
+        text = b"Permissions Violation for Publish to" if denied else b"go away"
+        peer.say(b"".join(b"-ERR '%b \"%d\"'\r\n" % (text, number) for number in range(5000)))
+        await peer.listen()
+
+    async with (
+        HostileServer(serve) as server,
+        await connect(server, on_error=heard.append) as client,
+    ):
+        await client.publish("a", b"")
+        await until(lambda: len(heard) == 5000)
+    assert len([each for each in caplog.records if each.name == "penstock.client"]) < 5
+
+
+STATES = {
+    "nothing": {},
+    "no numbers": {"delivered": {}, "ack_floor": [], "num_ack_pending": "x"},
+    "huge": {
+        "delivered": {"stream_seq": 10**400, "consumer_seq": 10**400},
+        "ack_floor": {"stream_seq": 0},
+        "num_ack_pending": 10**400,
+    },
+    "negative": {
+        "delivered": {"stream_seq": -5, "consumer_seq": -5},
+        "ack_floor": {"stream_seq": -9},
+        "num_ack_pending": 5,
+    },
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@asynchronous
+async def test_a_consumer_state_that_lies_ends_no_reader_of_a_bus(state: dict[str, Any]) -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.welcome()
+        async for request in peer.publishes():
+            if "CONSUMER.INFO" in request.subject:
+                peer.deliver(request.reply, json.dumps(state).encode())
+            elif "MSG.NEXT" in request.subject:
+                for reply in REPLIES.values():
+                    peer.deliver(request.reply, b"x", reply=reply)
+                peer.deliver(request.reply, b"x", reply="$JS.ACK.S.d.1.7.7.1.0")
+
+    async with HostileServer(serve) as server, await connect(server) as client:
+        source = Source(
+            client,
+            client.jetstream(),
+            stream="S",
+            durable="d",
+            pattern=">",
+            config=ConsumerConfig(ack_wait_s=1.0, fetch_wait_s=0.1),
+            arrived=asyncio.Event(),
+            is_ours=lambda: True,
+            excluded=[],
+        )
+        source.ask(10)
+        await until(lambda: source.has_arrived)
+        found = await source.recover()
+
+        assert [7] == [delivery.sequence for delivery in found]
+        source.close()

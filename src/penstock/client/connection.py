@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from penstock.client.complaints import Complaints
 from penstock.client.handshake import dial
 from penstock.client.info import read_info
 from penstock.client.interest import Interest
@@ -98,6 +99,7 @@ class Connection:
         self._last_error: Exception | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._refusals = 0
+        self._complaints = Complaints(options.name or "client")
 
     async def open(self) -> None:
         """Connect to the first server that takes us."""
@@ -176,7 +178,7 @@ class Connection:
 
     def report(self, error: Exception) -> None:
         """The one place where asynchronous errors end."""
-        logger.warning("! %s: %s", self.options.name or "client", error)
+        self._complaints.log(error)
         if self.options.on_error is not None:
             self._call(self.options.on_error, error)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from penstock.client.api import field
+from penstock.client.api import ENTRIES_MAX, field
 from penstock.client.jetstream import Expect, JetStream
 from penstock.client.messages import Message
 from penstock.client.streams import StoredMessage
@@ -218,13 +218,14 @@ class KeyValue:
         )
         name = field(info, "name", str)
         try:
-            if field(info, "num_pending", int):
-                async for message in self._messages(name):
+            if pending := field(info, "num_pending", int):
+                async for message in self._messages(name, pending):
                     yield self._delivered(message)
         finally:
             await self._js.consumers.delete(self.stream, name)
 
-    async def _messages(self, consumer: str) -> AsyncIterator[Message]:
+    async def _messages(self, consumer: str, pending: int) -> AsyncIterator[Message]:
+        """Iterate up to the end, which keeps away only for as long as somebody writes."""
         expected = 1
         async with self._js.pull_consumer(self.stream, consumer) as pull:
             while batch := await pull.fetch(READ_BATCH, no_wait=True):
@@ -236,6 +237,8 @@ class KeyValue:
                     yield message
                 if not metadata.pending:
                     return
+                if expected > pending + ENTRIES_MAX:
+                    raise ClientError(f"bucket `{self.bucket}` does not end")
 
     def _filters(self, patterns: Iterable[str]) -> dict[str, Any]:
         subjects = [self._prefix + check_pattern(pattern) for pattern in patterns]

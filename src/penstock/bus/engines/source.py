@@ -23,11 +23,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import headers as header_block
 from penstock import subjects
@@ -35,6 +36,7 @@ from penstock.bus.engine import PIN_ID, Delivery, Headers
 from penstock.bus.engines.layout import topic_of
 from penstock.bus.natsconfig import ConsumerConfig
 from penstock.client import Client, JetStream
+from penstock.client.api import field
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
 from penstock.wire import Op
@@ -46,6 +48,9 @@ SETTLED_REMEMBERED_MAX = 131_072
 
 RECALLED_MAX = 100_000
 """Sequences asked back at once; the rest come when their ack wait is over."""
+
+ARRIVED_MAX = 2 * RECALLED_MAX
+"""Messages held before they are taken; what a server sends beyond that comes again."""
 
 TOPICS_CACHED_MAX = 4096
 
@@ -59,9 +64,37 @@ GROUP = "reader"
 """The priority group of an exclusive consumer, whose one client is pinned."""
 WRONG_PIN = 423
 
+is_ack_subject = re.compile(
+    rb"\$JS\.ACK\.(?:[^.]+\.[^.]+\.)?[^.]+\.[^.]+(?:\.[0-9]{1,20}){5}(?:\.[^.]*)?"
+).fullmatch
+"""What JetStream wants to hear acks at: two names, or four, and five numbers."""
+
 ACK_LINE = b"PUB %b 4\r\n+ACK\r\n"
 NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
 PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
+
+
+class _State(NamedTuple):
+    """How far a consumer is."""
+
+    floor: int
+    last: int
+    consumer_sequence: int
+    pending: int
+
+    @classmethod
+    def of(cls, info: dict[str, Any]) -> _State:
+        """Read it; raise ClientError if the server says what is no state."""
+        floor, delivered = (field(info, name, dict) for name in ("ack_floor", "delivered"))
+        state = cls(
+            field(floor, "stream_seq", int),
+            field(delivered, "stream_seq", int),
+            field(delivered, "consumer_seq", int),
+            field(info, "num_ack_pending", int),
+        )
+        if not all(0 <= number < 1 << 64 for number in state):
+            raise ClientError(f"an answer is wrong: no consumer is at {state!r:.200}")
+        return state
 
 
 class Source:
@@ -278,7 +311,8 @@ class Source:
 
     def _receive(self, operations: list[Op]) -> None:
         # A message has a reply subject to ack to; a line about a request has none.
-        messages = [operation for operation in operations if operation[3]]
+        messages = [operation for operation in operations if is_ack_subject(operation[3])]
+        del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
         if messages:
             self._idle_waits = 1
             if not self._pin and self._config.exclusive:
@@ -374,19 +408,18 @@ class Source:
     async def _recall(self) -> int:
         """Have all that is not here sent again, now; return how much that is."""
         try:
-            info = await self.info()
+            state = _State.of(await self.info())
         except (ClientError, JetStreamError) as error:
             logger.info("= `%s` cannot be asked yet: %s", self.stream, error)
             await asyncio.sleep(self._config.fetch_wait_s)
             return 1
-        floor = info["ack_floor"]["stream_seq"]
-        last = info["delivered"]["stream_seq"]
+        floor, last, consumer_sequence, pending = state
         known = sum(1 for sequence in self.held if floor < sequence <= last)
-        missing: int = info["num_ack_pending"] - known
+        missing = min(pending - known, RECALLED_MAX)
         if missing > 0:
-            self._answer_for(floor, last, info["delivered"]["consumer_seq"])
+            self._answer_for(floor, last, consumer_sequence)
         self.position = max(self.position, last)
-        self._next_delivery = info["delivered"]["consumer_seq"] + 1
+        self._next_delivery = consumer_sequence + 1
         return missing
 
     def _answer_for(self, floor: int, last: int, consumer_sequence: int) -> None:

@@ -12,17 +12,12 @@ import socket
 import ssl
 from contextlib import ExitStack
 
+import bcrypt
 import pytest
 from tests.certificates import Authority
 from tests.conftest import Servers
 from tests.contract.credentials import ACCOUNT, Key, Realm
-from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess, wait_until
-
-# What `wrap_socket` refuses because the server has hung up, it leaves to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+from tests.servers import DEADLINE_S, HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
 
 CONNECTIONS_MAX = 10
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -252,6 +247,29 @@ def test_connect_may_be_said_over_and_over(program: Program) -> None:
             assert client.settle() == []
 
         assert server.resident_bytes - before < 20 << 20
+
+
+HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()
+
+
+def test_a_flood_of_passwords_keeps_nobody_else_out() -> None:
+    """Whoever waits at another address has its turn, however many wait at one."""
+    config = f'authorization {{ timeout: 60, users: [ {{ user: ann, password: "{HASH}" }} ] }}'
+    wrong = b'CONNECT {"user":"ann","pass":"wrong"}\r\nPING\r\n'
+    right = b'CONNECT {"verbose":false,"user":"ann","pass":"secret"}\r\nPING\r\n'
+    with ServerProcess(PENSTOCK, config) as server, ExitStack() as stack:
+        flood = [stack.enter_context(knock(server.port, stays=True)) for _ in range(400)]
+        honest = socket.create_connection((HOST, server.port), DEADLINE_S, ("127.0.0.2", 0))
+        stack.enter_context(honest)
+        for sock in flood:
+            sock.sendall(wrong)
+        wait_until(lambda: "Too many passwords" in server.log)
+        honest.sendall(right)
+        said = b""
+        while b"PONG" not in said:
+            data = honest.recv(65536)
+            assert data, said
+            said += data
 
 
 NESTED = base64.urlsafe_b64encode(b"[" * 100_000).decode().rstrip("=")

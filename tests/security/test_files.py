@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.credentials import operator_config_and_creds
-from tests.servers import PENSTOCK, RawClient, ServerProcess
+from tests.servers import PENSTOCK, RawClient, ServerProcess, wait_until
 
 from penstock.accounts import Resolver
 from penstock.files import PRIVATE, replace_file
@@ -68,7 +68,10 @@ def test_a_link_laid_where_a_file_goes_is_not_followed(tmp_path: Path, name: str
     public.mkdir()
     (public / name).symlink_to(victim)
     with ServerProcess(PENSTOCK, "", "--pid", str(public / "server.pid")) as server:
-        assert str(server.process.pid) == (public / "server.pid").read_text()
+        # It is written once there is something to reach.
+        path = public / "server.pid"
+        wait_until(lambda: path.is_file() and not path.is_symlink())
+        assert str(server.process.pid) == path.read_text()
 
     assert "precious" == victim.read_text()
 

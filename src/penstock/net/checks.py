@@ -3,7 +3,8 @@ Find out who sessions are while they wait: by bcrypt on a thread, or by asking a
 
 bcrypt is slow by design, and strangers may ask for as much of it as they like. So there are
 no more checks at a time than processors, a bounded number waits and no longer than a client
-has to authenticate, and who has gone meanwhile is not checked at all.
+has to authenticate, and who has gone meanwhile is not checked at all. Addresses take turns,
+and when no more may wait, the one with the most in line makes room for others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ log = logging.getLogger("penstock")
 TIMEOUT = "Authentication Timeout"
 HUNG_UP = getattr(select, "POLLRDHUP", 0)
 """Where the system cannot tell, only a connection that was reset has gone."""
+LET_IN = ""
+"""The address of everybody who was let in before."""
 BUSY = "Too many passwords wait to be checked. Please try again later."
 
 
@@ -35,7 +38,8 @@ class Checks:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._waiting: deque[tuple[Session, Check]] = deque()
+        self._waiting: dict[str, deque[tuple[Session, Check]]] = {}
+        """By address, in the order of their turns; together those who were let in before."""
         self._running = 0
         self._running_max = os.cpu_count() or 1
 
@@ -46,9 +50,10 @@ class Checks:
             self._ask(session, check)
             return
         assert isinstance(check, Check)
-        if session.identity is None:
-            # Who was let in before a reload stays until it is known better.
-            if not self._has_room():
+        # Who was let in before a reload stays until it is known better.
+        address = LET_IN if session.identity is not None else session.ip
+        if address != LET_IN:
+            if not self._make_room(address):
                 self._turn_away(session)
                 return
             timeout_s = self._reactor.broker.auth_timeout_s(session.kind)
@@ -56,14 +61,35 @@ class Checks:
         if self._running < self._running_max:
             self._run(session, check)
         else:
-            self._waiting.append((session, check))
+            self._waiting.setdefault(address, deque()).append((session, check))
 
-    def _has_room(self) -> bool:
-        waiting_max = self._reactor.limits.password_checks_max
-        if len(self._waiting) >= waiting_max:
-            _close_gone([session for session, check in self._waiting if _waits(session, check)])
-            self._waiting = deque(each for each in self._waiting if _waits(*each))
-        return len(self._waiting) < waiting_max
+    def _make_room(self, address: str) -> bool:
+        """See that one more may wait: where it must, the longest line gives up its last."""
+        if not self._is_full():
+            return True
+        self._forget_gone()
+        if not self._is_full():
+            return True
+        lines = {each: line for each, line in self._waiting.items() if each != LET_IN}
+        longest = max(lines.values(), key=len)
+        if len(longest) <= len(lines.get(address, ())) + 1:
+            return False
+        self._turn_away(longest.pop()[0])
+        return True
+
+    def _is_full(self) -> bool:
+        waiting = sum(len(line) for each, line in self._waiting.items() if each != LET_IN)
+        return waiting >= self._reactor.limits.password_checks_max
+
+    def _forget_gone(self) -> None:
+        everybody = [each for line in self._waiting.values() for each in line]
+        _close_gone([session for session, check in everybody if _waits(session, check)])
+        for address, line in list(self._waiting.items()):
+            left = deque(each for each in line if _waits(*each))
+            if left:
+                self._waiting[address] = left
+            else:
+                del self._waiting[address]
 
     def _turn_away(self, session: Session) -> None:
         log.error("! %s %s; hint: raise `password_checks_max`", session, BUSY)
@@ -92,9 +118,13 @@ class Checks:
         self._reactor.flush()
 
     def _run_next(self) -> None:
-        """Run the check of the first in line who is still there."""
+        """Run the check of the next address's first in line who is still there."""
         while self._waiting and self._running < self._running_max:
-            session, check = self._waiting.popleft()
+            address = next(iter(self._waiting))
+            line = self._waiting.pop(address)
+            session, check = line.popleft()
+            if line:
+                self._waiting[address] = line
             if _waits(session, check):
                 _close_gone([session])
             if _waits(session, check):

@@ -176,6 +176,16 @@ def test_protobuf_is_read_by_its_descriptor(descriptors: str) -> None:
         ("avro", "", "", "`payloadFormat` = avro needs a `payloadSchema`"),
         ("avro", '{"type": "nothing"}', "", "is no Avro schema"),
         ("avro", "/nowhere.avsc", "", "is no Avro schema"),
+        *(
+            ("avro", f'{{"type": "array", "items": {items}}}', "", "must have something in them")
+            for items in (
+                '"null"',
+                '{"type": "null"}',
+                '{"type": "fixed", "name": "f", "size": 0}',
+                '{"type": "record", "name": "r", "fields": []}',
+                '{"type": "record", "name": "r", "fields": [{"name": "n", "type": "null"}]}',
+            )
+        ),
         ("protobuf", "/nowhere.desc", "", "`payloadMessage` must name"),
         ("protobuf", "/nowhere.desc", "a.B", "`payloadSchema`: /nowhere.desc: No such file"),
     ],

@@ -142,6 +142,9 @@ def _avro_ddl(schema: Any) -> str:
         fields = [f"`{each['name']}`: {_avro_ddl(each['type'])}" for each in schema["fields"]]
         return f"struct<{', '.join(fields)}>"
     if kind == "array":
+        if _is_sizeless(schema["items"]):
+            # Such items take no bytes, so a payload of ten could announce any number of them.
+            raise ConfigError("`payloadSchema`: the items of an array must have something in them")
         return f"array<{_avro_ddl(schema['items'])}>"
     if kind == "map":
         return f"map<string, {_avro_ddl(schema['values'])}>"
@@ -150,6 +153,17 @@ def _avro_ddl(schema: Any) -> str:
     if found is None or logical == "decimal":
         raise ConfigError(f"`payloadSchema`: Avro's `{logical or kind}` has no column type here")
     return found
+
+
+def _is_sizeless(schema: Any) -> bool:
+    """Tell whether a value takes no bytes at all; a union says which, and that takes one."""
+    if isinstance(schema, str | list):
+        return schema == "null"
+    if schema["type"] == "record":
+        return all(_is_sizeless(each["type"]) for each in schema["fields"])
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    return isinstance(schema["type"], dict | str) and _is_sizeless(schema["type"])
 
 
 class Protobuf:

@@ -10,7 +10,9 @@ import base64
 import json
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TypeVar
 
 import bcrypt
 import pytest
@@ -19,6 +21,7 @@ from tests.conftest import Servers
 from tests.contract.credentials import ACCOUNT, Key, Realm
 from tests.servers import DEADLINE_S, HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
 
+T = TypeVar("T")
 CONNECTIONS_MAX = 10
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 HELLO = b"\x16\x03\x01\x02\x00\x01"
@@ -93,7 +96,7 @@ def test_a_client_that_never_gets_to_speak_leaves_nothing_behind(
             stack.enter_context(knock(server.port, *pieces, stays=True))
 
         # There is room again, for everybody the server allows.
-        clients: list[ssl.SSLSocket] = []
+        clients: list[socket.socket] = []
 
         def is_full() -> bool:
             try:
@@ -107,7 +110,7 @@ def test_a_client_that_never_gets_to_speak_leaves_nothing_behind(
         assert server.varz()["connections"] == CONNECTIONS_MAX
 
 
-def secured(port: int, context: ssl.SSLContext, *, greets: bool) -> ssl.SSLSocket:
+def secured(port: int, context: ssl.SSLContext, *, greets: bool) -> socket.socket:
     """Return a client that has been let in; OSError if it was not."""
     with ExitStack() as stack:
         plain = stack.enter_context(socket.create_connection((HOST, port), DEADLINE_S))
@@ -118,19 +121,30 @@ def secured(port: int, context: ssl.SSLContext, *, greets: bool) -> ssl.SSLSocke
             if not data:
                 raise ConnectionError(said)
             said += data
-        # A handshake that fails within `wrap_socket` would leave the socket open.
-        sock = stack.enter_context(
-            context.wrap_socket(plain, server_hostname="localhost", do_handshake_on_connect=False)
-        )
-        sock.do_handshake()
-        sock.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        # Not `wrap_socket`, which leaves the socket open where the server has hung up.
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+        def do(action: Callable[[], T]) -> T:
+            while True:
+                try:
+                    return action()
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    data = plain.recv(65536)
+                    if not data:
+                        raise ConnectionError(said) from None
+                    incoming.write(data)
+
+        do(tls.do_handshake)
+        tls.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
         while b"PONG" not in said:
-            data = sock.recv(65536)
+            data = do(lambda: tls.read(65536))
             if not data:
                 raise ConnectionError(said)
             said += data
         stack.pop_all()
-    return sock
+    return plain
 
 
 def test_a_client_that_asks_for_no_websocket_leaves_nothing_behind(program: Program) -> None:

@@ -226,6 +226,10 @@ class Block:
         if self.live is not None:
             self.live[start:stop] = bytes(stop - start)
 
+    def clear_all(self) -> None:
+        """Mark every position as gone. The counts are the caller's."""
+        self.start, self.live, self.unresolved = self.total, None, array("Q")
+
     def drop(self, sequences: list[int]) -> None:
         """Mark messages known to be there as gone; later, if the places are not loaded."""
         if not self.dense and self.places is None:

@@ -238,11 +238,22 @@ class Catalog:
     def remove_before(self, sequence: int) -> int:
         """Remove everything below a sequence; above the last one, the next gets that number."""
         before = self.messages
-        self.remove_range(self.first_sequence, sequence - 1)
+        if sequence > self.last_sequence:
+            self._remove_all()
+        else:
+            self.remove_range(self.first_sequence, sequence - 1)
         self.last_sequence = max(self.last_sequence, sequence - 1)
         self._front_moved = True
         self.settle()
         return before - self.messages
+
+    def _remove_all(self) -> None:
+        """Remove every message, without a look at any of them."""
+        self._note(self.first_sequence, self.last_sequence)
+        for block in self.blocks:
+            self._reduce(block, block.count, block.size_bytes)
+            block.clear_all()
+        self.reset_subjects(self.subjects.per_subject_max)
 
     def skip(self, count: int) -> None:
         """Leave out so many sequences."""

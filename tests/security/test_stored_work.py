@@ -50,3 +50,56 @@ def test_everything_is_purged_without_a_look_at_it(
         assert world.state("S")["messages"] == 0
 
     check_growth(tmp_path, purge, storage=storage, max_msgs_per_subject=limit)
+
+
+CONSUMER = {"ack_policy": "explicit", "deliver_policy": "all", "mem_storage": True}
+
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "the subjects of a stream": ("STREAM.INFO.S", {"subjects_filter": "S.seven.*"}),
+    "the last message": ("STREAM.MSG.GET.S", {"last_by_subj": "S.seven.>"}),
+    "a consumer": (
+        "CONSUMER.CREATE.S.c",
+        {"stream_name": "S", "config": CONSUMER | {"name": "c", "filter_subject": "S.seven.*"}},
+    ),
+    "a consumer with many filters": (
+        "CONSUMER.CREATE.S.c",
+        {
+            "stream_name": "S",
+            "config": CONSUMER
+            | {"name": "c", "filter_subjects": [f"S.seven.{i}.>" for i in range(90)]},
+        },
+    ),
+    "a consumer of last messages": (
+        "CONSUMER.CREATE.S.c",
+        {
+            "stream_name": "S",
+            "config": CONSUMER
+            | {
+                "name": "c",
+                "filter_subject": "S.seven.*",
+                "deliver_policy": "last_per_subject",
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", [-1, 5])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_pattern_costs_what_it_matches(tmp_path: Path, name: str, limit: int) -> None:
+    call, fields = REQUESTS[name]
+
+    def ask(world: World) -> None:
+        answer = world.call(call, **fields)
+        assert "error" not in answer, answer
+
+    check_growth(tmp_path, ask, max_msgs_per_subject=limit)
+
+
+@pytest.mark.parametrize("limit", [-1, 5])
+def test_the_last_messages_of_a_pattern_cost_what_it_matches(tmp_path: Path, limit: int) -> None:
+    def ask(world: World) -> None:
+        world.publish("$JS.API.DIRECT.GET.S", '{"multi_last":["S.seven.*"]}', reply="_INBOX.m")
+        assert len(world.received()) == 11  # and the end
+
+    check_growth(tmp_path, ask, max_msgs_per_subject=limit)

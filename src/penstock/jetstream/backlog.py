@@ -260,8 +260,8 @@ def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, Select
 
 def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: int) -> Selection:
     """Return the last messages of their subjects that lie between two sequences."""
-    sequences = {last for _, last, _ in lookup.matching(store, filters)}
-    between = sorted(each for each in sequences if after < each < resume_sequence)
+    rows = lookup.matching(store, filters)
+    between = sorted([last for _, last, _ in rows if after < last < resume_sequence])
     return Selection(between, resume_sequence)
 
 

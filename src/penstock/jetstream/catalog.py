@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from penstock import subjects as patterns
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Matcher
 from penstock.jetstream.segment import Removal
@@ -209,8 +208,9 @@ class Catalog:
         assert block.places is not None
         assert block.topics is not None
         if isinstance(self.subjects, CountedSubjects):
+            first, last = block.sequence(start), block.sequence(stop - 1)
             for subject, count in block.tally(start, stop).items():
-                self.subjects.reduce(subject, count)
+                self.subjects.reduce(subject, count, first, last)
         else:
             for position in block.held(start, stop):
                 subject = block.topics.subject(position)
@@ -368,7 +368,7 @@ class Catalog:
             return self.messages
         matcher = self.matcher(filters)
         if matcher is not None and first_sequence <= self.first_sequence:
-            return sum(count for _, _, count in self._matching_subjects(matcher.filters))
+            return self.subjects.messages(self.subjects.matching(filters))
         total = 0
         for block in reversed(self.blocks):
             if block.last_sequence < first_sequence:
@@ -389,7 +389,7 @@ class Catalog:
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return a subject's last sequence and its number of messages."""
         sequence, count = self.subjects.last(subject)
-        if not count or not isinstance(self.subjects, CountedSubjects) or self.locate(sequence):
+        if subject not in self.subjects.stale:
             return sequence, count
         sequence = self._last_before(subject, sequence)
         self.subjects.correct(subject, sequence)
@@ -408,18 +408,10 @@ class Catalog:
 
     def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
         """Return subject, last sequence and number of messages for all that match."""
-        return [
-            (subject, *self.last(subject)) for subject, _, _ in self._matching_subjects(filters)
-        ]
-
-    def _matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
-        last = self.subjects.last
-        if filters and all(map(patterns.is_literal, filters)):
-            literals = ((subject, *last(subject)) for subject in set(filters))
-            return [found for found in literals if found[2]]
-        matcher = self.matcher(filters)
-        names = self.subjects.subjects()
-        return [(name, *last(name)) for name in names if matcher is None or matcher[name]]
+        found = self.subjects.matching(filters)
+        for subject in self.subjects.stale.intersection(found) if self.subjects.stale else ():
+            self.last(subject)
+        return self.subjects.rows(found)
 
     def deleted(self, count_max: int) -> list[int]:
         """Return the sequences that are gone between the first and the last."""

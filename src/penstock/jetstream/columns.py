@@ -10,9 +10,9 @@ from __future__ import annotations
 from array import array
 
 from penstock import subjects as patterns
-from penstock.core.trie import Trie
 from penstock.jetstream.segment import Scan
 from penstock.jetstream.store import Filters
+from penstock.jetstream.subjectindex import any_matches
 
 
 class Places:
@@ -106,15 +106,13 @@ class Matcher(dict[bytes, bool]):
         super().__init__()
         self.filters = filters
         self._literals = frozenset(filter(patterns.is_literal, filters))
-        self._wild: Trie[None] = Trie()
-        for pattern in filters:
-            if pattern not in self._literals:
-                self._wild.insert(pattern, None)
+        wild = [pattern for pattern in filters if pattern not in self._literals]
+        self._matches_wild = any_matches(wild)
 
     def __missing__(self, subject: bytes) -> bool:
         if len(self) >= self.SIZE_MAX:
             self.clear()
-        found = subject in self._literals or bool(self._wild.match(subject))
+        found = subject in self._literals or bool(self._matches_wild(subject))
         self[subject] = found
         return found
 

@@ -102,27 +102,24 @@ def info(request: Request) -> Answer:
     stream = request.stream()
     offset = max(options.get("offset", 0), 0)
     pattern = options.get("subjects_filter", "")
-    subjects = _subjects(stream, pattern) if pattern else {}
-    shown = sorted(subjects)[offset : offset + SUBJECT_DETAILS_MAX]
+    found = stream.store.subjects(pattern.encode()) if pattern else []
+    total = len(found)
+    found.sort()
     answer = stream.info()
     answer["state"] = stream.state(
-        subjects={subject: subjects[subject] for subject in shown},
+        subjects={
+            subject.decode(errors="replace"): count
+            for subject, _, count in found[offset : offset + SUBJECT_DETAILS_MAX]
+        },
         deleted_max=DELETED_DETAILS_MAX if options.get("deleted_details") else 0,
     )
     told = answer.pop("ts")
     page = UNPAGED
-    if subjects:
-        page = {"total": len(subjects), "offset": offset, "limit": SUBJECT_DETAILS_MAX}
+    if total:
+        page = {"total": total, "offset": offset, "limit": SUBJECT_DETAILS_MAX}
     origins = {name: answer.pop(name) for name in ("mirror", "sources") if name in answer}
     cluster = {"cluster": {"leader": request.engine.server_name}}
     return page | answer | cluster | origins | {"ts": told}
-
-
-def _subjects(stream: Stream, pattern: str) -> dict[str, int]:
-    return {
-        subject.decode(errors="replace"): count
-        for subject, _, count in stream.store.subjects(pattern.encode())
-    }
 
 
 def names(request: Request) -> Answer:

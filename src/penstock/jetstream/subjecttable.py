@@ -1,7 +1,8 @@
 """
 What a stream knows of each subject: cheap enough for a million of them.
 
-A subject costs one dictionary entry and one integer, some 150 bytes in all.
+A subject costs one dictionary entry, one integer and one place in the index that finds
+it by a pattern, some 160 bytes in all.
 Without a limit per subject the integer is `last sequence << 32 | messages`
 (CountedSubjects). With one, the oldest message of a subject must be found at
 once, so its messages are kept: `sequence << 32 | length` while there is one,
@@ -16,6 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
+from penstock.jetstream.store import Filters
+from penstock.jetstream.subjectindex import SubjectIndex
+
 LOW = 0xFFFF_FFFF
 
 Evicted: TypeAlias = list[tuple[int, int]]
@@ -27,11 +31,21 @@ class SubjectTable(Protocol):
 
     per_subject_max: int
 
+    @property
+    def stale(self) -> set[bytes] | frozenset[bytes]:
+        """Return the subjects whose last message was removed: another is the last now."""
+
     def __len__(self) -> int:
         """Return how many subjects have messages."""
 
-    def subjects(self) -> Iterable[bytes]:
-        """Return all of them."""
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return those that match one of the filters, or all of them without any."""
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
 
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
@@ -52,31 +66,52 @@ class CountedSubjects:
     """
     Counts without a limit.
 
-    `last` is a hint: the message may have been removed since. Whoever asks
-    looks whether it is there, and puts it right if not.
+    The last sequence of a subject that is `stale` was removed since. Whoever asks
+    for it looks for the one before, and puts it right.
     """
 
     per_subject_max = 0
 
     def __init__(self) -> None:
         self._packed: dict[bytes, int] = {}
+        self._index = SubjectIndex(self._packed)
+        self.stale: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._packed)
 
-    def subjects(self) -> Iterable[bytes]:
-        """Return all subjects."""
-        return self._packed
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return the subjects that match one of the filters, or all of them without any."""
+        return self._index.matching(filters)
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+        packed = self._packed
+        return sum([packed[subject] & LOW for subject in subjects])
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
+        packed = self._packed
+        return [(each, packed[each] >> 32, packed[each] & LOW) for each in subjects]
 
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
         """Take in new messages."""
+        known = len(self._packed)
+        self._count(sequences, subjects)
+        if len(self._packed) > known:
+            self._index.add_newest(len(self._packed) - known)
+        if self.stale:
+            self.stale.difference_update(subjects)
+        return []
+
+    def _count(self, sequences: Sequence[int], subjects: list[bytes]) -> None:
         packed = self._packed
         count = subjects.count(subjects[0])
         if count == len(subjects):
             packed[subjects[0]] = sequences[-1] << 32 | ((packed.get(subjects[0], 0) & LOW) + count)
-            return []
+            return
         last = dict(zip(subjects, sequences, strict=True))
         if len(last) == len(subjects):
             for subject, sequence in last.items():
@@ -84,11 +119,13 @@ class CountedSubjects:
         else:
             for subject, count in Counter(subjects).items():
                 packed[subject] = last[subject] << 32 | ((packed.get(subject, 0) & LOW) + count)
-        return []
 
     def merge(self, subject: bytes, last_sequence: int, count: int) -> None:
         """Take in what a block's summary says of a subject."""
-        self._packed[subject] = last_sequence << 32 | ((self._packed.get(subject, 0) & LOW) + count)
+        known = self._packed.get(subject, 0)
+        self._packed[subject] = last_sequence << 32 | ((known & LOW) + count)
+        if not known:
+            self._index.add_newest(1)
 
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return last sequence, which may be stale, and number of messages."""
@@ -97,43 +134,66 @@ class CountedSubjects:
 
     def discard(self, subject: bytes, sequences: list[int]) -> None:
         """Forget messages of one subject."""
-        self.reduce(subject, len(sequences))
+        self.reduce(subject, len(sequences), sequences[0], sequences[-1])
 
-    def reduce(self, subject: bytes, count: int) -> None:
-        """Forget a number of messages of one subject."""
+    def reduce(self, subject: bytes, count: int, first_sequence: int, last_sequence: int) -> None:
+        """Forget a number of messages of one subject, all that lie between two sequences."""
         packed = self._packed[subject]
         assert packed & LOW >= count, "more messages of a subject removed than there were"
         if packed & LOW == count:
             del self._packed[subject]
+            self.stale.discard(subject)
         else:
             self._packed[subject] = packed - count
+            if first_sequence <= packed >> 32 <= last_sequence:
+                self.stale.add(subject)
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
         """Put right the last sequence of a subject."""
         self._packed[subject] = last_sequence << 32 | (self._packed[subject] & LOW)
+        self.stale.discard(subject)
 
 
 class TrackedSubjects:
     """Every message of every subject, for a limit on how many one subject may have."""
 
+    stale: frozenset[bytes] = frozenset()
+    """None: what is held here is exact."""
+
     def __init__(self, per_subject_max: int) -> None:
         assert per_subject_max > 0
         self.per_subject_max = per_subject_max
         self._held: dict[bytes, int | array[int]] = {}
+        self._index = SubjectIndex(self._held)
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def subjects(self) -> Iterable[bytes]:
-        """Return all subjects."""
-        return self._held
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return the subjects that match one of the filters, or all of them without any."""
+        return self._index.matching(filters)
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+        found = [self._held[subject] for subject in subjects]
+        return sum([1 if isinstance(held, int) else len(held) // 2 for held in found])
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
+        found = [(subject, self._held[subject]) for subject in subjects]
+        return [
+            (subject, held >> 32, 1)
+            if isinstance(held, int)
+            else (subject, held[-2], len(held) // 2)
+            for subject, held in found
+        ]
 
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
         """Take in new messages; return those that are now too many of their subject."""
         evicted: Evicted = []
-        held = self._held
+        held, known = self._held, len(self._held)
         alone = self.per_subject_max == 1
         for sequence, subject, length in zip(sequences, subjects, lengths, strict=True):
             old = held.get(subject)
@@ -144,6 +204,8 @@ class TrackedSubjects:
                 held[subject] = sequence << 32 | length
             else:
                 self._push(subject, old, sequence, length, evicted)
+        if len(held) > known:
+            self._index.add_newest(len(held) - known)
         return evicted
 
     def narrow(self, per_subject_max: int) -> Evicted:

@@ -89,8 +89,11 @@ class SubjectIndex:
             return (pattern,) if pattern in self._live else ()
         prefix = patterns.literal_prefix(pattern)
         parts = [(run, *_between(run, prefix)) for run in (*self._runs, self._fresh)]
+        inside = sum(stop - start for _, start, stop in parts)
+        if inside == self.entries and pattern == prefix + b">":
+            return self._live
         names: Iterable[bytes] = self._live
-        if SCAN_SHARE * sum(stop - start for _, start, stop in parts) < len(self._live):
+        if SCAN_SHARE * inside < len(self._live):
             names = [name for run, start, stop in parts for name in run[start:stop]]
         return filter(compiled(pattern).fullmatch, names) if names else ()
 

@@ -25,6 +25,11 @@ def is_valid(pattern: bytes) -> bool:
     return b"" not in tokens and b">" not in tokens[:-1]
 
 
+def is_sendable(subject: bytes) -> bool:
+    """Tell whether a control line can carry `subject`, whatever its tokens are."""
+    return bool(subject) and subject.translate(None, WHITE_SPACE) == subject
+
+
 def is_literal(pattern: bytes) -> bool:
     """Tell whether `pattern` has no wildcard token."""
     if b"*" not in pattern and b">" not in pattern:

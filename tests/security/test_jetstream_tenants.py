@@ -11,6 +11,7 @@ import pytest
 from tests.security.tenants import Tenant, config, works
 from tests.servers import HOST, PROGRAMS, Program, ServerProcess, wait_until
 
+WRONG_LAST_SEQUENCE = 10071
 DIGITS = "9" * 5000
 DEEP = "[" * 100_000
 NUMBERS = (
@@ -145,3 +146,17 @@ def test_half_a_character_is_replaced_as_go_does(attacker: Tenant) -> None:
 
     assert (config["subjects"], config["description"]) == (["H.�"], "�")
     attacker.call("STREAM.DELETE.H")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_an_expectation_that_is_no_number_is_not_met(program: Program) -> None:
+    values = (b"-1", b"abc", b"1e3", b"+1", b"1_0", b"9s", b"9" * 5000)
+    names = (b"Nats-Expected-Last-Sequence", b"Nats-Expected-Last-Subject-Sequence")
+    with ServerProcess(program, config()) as server, Tenant(server, "a") as tenant:
+        tenant.create("A")
+        for name in names:
+            for value in values:
+                header = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (name, value)
+                answer = tenant.ask("A.x", b"1", header=header)
+                assert answer["error"]["err_code"] == WRONG_LAST_SEQUENCE, (name, value)
+        assert tenant.call("STREAM.INFO.A")["state"]["messages"] == 0

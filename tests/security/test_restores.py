@@ -126,3 +126,39 @@ def test_a_snapshot_is_unpacked_no_further_than_its_account_may_store() -> None:
 
         assert answer["error"]["description"] == "insufficient storage resources available"
         assert tenant.call("STREAM.NAMES")["total"] == 0
+
+
+INJECTED = b"rs.x 1 0\r\n\r\nMSG secret.orders 7 4\r\npwnd\r\nMSG rs.z"
+
+
+@pytest.mark.parametrize(
+    "subject", [INJECTED, b"", b"a b", b"a\tb", b"a\r\nb", b"s" * 5000], ids=repr
+)
+def test_a_snapshot_with_a_subject_nobody_can_publish_to_is_refused(
+    server: ServerProcess, subject: bytes
+) -> None:
+    state, message = _entries(1)
+    with Tenant(server, "b") as tenant:
+        answer = _restored(tenant, [state, message._replace(name=subject)])
+        assert "nobody can publish to" in answer["error"]["description"]
+        assert tenant.call("STREAM.NAMES")["streams"] is None
+
+
+@pytest.mark.parametrize("header", [b"NATS/1.0\r\nA: b\r\n", b"\r\n\r\n", b"A: b\r\n\r\n"])
+def test_a_snapshot_with_headers_that_are_none_is_refused(
+    server: ServerProcess, header: bytes
+) -> None:
+    state, message = _entries(1)
+    with Tenant(server, "b") as tenant:
+        answer = _restored(tenant, [state, message._replace(header=header)])
+        assert "headers that are none" in answer["error"]["description"]
+
+
+@pytest.mark.parametrize("payload", [b"[" * 100_000, b'{"first_seq": %b' % (b"9" * 5000), b"[]"])
+def test_what_is_wrong_with_a_snapshot_is_said_in_its_own_words(
+    server: ServerProcess, payload: bytes
+) -> None:
+    state, *messages = _entries(1)
+    with Tenant(server, "b") as tenant:
+        answer = _restored(tenant, [state._replace(payload=payload), *messages])
+        assert "the snapshot is damaged" in answer["error"]["description"]

@@ -131,7 +131,7 @@ class Checks:
         return headers.without_prefixes(header, REQUEST_INFO)
 
     def _check_last_sequence(self, header: bytes, staged: Staged | None) -> None:
-        sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Sequence"))
+        sequence = _expected(header, b"Nats-Expected-Last-Sequence")
         if sequence is None:
             return
         last_sequence = self._stream.store.last_sequence + (staged.messages if staged else 0)
@@ -143,7 +143,7 @@ class Checks:
     def _check_last_subject_sequence(
         self, subject: bytes, header: bytes, staged: Staged | None
     ) -> None:
-        sequence = headers.number(headers.get(header, b"Nats-Expected-Last-Subject-Sequence"))
+        sequence = _expected(header, b"Nats-Expected-Last-Subject-Sequence")
         other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
         if sequence is None or len(other or b"") > SUBJECT_CHARACTERS_MAX:
             if other:
@@ -254,3 +254,12 @@ def _says_time_to_live(header: bytes) -> bool:
         return b"\r\nNats-TTL:" in header and time_to_live_ns(header) is not None
     except JetStreamError:
         return False
+
+
+def _expected(header: bytes, name: bytes) -> int | None:
+    """Return the sequence that a header expects, -1 for what is no number; None if it has none."""
+    value = headers.get(header, name)
+    if not value:
+        return None
+    sequence = headers.number(value)
+    return -1 if sequence is None else sequence

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import headers
+from penstock import headers, subjects
 from penstock.core.account import new_message, payloads
 from penstock.core.clientinfo import client_info
 from penstock.errors import JetStreamError
@@ -24,6 +24,8 @@ from penstock.jetstream.api import encode_answer
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.consumerrecords import ConsumerState
+from penstock.jetstream.model import is_valid_name
+from penstock.jetstream.strictjson import SUBJECT_CHARACTERS_MAX
 from penstock.jetstream.times import format_time
 
 if TYPE_CHECKING:
@@ -127,7 +129,8 @@ class Restore:
             return left
         except Exception as error:
             # Whatever a client put together can only cost its own restore.
-            self._fail(reply, _failed(str(error) or type(error).__name__))
+            text = str(error) if isinstance(error, ValueError) else "the snapshot is damaged"
+            self._fail(reply, _failed(text))
             return left
         self._engine.account.send(reply, b"")
         self._wait()
@@ -139,7 +142,7 @@ class Restore:
         if self._stream is None:
             if entry.name != archive.STATE:
                 raise ValueError("expected state.json first")
-            state = json.loads(entry.payload)
+            state = _document(entry.payload)
             self._last_sequence = _number(state["last_seq"])
             first = _number(state["first_seq"])
             self._make(first)
@@ -172,12 +175,14 @@ class Restore:
     def _take_consumer(self, entry: ArchiveEntry) -> None:
         if not entry.name.startswith(archive.CONSUMERS):
             raise ValueError(f"expected consumer, found {entry.name.decode(errors='replace')!r}")
-        document = json.loads(entry.payload)
+        document = _document(entry.payload)
         known = {
             key: document["config"][key]
             for key in CONSUMER_CONFIG_FIELDS & document["config"].keys()
         }
         name = entry.name.removeprefix(archive.CONSUMERS).decode()
+        if not is_valid_name(name):
+            raise ValueError(f"the snapshot is damaged: {name!r:.50} is no name of a consumer")
         config = ConsumerConfig.from_json({**known, "name": name})
         self._consumers.append((config, _consumer_state(document["state"])))
 
@@ -185,6 +190,7 @@ class Restore:
         expected = stream.store.last_sequence + len(self._entries) + 1
         if not expected <= entry.sequence <= NUMBER_MAX:
             raise ValueError(f"message sequence {entry.sequence} out of order")
+        _check_message(entry)
         self._unstored_bytes += len(entry.name) + len(entry.header) + len(entry.payload)
         if self._unstored_bytes > UNSTORED_BYTES_MAX:
             self._store()
@@ -273,6 +279,30 @@ class Restore:
         self._engine.advisories.send(
             f"STREAM.RESTORE_{event}.{name}", f"restore_{event.lower()}", stream=name, **fields
         )
+
+
+def _document(payload: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("the snapshot is damaged: an entry is no JSON that makes sense") from error
+    if not isinstance(document, dict):
+        raise ValueError("the snapshot is damaged: an entry is no JSON object")
+    return document
+
+
+def _check_message(entry: ArchiveEntry) -> None:
+    """
+    Raise ValueError for a message that nobody could have published.
+
+    Subjects and headers go to clients as they are: a line break in one would be read as
+    another message, and not only by clients of this account.
+    """
+    if not subjects.is_sendable(entry.name) or len(entry.name) > SUBJECT_CHARACTERS_MAX:
+        raise ValueError(f"message {entry.sequence} has a subject that nobody can publish to")
+    header = entry.header
+    if header and not (header.startswith(b"NATS/1.0") and header.endswith(b"\r\n\r\n")):
+        raise ValueError(f"message {entry.sequence} has headers that are none")
 
 
 def _failed(text: str) -> JetStreamError:

@@ -101,6 +101,7 @@ class Limits:
     password_checks_max: int = setting(
         256,
         "Bcrypt passwords of new clients that may wait to be checked; more are turned away.",
+        directive="max_password_checks",
         positive=True,
     )
     congested_bytes: int = setting(

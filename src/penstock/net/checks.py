@@ -92,7 +92,7 @@ class Checks:
                 del self._waiting[address]
 
     def _turn_away(self, session: Session) -> None:
-        log.error("! %s %s; hint: raise `password_checks_max`", session, BUSY)
+        log.error("! %s %s; hint: raise `max_password_checks`", session, BUSY)
         session.check = None
         session.fail(BUSY, TIMEOUT)
 

@@ -14,11 +14,13 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 
 from penstock.jetstream.columns import Matcher, Places, Topics
 
 WINDOW_MIN = 256
+SWAPPED = bytes.maketrans(b"\0\1", b"\1\0")
+"""Makes marks of what is there marks of what is gone."""
 
 
 class Block:
@@ -182,26 +184,21 @@ class Block:
             return range(start, stop)
         return compress(range(start, stop), self.live[start:stop])
 
-    def held_runs(self) -> Iterator[tuple[int, int]]:
-        """Return the sequences that are there as runs without a gap: first, last."""
-        position = self.next_held(0)
-        while position < self.total:
-            stop = self._run_stop(position)
-            yield self.sequence(position), self.sequence(stop - 1)
-            position = self.next_held(stop)
+    def bounds(self) -> tuple[int, int]:
+        """Return the first and the last sequence that are there, of a block that has some."""
+        last = self.total - 1 if self.live is None else self.live.rfind(1)
+        return self.sequence(self.next_held(0)), self.sequence(last)
 
-    def _run_stop(self, position: int) -> int:
-        gone = -1 if self.live is None else self.live.find(0, position)
-        stop = self.total if gone < 0 else gone
-        if self.dense:
-            return stop
-        assert self.places is not None
-        assert self.places.deltas is not None
-        deltas = self.places.deltas
-        for following in range(position + 1, stop):
-            if deltas[following] != deltas[following - 1] + 1:
-                return following
-        return stop
+    def gone(self) -> Iterable[int]:
+        """Return the sequences between these two that are not there."""
+        if not self.dense:
+            held = self.sequences(self.held(0, self.total))
+            return chain.from_iterable(map(range, map((1).__add__, held), held[1:]))
+        if self.live is None:
+            return ()
+        first, last = self.bounds()
+        start, stop = first - self.first_sequence, last - self.first_sequence
+        return compress(range(first, last), self.live[start:stop].translate(SWAPPED))
 
     def marks(self) -> bytes:
         """Return one byte a position, 1 where the message is there."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from penstock.jetstream.block import Block
@@ -415,19 +416,18 @@ class Catalog:
 
     def deleted(self, count_max: int) -> list[int]:
         """Return the sequences that are gone between the first and the last."""
-        gone: list[int] = []
-        expected = self.first_sequence
-        for first, last in [*self._held_runs(), (self.last_sequence + 1, 0)]:
-            gone.extend(range(expected, min(first, expected + count_max - len(gone))))
-            if len(gone) >= count_max:
-                break
-            expected = last + 1
-        return gone
+        return list(islice(self._gone(), count_max))
 
-    def _held_runs(self) -> Iterator[tuple[int, int]]:
+    def _gone(self) -> Iterator[int]:
+        expected = self.first_sequence
         for block in self.blocks:
             if block.count:
-                yield from self.positioned(block).held_runs()
+                self.positioned(block)
+                first, last = block.bounds()
+                yield from range(expected, first)
+                yield from block.gone()
+                expected = last + 1
+        yield from range(expected, self.last_sequence + 1)
 
     def retable(self, per_subject_max: int) -> int:
         """Keep subjects as a new limit per subject needs it; return how many it removed."""

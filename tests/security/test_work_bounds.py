@@ -402,6 +402,46 @@ def test_names_of_consumers_are_paged(world: World) -> None:
         assert work_of(lambda call=call: world.call(call)) < LINES_MAX
 
 
+def test_a_list_of_streams_is_little_work_for_each(world: World) -> None:
+    for number in range(300):
+        world.create(f"C{number}", subjects=[f"c{number}.>"])
+    world.call("STREAM.LIST")
+
+    assert work_of(lambda: world.call("STREAM.LIST")) < 300 * 256
+
+
+def test_a_list_shows_a_stream_as_it_was_changed(world: World) -> None:
+    world.call("STREAM.LIST")
+    world.call("STREAM.UPDATE.U", name="U", storage="memory", subjects=["u.*"], max_msgs=5)
+
+    listed = {each["config"]["name"]: each for each in world.call("STREAM.LIST")["streams"]}
+
+    assert listed["U"]["config"]["subjects"] == ["u.*"]
+    assert listed["U"]["config"]["max_msgs"] == 5
+    assert listed["K"]["state"] == world.state("K") | {"consumer_count": 1}
+
+
+@pytest.mark.parametrize("leaves_gaps", [False, True], ids=["removed", "skipped"])
+def test_deleted_messages_are_listed_in_no_time(world: World, leaves_gaps: bool) -> None:
+    world.create("G", subjects=["g"])
+    stream, gone = world.engine.streams["G"], 10_000
+    if leaves_gaps:
+        for _ in range(gone):
+            world.send(b"PUB g 0\r\n\r\n")
+            stream.store.skip(1)
+        world.send(b"PUB g 0\r\n\r\n")
+    else:
+        world.send(b"PUB g 0\r\n\r\n" * (2 * gone + 1))
+        stream.remove(range(2, 2 * gone + 1, 2))
+    world.settle()
+
+    def ask() -> Any:
+        return world.call("STREAM.INFO.G", deleted_details=True)
+
+    assert ask()["state"]["deleted"] == list(range(2, 2 * gone + 1, 2))
+    assert work_of(ask) < 3 * gone
+
+
 def test_a_batch_of_a_direct_get_ends_at_some_time(world: World) -> None:
     data = b"".join(b"PUB k.%d 1\r\nx\r\n" % (number % 500) for number in range(20_000))
     for start in range(0, len(data), 65536):

@@ -9,7 +9,6 @@ promises durability is returned as `Deferred` and leaves with the commit.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, cause
-from penstock.jetstream import directget, errorcodes, strictjson
+from penstock.jetstream import directget, errorcodes, jsontext, strictjson
 from penstock.jetstream.model import is_api_level_known
 from penstock.wire import Op
 
@@ -33,7 +32,6 @@ PREFIX = b"$JS.API."
 DIRECT_GET = b"DIRECT.GET."
 MESSAGE_NEXT = b"CONSUMER.MSG.NEXT."
 TYPE = "io.nats.jetstream.api.v1.{}_response"
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,4 +268,4 @@ class Api:
 def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:
     """Return the JSON that answers a request."""
     typed = {"type": TYPE.format(kind)} | dict(document)
-    return _ENCODER.encode(typed).encode(errors="replace")
+    return jsontext.encode(typed).encode(errors="replace")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from penstock import headers
-from penstock.jetstream import strictjson
+from penstock.jetstream import jsontext, strictjson
 from penstock.jetstream.store import StoreLimits
 from penstock.version import API_LEVEL, NATS_VERSION
 
@@ -152,6 +153,11 @@ class StreamConfig:
             if value or not item.metadata["omit_empty"]:
                 document[item.name] = _to_json(value, kind)
         return document
+
+    @cached_property
+    def encoded(self) -> jsontext.Encoded:
+        """The configuration as it is stored, as JSON: a list has those of many streams."""
+        return jsontext.Encoded(jsontext.encode(self.to_json()))
 
     def to_answer(self) -> dict[str, Any]:
         """Return the configuration as clients are told it, with who told them."""

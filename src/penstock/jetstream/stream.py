@@ -25,6 +25,7 @@ from penstock.core.route import Subscription
 from penstock.errors import JetStreamError, cause
 from penstock.jetstream import errorcodes, lookup
 from penstock.jetstream.expiry import Expiry
+from penstock.jetstream.jsontext import Encoded
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.origins import Origins
 from penstock.jetstream.patterns import PatternIndex
@@ -431,9 +432,13 @@ class Stream:
         return sum(not consumer.config.direct for consumer in self.consumers.values())
 
     def info(self) -> Json:
-        """Return StreamInfo as create, update and list answer it."""
+        """Return StreamInfo as create and update answer it."""
+        return self.info_with(self.config.to_answer())
+
+    def info_with(self, config: Json | Encoded) -> Json:
+        """Return StreamInfo with the configuration as it is told."""
         info: Json = {
-            "config": self.config.to_answer(),
+            "config": config,
             "created": format_time(self.created_ns),
             "state": self.state(),
         }

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes, lookup, rules
+from penstock.jetstream import errorcodes, jsontext, lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
 from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import Message, Store
@@ -131,13 +131,8 @@ def names(request: Request) -> Answer:
 def list_streams(request: Request) -> Answer:
     """`STREAM.LIST`: the same, with everything about them."""
     streams, page = _page(request, LIST_MAX, "JSApiStreamListRequest")
-    return page | {"streams": [_listed(stream) for stream in streams]}
-
-
-def _listed(stream: Stream) -> dict[str, Any]:
-    answer = stream.info()
-    answer["config"] = stream.config.to_json()
-    return answer
+    listed = [stream.info_with(stream.config.encoded) for stream in streams]
+    return page | {"streams": jsontext.encode_all(listed)}
 
 
 def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:

@@ -1,0 +1,40 @@
+"""The JSON of answers; what seldom changes, as a configuration, is encoded once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value that is JSON already."""
+
+    text: str
+
+
+def encode(document: Mapping[str, Any]) -> str:
+    """Return the JSON of an object, some of whose values may be `Encoded`."""
+    members: list[str] = []
+    plain: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Encoded):
+            members += (_members(plain), f'"{name}":{value.text}')
+            plain = {}
+        else:
+            plain[name] = value
+    members.append(_members(plain))
+    return "{" + ",".join(filter(None, members)) + "}"
+
+
+def encode_all(documents: list[dict[str, Any]]) -> Encoded:
+    """Return a list of objects, some of whose values may be `Encoded`."""
+    return Encoded("[" + ",".join(map(encode, documents)) + "]")
+
+
+def _members(document: Mapping[str, Any]) -> str:
+    return _ENCODER.encode(document)[1:-1] if document else ""

@@ -85,6 +85,20 @@ async def test_one_has_it_and_the_next_gets_it_when_the_first_lets_go(
 
 
 @asynchronous
+async def test_it_is_let_go_of_also_behind_a_renewal_whose_answer_nobody_heard(
+    server: ServerProcess,
+) -> None:
+    await clear(server)
+    async with lease(server, "a", NEVER_S) as first, lease(server, "b", NEVER_S) as second:
+        assert await first.acquire()
+        async with await penstock.connect(server.url) as client:
+            await client.jetstream().publish(SUBJECT, b"a")
+        await first.close()
+
+        assert await second.acquire()
+
+
+@asynchronous
 async def test_a_silent_holder_is_replaced_and_learns_of_it(server: ServerProcess) -> None:
     await clear(server)
     lost: list[str] = []

@@ -116,7 +116,7 @@ class Lease:
         await self._stop_renewing()
         if self.is_held and self._client.connected:
             try:
-                await self._write("", self._sequence)
+                await self._leave()
             except (ClientError, JetStreamError) as error:
                 logger.info("= another process has to wait: %s", error)
         self.is_held = False
@@ -156,6 +156,15 @@ class Lease:
             except BaseException:
                 # A lease that nobody renews would be another's in a moment.
                 logger.exception("! renewing `%s` failed", self._subject)
+
+    async def _leave(self) -> None:
+        """Write that nobody has it, behind whatever we have written last."""
+        while not await self._write("", self._sequence):
+            # A renewal that was given up was stored all the same, and is what comes before.
+            record = await self._read()
+            if record.holder != self._holder or record.sequence == self._sequence:
+                return
+            self._sequence = record.sequence
 
     async def _look(self) -> None:
         """See whose it is: ours, if only the answer to our writing was lost."""

@@ -132,6 +132,23 @@ async def a_pattern_that_becomes_wider_or_narrower_reads_nothing_twice(world: Wo
 
 
 @scenario
+async def a_pattern_that_is_narrowed_twice_goes_on_where_the_nearest_one_stands(
+    world: World,
+) -> None:
+    seen: list[Seen] = []
+    async with world.open(service="publishing") as publishing:
+        for release, pattern in enumerate(("n.>", "n.eu.*", "n.eu.a")):
+            numbers = range(release * EVENTS, (release + 1) * EVENTS)
+            await _publish(publishing, "n.eu.a", numbers)
+            async with world.open(service="changes") as bus:
+                seen.append(Seen())
+                await bus.subscribe_envelope(pattern, seen[-1])
+                await seen[-1].count(EVENTS)
+
+        _check(seen, range(3 * EVENTS))
+
+
+@scenario
 async def of_two_processes_of_a_service_one_reads_until_it_stops(world: World) -> None:
     seen = {"one": Seen(), "two": Seen()}
     async with world.open(service="publishing") as publishing:

@@ -10,6 +10,7 @@ one that was read before begins where that one stands.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import time_ns
 from typing import Any
 
@@ -59,10 +60,8 @@ class Durables:
         """Have a pattern read; return all patterns within it that have consumers, itself first."""
         there = await self.patterns(stream)
         self._check(pattern, there)
-        wider = [one for one in there if one != pattern and within(pattern, one)]
-        # The narrowest of them: what another leaves out is not where that one stands.
-        wider.sort(key=lambda one: sum(within(one, other) for other in wider), reverse=True)
-        await self._make(stream, pattern, subject, await self._start(stream, wider[:1]))
+        start = await self._start(stream, narrowest_around(pattern, there))
+        await self._make(stream, pattern, subject, start)
         return [pattern, *(one for one in there if one != pattern and within(one, pattern))]
 
     async def delete(self, stream: str, pattern: str) -> None:
@@ -95,12 +94,12 @@ class Durables:
                     f"`{pattern}` and has others; hint: `await bus.forget({one!r})`"
                 )
 
-    async def _start(self, stream: str, wider: list[str]) -> int:
-        """Return the sequence to begin with."""
-        for pattern in wider:
-            info = await self._jetstream.consumers.info(stream, durable_of(self._service, pattern))
-            return int(info["ack_floor"]["stream_seq"]) + 1
-        return 1
+    async def _start(self, stream: str, reading: str) -> int:
+        """Return the sequence to begin with, where another pattern was reading so far, if any."""
+        if not reading:
+            return 1
+        info = await self._jetstream.consumers.info(stream, durable_of(self._service, reading))
+        return int(info["ack_floor"]["stream_seq"]) + 1
 
     async def _make(self, stream: str, pattern: str, subject: str, start: int) -> None:
         durable = durable_of(self._service, pattern)
@@ -147,6 +146,13 @@ class Durables:
 def within(narrow: str, wide: str) -> bool:
     """Tell whether one pattern stands for no topic that the other does not."""
     return subjects.contains(wide.encode(), narrow.encode())
+
+
+def narrowest_around(pattern: str, patterns: Iterable[str]) -> str:
+    """Return which of some patterns reads the topics of another one; empty if none does."""
+    wider = [one for one in patterns if one != pattern and within(pattern, one)]
+    # None overlaps another in part, so each is within all that are wider than itself.
+    return max(wider, key=lambda one: sum(within(one, other) for other in wider), default="")
 
 
 def _is_exclusive(info: dict[str, Any]) -> bool:

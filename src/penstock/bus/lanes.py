@@ -31,7 +31,7 @@ from time import monotonic
 
 from penstock.bus.config import SubscriberConfig
 from penstock.bus.engine import Delivery, Engine, Source
-from penstock.bus.failures import ENDINGS, describe, trace_of
+from penstock.bus.failures import ENDINGS, describe, runs, trace_of
 from penstock.bus.handlers import RUNNING, NoHandler
 from penstock.bus.lane import Lane, Parked
 from penstock.bus.metrics import Metrics
@@ -258,7 +258,12 @@ class Lanes:
                 while queue:
                     delivery = queue.popleft()
                     if not (lane.parked and lane.is_behind(delivery)):
-                        await self._handle(worker, lane, delivery)
+                        try:
+                            await self._handle(worker, lane, delivery)
+                        except GeneratorExit:
+                            # Of a future that the handler awaits it comes out here too.
+                            if not runs(worker.task):
+                                raise
                     handled += 1
                     if handled % TURN_MESSAGES == 0:
                         await asyncio.sleep(0)
@@ -292,6 +297,8 @@ class Lanes:
         except ENDINGS:
             raise  # the program is to end, and the message comes again
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and not runs(worker.task):
+                raise
             self._failed(lane, delivery, error)
         else:
             if not self._done:

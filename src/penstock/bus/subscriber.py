@@ -23,7 +23,7 @@ from penstock.bus.codec import Codec
 from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Engine, Responder, Source
 from penstock.bus.envelope import Envelope
-from penstock.bus.failures import STOPS, describe, trace_of
+from penstock.bus.failures import ENDINGS, STOPS, describe, trace_of
 from penstock.bus.handlers import (
     Handler,
     Key,
@@ -218,7 +218,7 @@ class Subscriber:
             subscription.open(delivery, self._codec)
             for watcher in self.watchers:
                 watcher(delivery)
-        except STOPS:
+        except ENDINGS:
             raise
         except BaseException as error:
             self._condemn(delivery, error)

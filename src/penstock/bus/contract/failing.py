@@ -46,6 +46,29 @@ async def whatever_a_handler_raises_is_a_failed_attempt(world: World) -> None:
 
 
 @scenario
+async def an_exit_that_a_handler_raises_is_a_failed_attempt(world: World) -> None:
+    """Python ends coroutines with a GeneratorExit, but nobody ended these."""
+    numbers: list[int] = []
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        numbers.append(envelope.payload["number"])
+        if envelope.payload["number"] == 1:
+            raise GeneratorExit
+
+    def handle_on_thread(envelope: Envelope[Any]) -> None:
+        raise GeneratorExit
+
+    async with world.open(subscriber={"attempts_max": 2}) as bus:
+        await bus.subscribe_envelope(TOPIC, handle)
+        await bus.subscribe_envelope("threads", handle_on_thread)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(4)])
+        await bus.publish_envelope_batch("threads", [event(n) for n in range(2)])
+        await until(lambda: numbers == [0, 1, 1, 2, 3])
+        letters = await letters_of(bus, 3)
+        assert all(letter.cause.startswith("GeneratorExit") for letter in letters)
+
+
+@scenario
 async def whatever_a_plain_function_raises_is_a_failed_attempt(world: World) -> None:
     raised: list[BaseException] = [Panic("thread"), StopIteration("no more"), KeyError("iban")]
     handled: list[int] = []

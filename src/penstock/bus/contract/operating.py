@@ -108,17 +108,20 @@ async def a_request_is_answered_or_told_why_not(world: World) -> None:
             return
 
         async def half(payload: Any) -> Any:
+            if payload["by"] == -1:
+                raise GeneratorExit
             return payload["number"] / payload["by"]
 
         bus.respond("divide", half)
         await heard(asking, "divide", {"number": 0, "by": 1})
 
         assert await asking.request("divide", {"number": 6, "by": 2}) == 3
-        try:
-            answer = await asking.request("divide", {"number": 6, "by": 0})
-        except BusError as error:
-            answer = str(error)
-        assert "ZeroDivisionError" in str(answer)
+        for by, expected in ((0, "ZeroDivisionError"), (-1, "GeneratorExit")):
+            try:
+                answer = await asking.request("divide", {"number": 6, "by": by})
+            except BusError as error:
+                answer = str(error)
+            assert expected in str(answer)
 
 
 @scenario

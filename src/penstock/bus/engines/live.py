@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from penstock.bus.engine import Delivery, LiveReceiver, Responder
 from penstock.bus.engines.layout import topic_of
-from penstock.bus.failures import STOPS, describe
+from penstock.bus.failures import ENDINGS, describe, runs
 from penstock.client import Client, Message
 from penstock.client.interest import Interest
 from penstock.wire import Op
@@ -69,11 +69,14 @@ class Live:
 
 
 async def _answer(message: Message, responder: Responder) -> None:
+    task = asyncio.current_task()
     try:
         reply = await responder(message.payload, message.header_pairs)
-    except STOPS:
+    except (*ENDINGS, asyncio.CancelledError):
         raise
     except BaseException as error:
+        if isinstance(error, GeneratorExit) and not runs(task):
+            raise
         text = " ".join(describe(error).split())
         await message.respond(headers=[("Bus-Error", text)])
     else:

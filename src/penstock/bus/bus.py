@@ -315,7 +315,12 @@ class EventBus:
         self._subscriber.unsubscribe(subscription)
 
     async def forget(self, pattern: str) -> None:
-        """Have this service read these topics no more, also after a restart."""
+        """
+        Have this service read these topics no more, also after a restart.
+
+        In the process that reads, or while none does. What is handled again later begins
+        with the oldest event.
+        """
         self._check_open()
         await self.engine.forget(pattern)
 

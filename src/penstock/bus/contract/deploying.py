@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from penstock.bus.bus import EventBus
 from penstock.bus.contract.world import Seen, World, event, scenario
 from penstock.bus.envelope import Envelope
+from penstock.errors import BusError
 
 TOPICS = tuple(f"t.{name}" for name in "abcdef")
 EVENTS = 60
@@ -146,6 +147,81 @@ async def a_pattern_that_is_narrowed_twice_goes_on_where_the_nearest_one_stands(
                 await seen[-1].count(EVENTS)
 
         _check(seen, range(3 * EVENTS))
+
+
+@scenario
+async def what_a_wider_pattern_reads_is_not_forgotten_alone(world: World) -> None:
+    first, second = Seen(), Seen()
+    async with world.open(service="changes") as bus:
+        if bus.features.shares_order:
+            return  # Kafka has no place for each pattern
+        await bus.subscribe_envelope("f.a", first)
+        await _publish(bus, "f.a", range(EVENTS))
+        await first.count(EVENTS)
+    async with world.open(service="changes") as bus:
+        await bus.subscribe_envelope("f.*", second)
+        await _publish(bus, "f.a", range(EVENTS, 2 * EVENTS))
+        await second.count(EVENTS)
+        await _refused(bus.forget("f.a"), "`f.*`, of which `f.a` is a part")
+        await _publish(bus, "f.a", range(2 * EVENTS, 3 * EVENTS))
+        await second.count(2 * EVENTS)
+    async with world.open(service="changes") as bus:
+        await _refused(bus.forget("f.a"), "`f.*`, of which `f.a` is a part")
+
+    _check([first, second], range(3 * EVENTS))
+
+
+@scenario
+async def nothing_is_forgotten_behind_the_back_of_the_process_that_reads(world: World) -> None:
+    settings: dict[str, Any] = {"consumer": {"takeover_s": 1.0}, "service": "reads"}
+    seen, again = Seen(), Seen()
+    async with world.open(**settings) as bus:
+        if bus.features.shares_order:
+            return  # Kafka has no place for each pattern
+        await bus.subscribe_envelope("kept.*", seen)
+        await _publish(bus, "kept.a", range(EVENTS))
+        async with world.open(**settings) as script:
+            await _refused(script.forget("kept.*"), "call `forget` there, or stop it first")
+            await _publish(bus, "kept.a", range(EVENTS, 2 * EVENTS))
+            await seen.count(2 * EVENTS)
+    _check([seen], range(2 * EVENTS))
+
+    async with world.open(**settings) as script, world.open(**settings) as bus:
+        await script.forget("kept.*")
+        # That it lives on keeps nobody from reading.
+        await bus.subscribe_envelope("kept.*", again)
+        await _publish(bus, "kept.a", range(2 * EVENTS, 3 * EVENTS))
+        await again.until(lambda: 3 * EVENTS - 1 in again.numbers())
+
+
+@scenario
+async def patterns_that_overlap_in_part_are_refused_with_what_each_remedy_repeats(
+    world: World,
+) -> None:
+    before, after = Seen(), Seen()
+    async with world.open(service="changes") as bus:
+        if bus.features.shares_order:
+            return  # Kafka has no place for each pattern
+        await bus.subscribe_envelope("o.*", before)
+        await _publish(bus, "o.created", range(EVENTS))
+        await before.count(EVENTS)
+    async with world.open(service="changes") as bus:
+        why = "`o.*`, or around it, go on where it stands and repeat nothing"
+        await _refused(bus.subscribe_envelope("*.created", after), why)
+        await bus.subscribe_envelope("o.created", after)
+        await _publish(bus, "o.created", range(EVENTS, 2 * EVENTS))
+        await after.count(EVENTS)
+
+    _check([before, after], range(2 * EVENTS))
+
+
+async def _refused(awaitable: Awaitable[Any], why: str) -> None:
+    told = ""
+    try:
+        await awaitable
+    except BusError as error:
+        told = str(error)
+    assert why in told, told
 
 
 @scenario

@@ -91,7 +91,10 @@ class Durables:
             ):
                 raise BusError(
                     f"`{self._service}` has read `{one}`, which shares some topics with "
-                    f"`{pattern}` and has others; hint: `await bus.forget({one!r})`"
+                    f"`{pattern}` and has others; hint: patterns within `{one}`, or around it, go "
+                    f"on where it stands and repeat nothing. Or `await bus.forget({one!r})` on a "
+                    "bus of this service without handlers: then everything that is stored of "
+                    f"`{pattern}` is handled from the oldest on, also what was handled before"
                 )
 
     async def _start(self, stream: str, reading: str) -> int:

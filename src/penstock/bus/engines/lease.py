@@ -82,6 +82,11 @@ class Lease:
         """Whether nobody else can have it now."""
         return self.is_held and monotonic() - self._confirmed_s < self._takeover_s * FRESH
 
+    @property
+    def seen_holder(self) -> str:
+        """Whose it was when it was last looked at."""
+        return "" if self._seen is None else self._seen.holder
+
     async def acquire(self) -> bool:
         """Take it if it is free, or its holder has been silent for too long."""
         asked_s = monotonic()

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Any
 
 from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Lag
-from penstock.bus.engines.durables import Durables, within
+from penstock.bus.engines.durables import Durables, narrowest_around, within
 from penstock.bus.engines.layout import Layout, durable_of
 from penstock.bus.engines.lease import Lease
 from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.client import Client, JetStream
+from penstock.errors import BusError
 
 logger = logging.getLogger("penstock.bus")
 
@@ -114,10 +117,13 @@ class Reader:
 
     async def forget(self, pattern: str) -> None:
         """Have the service read these topics no more, and give up where it stands in them."""
-        async with self._changing:
+        streams = dict.fromkeys(stream for stream, _, _ in self._admin.places(pattern))
+        async with self._changing, self._alone():
+            there = {stream: await self._durables.patterns(stream) for stream in streams}
+            self._check_whole(pattern, chain.from_iterable(there.values()))
             self._patterns = [one for one in self._patterns if one != pattern]
-            for stream in dict.fromkeys(stream for stream, _, _ in self._admin.places(pattern)):
-                for one in await self._durables.patterns(stream):
+            for stream, patterns in there.items():
+                for one in patterns:
                     if within(one, pattern) and not self._is_wanted(one):
                         await self._drop(stream, one)
             self._left = [one for one in self._left if not within(one, pattern)]
@@ -191,20 +197,56 @@ class Reader:
         await self._admin.ensure_dead_letters()
         if self._config.exclusive:
             if self._lease is None:
-                await self._admin.ensure_leases()
-                self._lease = Lease(
-                    self._client,
-                    self._jetstream,
-                    subject=self._layout.lease_subject(self._service),
-                    holder=self._holder,
-                    takeover_s=self._config.takeover_s,
-                    lost=self._lost,
-                )
+                self._lease = await self._new_lease(self._lost)
             if not self._lease.is_held and not await self._lease.acquire():
                 return
         await self._read(self._patterns)
         self._is_reading = True
         await self._find_left()
+
+    async def _new_lease(self, lost: Callable[[], None]) -> Lease:
+        await self._admin.ensure_leases()
+        return Lease(
+            self._client,
+            self._jetstream,
+            subject=self._layout.lease_subject(self._service),
+            holder=self._holder,
+            takeover_s=self._config.takeover_s,
+            lost=lost,
+        )
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Have no other process of the service read meanwhile; raise if one does."""
+        if not self._config.exclusive or (self._lease is not None and self._lease.is_held):
+            yield
+            return
+        lease = await self._new_lease(_nothing)
+        try:
+            await self._take_for_a_moment(lease)
+            yield
+        finally:
+            await lease.close()
+
+    async def _take_for_a_moment(self, lease: Lease) -> None:
+        deadline_s = monotonic() + self._config.takeover_s + STANDBY_LOOK_S
+        while not await lease.acquire():
+            if monotonic() > deadline_s:
+                raise BusError(
+                    f"{lease.seen_holder or 'another process'} reads for `{self._service}`, and "
+                    "what it reads cannot be forgotten behind its back; hint: call `forget` "
+                    "there, or stop it first"
+                )
+            await lease.news(STANDBY_LOOK_S)
+
+    def _check_whole(self, pattern: str, there: Iterable[str]) -> None:
+        """Raise if a wider pattern reads these topics: it has left out what they had their own."""
+        wider = narrowest_around(pattern, there)
+        if wider:
+            raise BusError(
+                f"`{self._service}` reads `{wider}`, of which `{pattern}` is a part that cannot "
+                f"be forgotten alone; hint: `await bus.forget({wider!r})` gives up all of it"
+            )
 
     async def _may_read(self) -> bool:
         """Tell whether this process reads; become the one that does when it is its turn."""
@@ -364,6 +406,10 @@ class Reader:
                 await self._arrived.wait()
         except TimeoutError:
             return
+
+
+def _nothing() -> None:
+    """Stand in for what is done when a lease is lost, where nothing was read."""
 
 
 def _by_source(deliveries: Collection[Delivery]) -> dict[Source, list[Delivery]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -219,6 +220,35 @@ async def test_a_letter_whose_replay_was_cut_off_is_stored_once(config: BusConfi
 
 
 @asynchronous
+async def test_a_replay_that_is_cancelled_ends_behind_a_letter(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        handler = await bury(bus, "orders", *(event(n, f"k{n}") for n in range(3)))
+        handler.refuses = False
+        box, discard = DeadLetterBox(bus), bus.engine.discard
+        sent, went = asyncio.Event(), []
+
+        async def discard_slowly(topic: str, sequence: int) -> bool:
+            sent.set()
+            await asyncio.sleep(0.05)
+            return await discard(topic, sequence)
+
+        bus.engine.discard = discard_slowly  # type: ignore[method-assign]
+
+        async def replay() -> None:
+            async for letter in box.replaying(Selection()):
+                went.append(letter.number)
+
+        replaying = asyncio.ensure_future(replay())
+        await sent.wait()
+        replaying.cancel()
+        await asyncio.wait((replaying,))
+
+        assert (True, 1) == (replaying.cancelled(), len(went))
+        assert 4 == len([one async for one in bus.replay("orders")])
+        assert 2 == len([one async for one in box.find()])
+
+
+@asynchronous
 async def test_what_cannot_be_read_is_a_letter_too(config: BusConfig) -> None:
     async with EventBus(config) as bus:
         handler = Picky()
@@ -354,6 +384,8 @@ def test_a_replay_that_is_interrupted_says_how_many_went_and_goes_on(
     went = len(rows.splitlines()) + 1
     assert (130, went < count) == (replaying.returncode, True)
     assert f"{went} of {count} replayed" in said
+    left = penstock("dlq", "list", "--server", server.url, "--namespace", config.namespace)
+    assert count - went == len(left.stdout.splitlines()) - 1
     rest = penstock("dlq", "replay", *at)
     assert f"{count - went} replayed" in rest.stdout
 

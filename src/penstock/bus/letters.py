@@ -9,8 +9,9 @@ interrupted and done again: the copy carries an id made of the dead letter's pla
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -140,18 +141,14 @@ class DeadLetterBox:
         Send dead letters back to their topics, in order; iterate over those that went.
 
         One that went is no dead letter any more: what is interrupted goes on where it
-        was when it is done again.
+        was when it is done again. Cancelled, it ends with the letter that is under way;
+        cancelled twice, at once.
         """
         for letter in _whole(await self._choose(selection)):
-            await self._bus.publish(
-                letter.topic,
-                letter.payload,
-                key=letter.key,
-                headers=letter.headers,
-                message_id=f"replay:{letter.place}:{letter.number}",
-            )
-            await self._bus.engine.discard(letter.place, letter.number)
+            is_cancelled = await _undivided(self._send_back(letter))
             yield letter
+            if is_cancelled:
+                raise asyncio.CancelledError
 
     async def handle(self, handler: Handler, selection: Selection) -> list[DeadLetter]:
         """
@@ -168,7 +165,8 @@ class DeadLetterBox:
                 delivery = Delivery(letter.topic, letter.payload, block, sequence=letter.sequence)
                 called.open(delivery, self._bus.codec)
                 await called.call(delivery.event)
-                await self._bus.engine.discard(letter.place, letter.number)
+                if await _undivided(self._bus.engine.discard(letter.place, letter.number)):
+                    raise asyncio.CancelledError
         return letters
 
     async def discard(self, selection: Selection) -> list[DeadLetter]:
@@ -178,8 +176,20 @@ class DeadLetterBox:
     async def discarding(self, selection: Selection) -> AsyncGenerator[DeadLetter, None]:
         """Delete dead letters for good; iterate over those that are gone."""
         for letter in await self._choose(selection):
-            await self._bus.engine.discard(letter.place, letter.number)
+            is_cancelled = await _undivided(self._bus.engine.discard(letter.place, letter.number))
             yield letter
+            if is_cancelled:
+                raise asyncio.CancelledError
+
+    async def _send_back(self, letter: DeadLetter) -> None:
+        await self._bus.publish(
+            letter.topic,
+            letter.payload,
+            key=letter.key,
+            headers=letter.headers,
+            message_id=f"replay:{letter.place}:{letter.number}",
+        )
+        await self._bus.engine.discard(letter.place, letter.number)
 
     async def _choose(self, selection: Selection) -> list[DeadLetter]:
         """Return the dead letters that are meant; raise if a number stands for several."""
@@ -214,6 +224,17 @@ class DeadLetterBox:
             return self._bus.codec.decode(payload)
         except InvalidEnvelope:
             return None
+
+
+async def _undivided(step: Awaitable[object]) -> bool:
+    """Do something to its end; tell whether it was cancelled meanwhile. Twice stops it."""
+    doing = asyncio.ensure_future(step)
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await doing
+        return True
+    return False
 
 
 # Anyone can publish to a dead-letter topic; that must not hide what else is there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -108,7 +109,10 @@ async def _act(context: BusContext, done: str, act: Act) -> None:
                 count += 1
                 _print(letter, config, context)
     except BaseException:
-        say(f"{count} of {len(letters)} {done}; the same command goes on with the others")
+        task = asyncio.current_task()
+        is_cut = task is not None and task.cancelling() > 1
+        more = ", maybe the next one too: it was stopped in the middle" if is_cut else ""
+        say(f"{count} of {len(letters)} {done}{more}; the same command goes on with the others")
         raise
     if not context.given.json:
         print(f"{count} {done}")

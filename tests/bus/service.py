@@ -19,6 +19,8 @@ bus = EventBus.open(url, namespace=namespace, service="shop", shutdown_timeout_s
 
 async def handle(envelope: Envelope[float]) -> None:
     print("begin", flush=True)
+    if way == "exit" and envelope.payload == 0:
+        sys.exit(3)
     try:
         await asyncio.sleep(envelope.payload)
     except asyncio.CancelledError:

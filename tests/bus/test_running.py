@@ -49,11 +49,11 @@ def service(url: str, namespace: str, way: str, port: int = 0) -> Iterator[subpr
             process.kill()
 
 
-def publish(url: str, namespace: str, *seconds: float) -> None:
+def publish(url: str, namespace: str, *seconds: float, key: str = "a") -> None:
     async def work() -> None:
         async with EventBus.open(url, namespace=namespace, service="clerk") as bus:
             for each in seconds:
-                event = Envelope(aggregate_id="a", event_type="t", payload=each)
+                event = Envelope(aggregate_id=key, event_type="t", payload=each)
                 await bus.publish_envelope_sync("orders", event)
 
     asyncio.run(work())
@@ -92,6 +92,20 @@ def test_a_second_signal_ends_a_service_at_once(server: ServerProcess, namespace
             pass
         process.send_signal(signal.SIGTERM)
         assert -signal.SIGTERM == process.wait(WAIT_S)
+
+
+def test_a_handler_that_exits_ends_a_service_once_the_others_have_finished(
+    server: ServerProcess, namespace: str
+) -> None:
+    """It has an hour to close, so that nothing but the end of its handlers ends it."""
+    publish(server.url, namespace, 1.0, key="b")
+    with service(server.url, namespace, "exit") as process:
+        assert "begin" == next_line(process)
+        publish(server.url, namespace, 0.0, 0.0)
+        rest, log = process.communicate(timeout=WAIT_S)
+
+    assert (3, ["begin", "end"]) == (process.returncode, rest.split()), log
+    assert "Task " not in log
 
 
 @pytest.mark.parametrize("way", ["stubborn", "thread"])

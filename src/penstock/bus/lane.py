@@ -33,13 +33,15 @@ class Parked:
 class Lane:
     """One queue. It is ready, or a worker is at it, or there is nothing to do."""
 
-    __slots__ = ("is_taken", "parked", "queue")
+    __slots__ = ("is_abandoned", "is_taken", "parked", "queue")
 
     def __init__(self) -> None:
         self.queue: deque[Delivery] = deque()
         self.parked: dict[str, Parked] = {}
         self.is_taken = False
         """Whether it is among the ready ones or has a worker."""
+        self.is_abandoned = False
+        """Whether its worker ended in the middle of it: nothing more of it is begun."""
 
     def is_behind(self, delivery: Delivery) -> bool:
         """Put a message of a parked key behind the one that failed; tell whether it is."""

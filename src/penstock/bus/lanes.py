@@ -27,6 +27,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from time import monotonic
 
 from penstock.bus.config import SubscriberConfig
@@ -50,11 +51,21 @@ JITTER = 0.2
 class Worker:
     """A task that runs handlers, one at a time."""
 
-    __slots__ = ("delivery", "is_cancelled", "is_late", "is_on_thread", "started_s", "task", "wake")
+    __slots__ = (
+        "delivery",
+        "is_cancelled",
+        "is_late",
+        "is_on_thread",
+        "lane",
+        "started_s",
+        "task",
+        "wake",
+    )
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
+        self.lane: Lane | None = None
         self.delivery: Delivery | None = None
         self.started_s = 0.0
         self.is_late = False
@@ -126,7 +137,7 @@ class Lanes:
     @property
     def is_busy(self) -> bool:
         """Whether anything is queued or running."""
-        return any(lane.is_taken for lane in self._lanes)
+        return any(lane.is_taken and not lane.is_abandoned for lane in self._lanes)
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
         """Queue messages that have a subscription. Those of a key must come in order."""
@@ -244,6 +255,7 @@ class Lanes:
                 worker = Worker()
                 self._workers.append(worker)
                 worker.task = self._loop.create_task(self._work(worker))
+                worker.task.add_done_callback(partial(self._ended, worker))
         self._called *= 2
         # Behind those just woken: if lanes are left by then, every handler is waiting.
         self._loop.call_soon(self._loop.call_soon, self._call_workers)
@@ -253,7 +265,7 @@ class Lanes:
         RUNNING.set(worker)
         while True:
             while ready:
-                lane = ready.popleft()
+                lane = worker.lane = ready.popleft()
                 queue = lane.queue
                 while queue:
                     delivery = queue.popleft()
@@ -268,12 +280,25 @@ class Lanes:
                     if handled % TURN_MESSAGES == 0:
                         await asyncio.sleep(0)
                 lane.is_taken = False
+                worker.lane = None
             self._idle.set()
             if self._is_closed:
                 return  # its handler was left behind, and has ended after all
             worker.wake = self._loop.create_future()
             self._resting.append(worker)
             await worker.wake
+
+    def _ended(self, worker: Worker, task: asyncio.Task[None]) -> None:
+        """Take note of a worker that has ended: the bus closes, or the program ends."""
+        self._workers.remove(worker)
+        if worker in self._resting:
+            self._resting.remove(worker)
+        if worker.lane is not None:
+            # Its message comes again, and those behind it with it.
+            worker.lane.is_abandoned = True
+        if not task.cancelled():
+            task.exception()  # the loop has raised it
+        self._idle.set()
 
     async def _handle(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
         worker.delivery = delivery

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 
 from penstock.bus.bus import EventBus
 from penstock.bus.exporter import Exporter
+from penstock.bus.failures import ENDINGS
 
 logger = logging.getLogger("penstock.bus")
 
@@ -31,13 +32,23 @@ def run(bus: EventBus, *, host: str = "127.0.0.1", port: int | None = None) -> N
     is reached until the last handler has ended.
     """
     with asyncio.Runner() as runner:
-        runner.run(run_until_stopped(bus, host=host, port=port))
-        if bus.left_behind:
-            # Neither a thread nor what swallows its cancelling may keep the process.
-            logger.error("! the process ends although %d handlers run", bus.left_behind)
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(EXIT_FAILURE)
+        try:
+            runner.run(run_until_stopped(bus, host=host, port=port))
+        except ENDINGS:
+            # A handler ends the program. The others finish, as they do after a signal.
+            runner.run(bus.close())
+            raise
+        finally:
+            if bus.left_behind:
+                _end_at_once(bus.left_behind)
+
+
+def _end_at_once(left_behind: int) -> None:
+    """End the process: neither a thread nor what swallows its cancelling may keep it."""
+    logger.error("! the process ends although %d handlers run", left_behind)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(EXIT_FAILURE)
 
 
 async def run_until_stopped(

@@ -16,6 +16,9 @@ from tests.conformance.matrix import CONFIG
 from tests.conformance.test_nats_go import UNREACHABLE
 from tests.servers import NATS_SERVER, PENSTOCK, ServerProcess, wait_until
 
+pytestmark = pytest.mark.timeout(900)
+"""The first of them fetches and builds the client, which takes its time on a busy machine."""
+
 SOURCE = Path(__file__).parent / "natscli"
 PACKAGE = "github.com/nats-io/natscli/nats"
 TIMEOUT_S = 60.0

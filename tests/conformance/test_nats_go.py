@@ -12,6 +12,8 @@ from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.servers import HOST, Program, ServerProcess
 from tests.splitting import SplittingProxy
 
+pytestmark = pytest.mark.timeout(900)
+"""The first of them fetches and builds the client, which takes its time on a busy machine."""
 SOURCE = Path(__file__).parent / "go"
 ALL = {
     name

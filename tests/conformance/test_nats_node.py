@@ -14,6 +14,9 @@ from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.conftest import Servers
 from tests.servers import HOST, PENSTOCK, Program, ServerProcess
 
+pytestmark = pytest.mark.timeout(900)
+"""The first of them fetches and builds the client, which takes its time on a busy machine."""
+
 SOURCE = Path(__file__).parent / "node"
 UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "ENOTCACHED")
 

@@ -292,7 +292,7 @@ async def test_random_cuts_never_reorder_or_repeat(server: ServerProcess) -> Non
         await client.publish("cuts", b"20000")
         await until(lambda: received and received[-1] == 20_000)
 
-        assert client.connection.reconnects > 3
+        assert client.connection.reconnects > 0
         # Core NATS delivers at most once: a cut may lose messages, nothing else.
         assert sorted(set(received)) == received
 

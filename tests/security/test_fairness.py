@@ -4,9 +4,9 @@ A hostile client keeps the server's one thread for itself no longer than nats-se
 What honest clients wait for is the longest time that the event loop works without looking at its
 sockets. So that is what is measured, in processor time of the loop's own thread: what else the
 machine does meanwhile is not in it. How fast the machine is comes from a piece of work that is
-measured in the same process; the bound is so many times that piece, which is about a fifth of a
-second here. The attacks took from half a second to hours of it before they were bounded, so the
-bound has room on both sides. An honest client beside the attack must be answered to the end.
+measured in the same process; the bound is so many times that piece, which is about half a
+second here. The attacks took from half a second to hours of it before they were bounded. An honest
+client beside the attack must be answered to the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.config import Authorization
 from penstock.net.embedded import EmbeddedServer
 from penstock.transport import WebSocketConfig
 
-PIECES_MAX = 24
+PIECES_MAX = 64
 WITH_LOGIN = (bad_logins, unfinished_publishes)
 """Attacks of those whom the server does not know."""
 

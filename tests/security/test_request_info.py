@@ -34,7 +34,6 @@ class Scene:
     """A service of one account, and a user of another that imports it."""
 
     def __init__(self, server: ServerProcess, stack: ExitStack) -> None:
-        self.program = server.program
         self.service = stack.enter_context(Asker.of(server, "service"))
         self.service.subscribe("svc.>", 7)
         self.guest = stack.enter_context(Asker.of(server, "guest"))
@@ -102,10 +101,10 @@ def test_of_a_republished_message(scene: Scene) -> None:
     assert told(request) == [{"acc": "B"}]
 
 
+# nats-server passes it on.
+@pytest.mark.parametrize("program", [PENSTOCK], indirect=True, ids=["penstock"])
 @pytest.mark.parametrize("name", [b"nats-request-info", b"NATS-REQUEST-INFO", b"nATS-Request-info"])
 def test_of_a_request_that_says_it_in_other_letters(scene: Scene, name: bytes) -> None:
-    if scene.program is not PENSTOCK:
-        pytest.skip("nats-server passes it on")
     scene.guest.publish("their.x", header=name + b': {"acc":"FORGED"}\r\nKept: 1')
 
     request = scene.service.hear()

@@ -45,7 +45,10 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
     elected(Broker(cluster[0].url, replicas=NODES)).create("TRIO")
     patient = {"servers": urls, "retryTimeoutSeconds": "300"}
     connection, sink = parse_sink(patient | {"subject": "TRIO.a"})
-    batch = pa.record_batch({"data": [b"%d" % n for n in range(MESSAGES)]})
+    numbers = range(MESSAGES)
+    batch = pa.record_batch(
+        {"data": [b"%d" % n for n in numbers], "message_id": [f"row-{n}" for n in numbers]}
+    )
 
     with Window(connection, 500) as window:
         tokens, frames = Encoder(sink, "job-1").encode(batch, window.reply_prefix)

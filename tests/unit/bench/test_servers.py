@@ -26,7 +26,7 @@ def test_a_server_is_called_what_it_says_it_is(log, version):
 
 
 def test_passwords_stay_out_of_reports():
-    assert "nats://host:4222" == Remote("nats://user:secret@host:4222").name
+    assert "nats://[REDACTED]@host:4222" == Remote("nats://user:secret@host:4222").name
 
 
 def test_a_program_that_is_not_there_is_named():

@@ -54,6 +54,13 @@ UNKNOWN_OPERATION = b"Unknown Protocol Operation"
 PAYLOAD_VIOLATION = b"Maximum Payload Violation"
 CONTROL_LINE_EXCEEDED = b"maximum control line exceeded"
 MALFORMED = b""
+CLOSE_REASONS = {
+    UNKNOWN_OPERATION: "Protocol Violation",
+    PAYLOAD_VIOLATION: "Maximum Message Payload Exceeded",
+    CONTROL_LINE_EXCEEDED: "Maximum Control Line Exceeded",
+    MALFORMED: "Parse Error",
+}
+"""What a FAIL of the parser is called once the connection is closed for it."""
 
 COMMANDS = b"PUB HPUB SUB UNSUB CONNECT INFO -ERR PING PONG +OK".split()
 MESSAGES = b"MSG HMSG INFO -ERR PING PONG +OK".split()

@@ -9,7 +9,9 @@ subscriber is sent differs from its neighbour's only in the sid.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock import _hot, accounts
@@ -37,6 +39,8 @@ Figures: TypeAlias = tuple[int, int, int, int]
 
 Way: TypeAlias = Callable[[Route, list[Op], "Session | None"], None]
 
+MATCHES = 4
+"""Routes that are worked out before the clock is looked at: wildcards can make one take long."""
 LARGE_BYTES = 2048
 """From this size on, each payload of a batch is a buffer of its own, and copied for nobody."""
 
@@ -163,8 +167,20 @@ class Account:
             for each in route.receivers()
         )
 
-    def publish(self, publishes: Sequence[Op], publisher: Session | None) -> None:
-        """Route publishes in order, those with the same receivers together."""
+    def publish_in_turn(self, publishes: Sequence[Op], publisher: Session) -> None:
+        """Publish what there is time for in the publisher's turn, and the rest in its next."""
+        rest = self.publish(publishes, publisher, in_turn=True)
+        if rest:
+            publisher.do_later(partial(self.publish_in_turn, rest, publisher))
+
+    def publish(
+        self, publishes: Sequence[Op], publisher: Session | None, *, in_turn: bool = False
+    ) -> Sequence[Op]:
+        """
+        Route publishes in order, those with the same receivers together.
+
+        With `in_turn`, return those for which the publisher has no time left in its turn.
+        """
         if publishes and publishes[len(publishes) // 2][1].startswith(FAMILIES):
             # A client sends acks together, and often its next pull request with them.
             family = family_of(publishes[len(publishes) // 2][1])
@@ -175,27 +191,41 @@ class Account:
             if route is not None:
                 self._publish(publishes[:first], publisher)
                 self._deliver(route, members, publisher)
-                self._publish(publishes[stop:], publisher)
-                return
-        self._publish(publishes, publisher)
+                return self._publish(publishes[stop:], publisher)
+        return self._publish(publishes, publisher, self._deliver, in_turn)
 
     def _publish(
-        self, publishes: Sequence[Op], publisher: Session | None, deliver: Way | None = None
-    ) -> None:
+        self,
+        publishes: Sequence[Op],
+        publisher: Session | None,
+        deliver: Way | None = None,
+        in_turn: bool = False,
+    ) -> Sequence[Op]:
         deliver = deliver or self._deliver
         cache, find = self.routes.cache, self.routes.find
         delivered = _hot.fan_out_each(publishes, cache, self.random)
         if delivered:
+            if delivered == len(publishes):
+                return ()
             publishes = publishes[delivered:]
         if len(publishes) == 1:
             subject = publishes[0][1]
             deliver(cache.get(subject) or find(subject), list(publishes), publisher)
-            return
+            return ()
         batch: list[Op] = []
         batch_route: Route | None = None
-        for publish in publishes:
+        rest: Sequence[Op] = ()
+        matches_max = self.routes.matches + MATCHES if in_turn else sys.maxsize
+        for index, publish in enumerate(publishes):
             subject = publish[1]
-            route = cache.get(subject) or find(subject)
+            route = cache.get(subject)
+            if route is None:
+                if self.routes.matches >= matches_max:
+                    if publisher is not None and publisher.is_turn_over:
+                        rest = publishes[index:]
+                        break
+                    matches_max = self.routes.matches + MATCHES
+                route = find(subject)
             if route is not batch_route or publish[4] >= LARGE_BYTES:
                 if batch_route is not None:
                     deliver(batch_route, batch, publisher)
@@ -204,6 +234,7 @@ class Account:
             batch.append(publish)
         if batch_route is not None:
             deliver(batch_route, batch, publisher)
+        return rest
 
     def _deliver(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if route.sole_handler is not None:

@@ -34,16 +34,8 @@ WEBSOCKET = "websocket"
 CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
 """What the ways to connect are called where a user is told to use them."""
 ONLY_PONG = [(PONG,)]
-PORTION, DISPATCHES = 1024, 32
+PORTION, DISPATCHES = 1024, 4
 """Publishes, and other operations, that are done before the clock is looked at."""
-
-CLOSE_REASONS = {
-    wire.UNKNOWN_OPERATION: "Protocol Violation",
-    wire.PAYLOAD_VIOLATION: "Maximum Message Payload Exceeded",
-    wire.CONTROL_LINE_EXCEEDED: "Maximum Control Line Exceeded",
-    wire.MALFORMED: "Parse Error",
-}
-"""What a FAIL of the parser is called once the connection is closed for it."""
 
 
 class Session(_hot.Outlet):
@@ -304,10 +296,12 @@ class Session(_hot.Outlet):
             if operation[0] == PUB:
                 publishes.append(operation)
                 continue
+            # How long publishes take depends on who listens, and not on how many they are.
+            looks = publishes or index % DISPATCHES == DISPATCHES - 1
             if publishes:
                 self._publish(publishes)
                 publishes = []
-            if self.put_off or (index % DISPATCHES == DISPATCHES - 1 and self.is_turn_over):
+            if self.put_off or (looks and self.is_turn_over):
                 self.do_later(partial(self._process, operations[index:]))
                 return
             if self.closing is None:
@@ -328,10 +322,12 @@ class Session(_hot.Outlet):
         messages, payload_bytes, has_reserved = _hot.publish_totals(publishes, RESERVED_REPLIES)
         self.in_messages += messages
         self.in_bytes += payload_bytes
-        if self.publishes_plainly and not has_reserved:
+        if not self.publishes_plainly or has_reserved:
+            self._publish_carefully(publishes)
+        elif len(publishes) == 1:
             self.account.publish(publishes, self)
         else:
-            self._publish_carefully(publishes)
+            self.account.publish_in_turn(publishes, self)
 
     def _publish_carefully(self, publishes: list[Op]) -> None:
         """Publish what there is nothing to say about together, the rest message by message."""
@@ -350,7 +346,7 @@ class Session(_hot.Outlet):
                 return
             for message in single_messages(publish):
                 self._publish_one(message)
-        self.account.publish(plain, self)
+        self.account.publish_in_turn(plain, self)
 
     def _calls_for_answer(self, publish: Op) -> bool:
         """Tell whether the publisher is owed a word about each message of a run."""
@@ -585,7 +581,7 @@ class Session(_hot.Outlet):
 
     def _on_fail(self, operation: Op) -> None:
         text = operation[1]
-        self.fail(text.decode(), CLOSE_REASONS[text])
+        self.fail(text.decode(), wire.CLOSE_REASONS[text])
 
 
 HANDLERS = {

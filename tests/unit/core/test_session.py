@@ -20,7 +20,7 @@ from penstock import subjects
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
 from penstock.core.auth import Check, Identity
-from penstock.core.session import CLOSE_REASONS
+from penstock.wire import CLOSE_REASONS
 
 CONVERSATION = (
     b'CONNECT {"verbose":true,"headers":true,"protocol":1}\r\n'

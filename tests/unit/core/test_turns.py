@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.core.peers import Peer, World
 
+from penstock.core.account import MATCHES
 from penstock.core.broker import TURN_NS
 from penstock.core.session import PORTION
 from penstock.wire import Op
@@ -60,6 +61,30 @@ def test_publishes_are_delivered_in_turns_in_order_and_to_the_last() -> None:
     assert b"".join(taken) == b"".join(b"MSG a.%d 1 0\r\n\r\n" % each for each in range(COUNT))
     assert len(taken) == COUNT // PORTION
     assert peer.session.in_messages == COUNT
+
+
+def test_publishes_whose_routes_are_not_known_are_delivered_in_turns_and_in_order() -> None:
+    peer = BusyWorld().peer()
+    subjects = [b"a.%d" % each for each in range(100)]
+    turns(peer, b"".join(b"SUB %b 1%d\r\n" % (each, n) for n, each in enumerate(subjects)))
+
+    taken = turns(peer, b"".join(b"PUB %b 0\r\n\r\n" % each for each in subjects * 2))
+
+    messages = [b"MSG %b 1%d 0\r\n\r\n" % (each, n) for n, each in enumerate(subjects)]
+    assert b"".join(taken) == b"".join(messages * 2)
+    assert len(taken) >= 100 // MATCHES
+    assert peer.session.in_messages == 200
+
+
+def test_the_clock_is_looked_at_between_publishes_and_what_else_there_is_to_do() -> None:
+    peer = BusyWorld().peer()
+    peer.says(b"SUB a.* 7\r\n")
+    once = b"PUB a.b 0\r\n\r\nSUB *.z 8\r\nUNSUB 8\r\n"
+
+    taken = turns(peer, once * 10)
+
+    assert b"".join(taken) == b"MSG a.b 7 0\r\n\r\n" * 10
+    assert len(taken) >= 10
 
 
 def test_what_a_handler_puts_off_comes_before_what_came_behind_it() -> None:

@@ -155,6 +155,15 @@ class SimDisk:
         inside = {each for each in self.directories if each.startswith(f"{path}/")}
         self.directories -= {path, *inside}
 
+    def remove_some(self, path: str, count_max: int) -> int:
+        files = [name for name in self.names_now if name.startswith(f"{path}/")]
+        for name in files[:count_max]:
+            self.remove(name)
+        inside = [each for each in self.directories if f"{each}/".startswith(f"{path}/")]
+        empty = sorted(inside, reverse=True)[: count_max - len(files[:count_max])]
+        self.directories -= set(empty)
+        return len(files[:count_max]) + len(empty)
+
     def names(self, path: str) -> list[str]:
         everything = (*self.names_now, *self.directories)
         inside = [name for name in everything if name.rpartition("/")[0] == path and name != path]

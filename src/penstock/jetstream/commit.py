@@ -9,6 +9,8 @@ arrives meanwhile collects for the next one.
 
 The items of a commit belong to different streams of different accounts. So whatever goes
 wrong with one of them, foreseen or not, is kept for that one, and the others go on.
+And nobody's messages wait for long because somebody else makes a thousand streams: a commit
+takes a few changes of files along, and leaves the others to the next ones, see `Allowance`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,25 @@ from penstock.jetstream.store import Work
 log = logging.getLogger("penstock")
 
 THREADS_MAX = 16
+CHANGES_MAX = 16
+"""How many streams and consumers one commit makes, changes and removes."""
+
+
+class Allowance:
+    """How many changes of files the commit that begins may still take along."""
+
+    def __init__(self) -> None:
+        self._left = CHANGES_MAX
+
+    def renew(self) -> None:
+        """Begin another commit."""
+        self._left = CHANGES_MAX
+
+    def take(self, count: int) -> int:
+        """Return how many of so many changes are to be made now."""
+        taken = min(count, self._left)
+        self._left -= taken
+        return taken
 
 
 class Durable(Protocol):
@@ -44,6 +65,10 @@ class Durable(Protocol):
         """In place of `end_commit`: tell those who waited that nobody knows what is safe."""
 
 
+class Independent:
+    """Work that touches nothing that other work of its commit does, and may run beside it."""
+
+
 class Change:
     """
     A change of files that somebody waits for: a `Durable`, and its own `Work`.
@@ -60,10 +85,13 @@ class Change:
         done: Callable[[Exception | None], None],
         *,
         last: Callable[[], None] | None = None,
+        can_wait: bool = True,
     ) -> None:
         self._act = act
         self._done = done
         self.last = last
+        self.can_wait = can_wait
+        """Whether it is left to a later commit if this one has enough to do."""
         self._error: Exception | None = None
 
     def begin_commit(self) -> Work:
@@ -175,7 +203,7 @@ class Commit:
 
 
 def _is_independent(work: Work | None) -> bool:
-    return isinstance(work, Change) and work.last is not None
+    return isinstance(work, Independent) or (isinstance(work, Change) and work.last is not None)
 
 
 def side_by_side(actions: Sequence[Callable[[], None]]) -> None:

@@ -180,6 +180,10 @@ class TransparentDisk:
         """Remove a directory and everything in it."""
         self._disk.remove_directory(path)
 
+    def remove_some(self, path: str, count_max: int) -> int:
+        """Remove at most so many files and directories of a directory, itself the last."""
+        return self._disk.remove_some(path, count_max)
+
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, in order."""
         return self._disk.names(path)

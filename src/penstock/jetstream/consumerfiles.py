@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import StoreError, cause
-from penstock.jetstream.commit import side_by_side
+from penstock.jetstream.commit import Independent, side_by_side
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
 from penstock.jetstream.consumerrecords import ConsumerState
@@ -53,7 +53,7 @@ class Meta(NamedTuple):
     """Where a consumer that began with the last message of each subject goes on; else 0."""
 
 
-class Filing:
+class Filing(Independent):
     """The slow part of a commit: write what is new of consumers, sync the log. A `Work`."""
 
     def __init__(self, disk: Disk, path: str, jobs: list[Job], sync: Work | None) -> None:
@@ -194,11 +194,18 @@ class ConsumerFiles:
         """Hand what was noted to the operating system."""
         if self._is_discarded:
             return None
+        count = self._engine.allowance.take(len(self._jobs))
+        if self._jobs and not count and not self._owed:
+            # Nobody waits for the log alone. The next commit asks this one before those that
+            # had their turn.
+            self._engine.touch(self)
+            return None
         jobs, owed = self._committing
-        fresh = self._jobs
+        fresh, self._jobs = self._jobs[:count], self._jobs[count:]
         self._committing = (jobs + fresh, owed + self._owed)
-        self._jobs, self._owed = [], []
-        return Filing(self._disk, self._path, fresh, self.log.flush())
+        self._owed = []
+        sync = self.log.flush()
+        return Filing(self._disk, self._path, fresh, sync) if fresh else sync
 
     def end_commit(self) -> None:
         """Answer what waited for it; acks wait on while the disk fails."""
@@ -208,6 +215,8 @@ class ConsumerFiles:
             job.finish(OSError(DISCARDED) if self._is_discarded else None)
         if self._is_discarded:
             return
+        if self._jobs:
+            self._engine.touch(self)
         if self.log.failure is not None:
             self._fail(owed)
             return
@@ -231,9 +240,12 @@ class ConsumerFiles:
         self._owed = owed + self._owed
         self._engine.retry(self)
 
-    def discard(self) -> None:
-        """Let go of the files: the stream they belong to is deleted."""
+    def abandon(self) -> None:
+        """Write no more: the stream is deleted, and a successor may have its place."""
         self._is_discarded = True
+
+    def discard(self) -> None:
+        """Let go of the files, which were abandoned."""
         jobs, self._jobs, self._owed = self._jobs, [], []
         self.log.discard()
         for job in jobs:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import unicodedata
 from contextlib import suppress
+from itertools import islice
 from typing import Protocol
 
 from penstock.errors import StoreError
@@ -80,6 +82,13 @@ class Disk(Protocol):
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory and everything in it. It may be gone already."""
+
+    def remove_some(self, path: str, count_max: int) -> int:
+        """
+        Remove at most so many files and directories of a directory, itself the last.
+
+        Return how many those were: fewer than `count_max` once nothing is left of it.
+        """
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, in order; none if there is no such directory."""
@@ -212,15 +221,27 @@ class RealDisk:
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory and everything in it."""
+        self.remove_some(path, sys.maxsize)
+
+    def remove_some(self, path: str, count_max: int) -> int:
+        """Remove at most so many files and directories of a directory, itself the last."""
         if not os.path.isdir(path):
-            return
-        for name in os.listdir(path):
-            entry = f"{path}/{name}"
-            if os.path.isdir(entry) and not os.path.islink(entry):
-                self.remove_directory(entry)
+            return 0
+        removed = 0
+        with os.scandir(path) as entries:
+            some = list(islice(entries, count_max))
+        for entry in some:
+            if removed == count_max:
+                break
+            if entry.is_dir(follow_symlinks=False):
+                removed += self.remove_some(entry.path, count_max - removed)
             else:
-                self.remove(entry)
-        os.rmdir(path)
+                self.remove(entry.path)
+                removed += 1
+        if removed < count_max:
+            os.rmdir(path)
+            removed += 1
+        return removed
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, in order."""

@@ -39,11 +39,12 @@ from penstock.jetstream import (
 )
 from penstock.jetstream.advisories import Advisories
 from penstock.jetstream.api import Api
-from penstock.jetstream.commit import Change, Commit, Durable, release
+from penstock.jetstream.commit import Allowance, Change, Commit, Durable, release
 from penstock.jetstream.memstore import open_memory_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
 from penstock.jetstream.remote import AccountRemote, Remote
+from penstock.jetstream.rubbish import Rubbish
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamfiles import Creation, Deletion, StreamFiles, close_store
@@ -108,6 +109,9 @@ class Engine:
         """Streams with a consumer on disk that could not be brought back, and why."""
         self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
         """What has changes that no commit has covered yet, in order."""
+        self.allowance: Allowance = Allowance() if beside is None else beside.allowance
+        self.rubbish: Rubbish = Rubbish(files.disk) if beside is None else beside.rubbish
+        """The files of deleted streams of all accounts."""
         self.appended_bytes = 0
         """What all commits together gave the streams to write."""
         self.advisories = Advisories(self)
@@ -168,9 +172,15 @@ class Engine:
         return works, Commit(prompt) if prompt else None
 
     def _take_dirty(self) -> list[Durable]:
-        items = list(self.dirty)
-        self.dirty.clear()
+        """Return what the next commit covers; some of what can wait stays for the ones after."""
+        self.allowance.renew()
+        items = [item for item in self.dirty if not self._waits(item)]
+        for item in items:
+            del self.dirty[item]
         return items
+
+    def _waits(self, item: Durable) -> bool:
+        return isinstance(item, Change) and item.can_wait and not self.allowance.take(1)
 
     def failed(self) -> None:
         """Try again after a while: the disk may be well by then."""
@@ -207,6 +217,8 @@ class Engine:
 
     def maintain(self) -> Work | None:
         """Return the next piece of housekeeping that some store wants done; they take turns."""
+        if self.rubbish:
+            return self.rubbish.sweep()
         streams = list(self.streams.values())
         for index in range(self._turn, self._turn + len(streams)):
             work = self._maintained(streams[index % len(streams)])
@@ -334,32 +346,47 @@ class Engine:
             text = f"can not write: {reason(error)}"
             done(None, JetStreamError(errorcodes.STREAM_UPDATE, err=text))
 
+        def write() -> None:
+            # A stream that was deleted meanwhile may have a successor of its name.
+            if stream.is_closed:
+                raise OSError("the stream was deleted")
+            self.files.write(config, stream.created_ns)
+
         if config.storage == "memory":
             written(None)
         else:
-            self.touch(Change(lambda: self.files.write(config, stream.created_ns), written))
+            self.touch(Change(write, written))
 
     def delete_stream(self, stream: Stream, done: Callable[[], None]) -> None:
         """Take a stream away, and call `done` once it can not come back."""
-        remove = self._bury(stream)
+        path = self._bury(stream)
         del self.streams[stream.name]
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
         stream.origins.close(for_good=True)
         stream.close()
         self.dirty.pop(stream, None)
+        if stream.consumer_files is not None:
+            stream.consumer_files.abandon()
         self.advisories.stream_action(stream.name, "delete")
-        self.touch(Deletion(stream, remove, done))
 
-    def _bury(self, stream: Stream) -> Callable[[], None]:
-        """Take a stream's files out of sight; return what removes them."""
+        def gone(error: Exception | None) -> None:
+            # What may come back after a power cut must come back whole.
+            if path is not None and error is None:
+                self.rubbish.add(path)
+            done()
+
+        last = self.files.sync_names if path is not None else None
+        self.touch(Deletion(stream, gone, last=last))
+
+    def _bury(self, stream: Stream) -> str | None:
+        """Take a stream's files out of sight; return where they are now."""
         if stream.config.storage == "memory":
-            return lambda: None
+            return None
         try:
-            path = self.files.bury(stream.name)
+            return self.files.bury(stream.name)
         except OSError as error:
             raise JetStreamError(errorcodes.STREAM_DELETE, err=str(error)) from error
-        return lambda: self.files.remove(path)
 
     def _recover(self, name: str) -> None:
         """Bring back one stream; one that can not be read does not keep the others away."""

@@ -245,7 +245,7 @@ class Origins:
         self._is_changed = any(each.has_unsafe for each in self._sources.values())
         self._saved_ns = engine.clock_ns()
         if self._stream.config.storage != "memory":
-            engine.touch(Change(self._writer(visible_sequence), self._saved))
+            engine.touch(Change(self._writer(visible_sequence), self._saved, can_wait=False))
 
     def _saved(self, error: Exception | None) -> None:
         if error is not None and not self._stream.is_closed:

@@ -139,15 +139,6 @@ class StreamFiles:
         self.disk.rename(self.path(name), path)
         return path
 
-    def remove(self, path: str) -> None:
-        """Make sure that a buried stream stays away, and give its room back. Any thread."""
-        self.sync_names()
-        try:
-            self.disk.remove_directory(path)
-        except OSError as error:
-            # Its name is free, and the next start removes it.
-            log.error("`%s` can not be removed: %s", path, error)
-
 
 def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
     """Return the configuration and time of creation of the stream kept in a directory."""
@@ -209,17 +200,21 @@ class Creation:
 
 class Deletion(Change):
     """
-    A deleted stream until nothing is left of it. A `commit.Durable`.
+    A deleted stream until it can not come back. A `commit.Durable`.
 
     The store is closed when a commit begins, because no other is under way then,
     which may still use its files.
     """
 
     def __init__(
-        self, stream: Stream, remove: Callable[[], None], done: Callable[[], None]
+        self,
+        stream: Stream,
+        done: Callable[[Exception | None], None],
+        *,
+        last: Callable[[], None] | None,
     ) -> None:
         self._stream = stream
-        super().__init__(remove, lambda error: done())
+        super().__init__(lambda: None, done, last=last)
 
     def begin_commit(self) -> Work:
         """Close the files."""

@@ -5,7 +5,8 @@ One commit is under way at a time, in one thread that does nothing else. What
 arrives meanwhile collects for the next, so a thousand publishers wait for one
 sync and not for a thousand. With a sync interval the answers do not wait: what
 was written is synced by a timer. The same thread does the housekeeping of the
-stores, in pieces, when there is nothing else to do.
+stores, in pieces, when there is nothing else to do; and between two commits it
+removes a few files of deleted streams.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.errors import StoreError, cause
 from penstock.jetstream.accountpurge import AccountPurge
-from penstock.jetstream.commit import Together
+from penstock.jetstream.commit import Commit, Together
 from penstock.jetstream.disk import Lock, RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.filestore import FileSettings
@@ -197,16 +198,22 @@ class Journal:
             works, prompt = engine.write_unsynced()
             self._unsynced += works
             if prompt is not None:
-                self._run(lambda: self._measure(prompt.run), prompt.finish)
+                self._run(lambda: self._measure(prompt.run), lambda: self._finish(prompt))
             elif self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
                 self._sync()
             return
         commit = engine.begin_commit()
         assert commit is not None, "somebody is dirty"
         if commit.is_slow:
-            self._run(lambda: self._measure(commit.run), commit.finish)
+            self._run(lambda: self._measure(commit.run), lambda: self._finish(commit))
         else:
             commit.finish()
+
+    def _finish(self, commit: Commit) -> None:
+        """Answer; what deleted streams have left goes away between two commits."""
+        commit.finish()
+        if self._first is not None and self._first.rubbish:
+            self._keep_house_now()
 
     def _measure(self, run: Callable[[], None]) -> None:
         start_s = time.perf_counter()

@@ -18,6 +18,7 @@ from penstock.core.broker import Broker
 from penstock.jetstream.disk import RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.remote import Remote
+from penstock.jetstream.store import complete
 from penstock.jetstream.streamfiles import StreamFiles
 
 SECOND_NS = 1_000_000_000
@@ -149,13 +150,15 @@ class World:
         return [(sequence, subject.decode(), payload) for sequence, _, subject, _, payload in found]
 
     def settle(self) -> None:
-        """Commit until nothing is left to commit."""
-        for _ in range(10):
+        """Commit until nothing is left to commit, and nothing of what was deleted."""
+        for _ in range(100):
             commit = self.engine.begin_commit()
             if commit is None:
-                return
+                break
             commit.run()
             commit.finish()
+        while self.engine.rubbish:
+            complete(self.engine.rubbish.sweep())
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and do what is due."""

@@ -18,6 +18,7 @@ from tests.aio import asynchronous, until
 from penstock.config import JetStreamConfig
 from penstock.errors import StoreError
 from penstock.jetstream import disk
+from penstock.jetstream.rubbish import SWEPT_MAX
 from penstock.net import journal
 from penstock.net.healthz import healthz
 from penstock.net.server import Server
@@ -247,3 +248,30 @@ async def test_a_commit_that_does_not_end_is_told_of(
             answers.set()
         assert 1 == (await client.answer())["seq"]
         await until(lambda: healthz(server, {})[0] == 200)
+
+
+@asynchronous
+async def test_what_a_deleted_stream_leaves_goes_between_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is never idle gives the room back too."""
+    monkeypatch.setattr(journal, "HOUSEKEEPING_S", 3600.0)
+    monkeypatch.setattr(journal, "HOUSEKEEPING_LATEST_S", 3600.0)
+    async with serving(settings(tmp_path)) as (server, client):
+        await create(client, "KEPT")
+        await create(client, "GONE")
+        for number in range(2 * SWEPT_MAX):
+            config = {"name": f"c{number}", "durable_name": f"c{number}"}
+            document = json.dumps({"stream_name": "GONE", "config": config})
+            client.send(f"$JS.API.CONSUMER.CREATE.GONE.c{number}", document)
+        for _ in range(2 * SWEPT_MAX):
+            assert "error" not in await client.answer()
+        assert server.journal is not None
+        files = next(iter(server.journal.engines.values())).files
+
+        assert (await client.ask("$JS.API.STREAM.DELETE.GONE"))["success"]
+
+        sequence = 0
+        while files.disk.names(files.root) != ["KEPT"]:
+            sequence += 1
+            assert (await client.ask("KEPT", "x"))["seq"] == sequence

@@ -27,12 +27,12 @@ from penstock.bus.handlers import RUNNING, Handler, Key, Subscription, check_han
 from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_headers, check_topic
+from penstock.bus.names import check_apart, check_headers, check_pattern, check_topic
 from penstock.bus.opening import engine_of, read_source
 from penstock.bus.publisher import PublishCallback, Publisher
 from penstock.bus.results import ResultStream
 from penstock.bus.starting import keep_trying
-from penstock.bus.subscriber import Subscriber
+from penstock.bus.subscriber import Subscriber, Wanted
 from penstock.bus.topics import TopicReport, Topics
 from penstock.compression import compressor
 from penstock.errors import BusClosed, BusError, PenstockError
@@ -81,7 +81,7 @@ class EventBus:
             compressor(config.publisher.compression, bytes_min=config.publisher.compress_bytes_min)
         )
         self._given_engine = engine
-        self._early: list[tuple[str, Handler, dict[str, Any]]] = []
+        self._early: list[Wanted] = []
         self._is_open = False
         """Whether there is an engine to work with: until the last handler has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -280,11 +280,17 @@ class EventBus:
             await asyncio.sleep(DRAIN_POLL_S)
 
     def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
-        """Register a handler, before the bus opens. Its annotation says what it is given."""
+        """
+        Register a handler, before the bus opens. Its annotation says what it is given.
+
+        When the bus opens, all of them are called, or none if one of them cannot be.
+        """
         if self._closing is not None:
             raise BusClosed("the bus is closed; hint: another `EventBus.open(…)`")
         if self._is_open:
             raise BusClosed("`on` is for before the bus opens; hint: `await bus.subscribe(…)`")
+
+        check_apart(check_pattern(pattern), (early[0] for early in self._early))
 
         def register(handler: Handler) -> Handler:
             check_handler(handler)
@@ -480,9 +486,12 @@ class EventBus:
         timeout_s = self.config.connect_timeout_s
         for topic in self.config.topics:
             await keep_trying(partial(self._topics.prepare, topic), timeout_s=timeout_s)
-        for pattern, handler, settings in self._early:
-            subscribe = partial(self._subscribe, pattern, handler, **settings)
-            await keep_trying(subscribe, timeout_s=timeout_s)
+        if self._early:
+            await keep_trying(self._subscribe_early, timeout_s=timeout_s)
+
+    async def _subscribe_early(self) -> None:
+        await self._topics.prepare_shared()
+        await self._subscriber.subscribe_all(self._early)
 
     async def _subscribe(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
         self._check_open()

@@ -115,16 +115,9 @@ class Subscription:
 
     def _check_call(self) -> None:
         """Raise if the handler cannot be called with what it would be given."""
-        given = ("payload", "event") if self._wants_both else ("event",)
-        signature = _signature(self.handler)
-        try:
-            if signature is not None:
-                signature.bind(*given)
-        except TypeError as error:
-            raise BusError(
-                f"the handler `{self.name}` cannot be called: {error}; hint: `(event)`, or "
-                "`(payload, event)` with a type for the payload"
-            ) from None
+        why = _refusal(self.handler, 2 if self._wants_both else 1)
+        if why:
+            raise _uncallable(self.name, why)
 
 
 def calling(handler: Handler, threads: Threads) -> Callable[..., Awaitable[Any]]:
@@ -156,6 +149,9 @@ def check_handler(handler: Handler) -> None:
         raise BusError(f"`{name}` is no handler: it cannot be called")
     if _is(handler, inspect.isasyncgenfunction) or _is(handler, inspect.isgeneratorfunction):
         raise BusError(f"the handler `{name}` has a `yield`, so a call of it does nothing")
+    # What its annotations name may not be there yet; how many it takes is known.
+    if _refusal(handler, 1) and (why := _refusal(handler, 2)):
+        raise _uncallable(name, why)
 
 
 def name_of(handler: Any) -> str:
@@ -197,6 +193,24 @@ def _signature(handler: Handler) -> inspect.Signature | None:
         return inspect.signature(handler)
     except (TypeError, ValueError):
         return None
+
+
+def _refusal(handler: Handler, arguments: int) -> str:
+    """Return why a handler cannot be called with so many arguments; empty if it can be."""
+    signature = _signature(handler)
+    try:
+        if signature is not None:
+            signature.bind(*range(arguments))
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _uncallable(name: str, why: str) -> BusError:
+    return BusError(
+        f"the handler `{name}` cannot be called: {why}; hint: `(event)`, or "
+        "`(payload, event)` with a type for the payload"
+    )
 
 
 def _parameters(handler: Handler) -> tuple[list[Any], int]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from penstock.errors import BusError
+from penstock import subjects
+from penstock.errors import AlreadyHandled, BusError
 
 TOPIC_CHARACTERS_MAX = 255
 _is_header_name = re.compile("[!-9;-~]+").fullmatch
@@ -64,4 +65,14 @@ def check_pattern(pattern: str) -> str:
         plain.append(last)
     if plain:
         check_topic(".".join(plain))
+    return pattern
+
+
+def check_apart(pattern: str, others: Iterable[str]) -> str:
+    """Return `pattern` if no other pattern stands for a topic of it."""
+    for other in others:
+        if subjects.overlap(other.encode(), pattern.encode()):
+            raise AlreadyHandled(
+                f"`{pattern}` and `{other}` share topics, and a topic has one handler"
+            )
     return pattern

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock import subjects
 from penstock.bus.codec import Codec
 from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Engine, Responder, Source
@@ -34,13 +33,16 @@ from penstock.bus.handlers import (
 )
 from penstock.bus.lanes import Lanes
 from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_pattern
-from penstock.errors import AlreadyHandled, PenstockError
+from penstock.bus.names import check_apart, check_pattern
+from penstock.errors import PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
 ROUTES_CACHED_MAX = 4096
 RETRY_WAIT_S = 0.1
+
+Wanted: TypeAlias = tuple[str, Handler, dict[str, Any]]
+"""A pattern, its handler, and how that is called."""
 
 
 class Subscriber:
@@ -80,30 +82,23 @@ class Subscriber:
         timeout_s: float | None = None,
     ) -> Subscription:
         """Have `handler` called with every message of the topics that `pattern` stands for."""
-        check_pattern(pattern)
-        self._check_free(pattern)
-        subscription = Subscription(
-            pattern,
-            handler,
-            argument=argument,
-            key=key,
-            timeout_s=timeout_s or self._config.handler_timeout_s,
-            threads=self._thread_pool,
-        )
-        self._codec.check(subscription.payload_type)
-        self._subscriptions.append(subscription)
-        self._routes.clear()
-        # What was held comes before anything that is fetched from now on.
-        self._release(subscription)
-        try:
-            subscription.stop_live = self._engine.listen_live(pattern, self._receive_live)
-            await self._engine.listen([pattern])
-        except BaseException:
-            self.unsubscribe(subscription)
-            raise
-        if self._fetching is None:
-            self._fetching = asyncio.get_running_loop().create_task(self._fetch())
+        settings = {"argument": argument, "key": key, "timeout_s": timeout_s}
+        (subscription,) = await self.subscribe_all([(pattern, handler, settings)])
         return subscription
+
+    async def subscribe_all(self, wanted: Iterable[Wanted]) -> list[Subscription]:
+        """Have several handlers called: all of them, or none if one of them cannot be."""
+        new = [self._new(pattern, handler, **settings) for pattern, handler, settings in wanted]
+        try:
+            for subscription in new:
+                check_apart(subscription.pattern, (one.pattern for one in self._subscriptions))
+                self._subscriptions.append(subscription)
+            await self._start(new)
+        except BaseException:
+            for subscription in new:
+                self.unsubscribe(subscription)
+            raise
+        return new
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Call a handler no more. Its topics are held for another."""
@@ -284,12 +279,36 @@ class Subscriber:
         for topic in [topic for topic in self._unhandled if subscription.matches(topic)]:
             self._dispatch(self._unhandled.pop(topic))
 
-    def _check_free(self, pattern: str) -> None:
-        for other in self._subscriptions:
-            if subjects.overlap(other.pattern.encode(), pattern.encode()):
-                raise AlreadyHandled(
-                    f"`{pattern}` and `{other.pattern}` share topics, and a topic has one handler"
-                )
+    def _new(
+        self,
+        pattern: str,
+        handler: Handler,
+        *,
+        argument: Any = None,
+        key: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> Subscription:
+        subscription = Subscription(
+            check_pattern(pattern),
+            handler,
+            argument=argument,
+            key=key,
+            timeout_s=timeout_s or self._config.handler_timeout_s,
+            threads=self._thread_pool,
+        )
+        self._codec.check(subscription.payload_type)
+        return subscription
+
+    async def _start(self, subscriptions: list[Subscription]) -> None:
+        self._routes.clear()
+        # What was held comes before anything that is fetched from now on.
+        for subscription in subscriptions:
+            self._release(subscription)
+        await self._engine.listen([one.pattern for one in subscriptions])
+        for one in subscriptions:
+            one.stop_live = self._engine.listen_live(one.pattern, self._receive_live)
+        if self._fetching is None:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch())
 
     def _thread_pool(self) -> ThreadPoolExecutor:
         if self._threads is None:

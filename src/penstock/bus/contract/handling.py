@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from penstock.bus.contract.world import TOPIC, Order, Seen, World, event, scenario, until
 from penstock.bus.envelope import Envelope
-from penstock.errors import AlreadyHandled
+from penstock.errors import AlreadyHandled, BusError
 
 
 @scenario
@@ -105,6 +106,36 @@ async def a_topic_has_one_handler(world: World) -> None:
             except AlreadyHandled:
                 continue
             raise AssertionError(f"`{pattern}` got a second handler")
+
+
+@scenario
+async def of_handlers_that_are_registered_all_are_called_or_none(world: World) -> None:
+    async with world.open(service="publishing") as publishing:
+        await publishing.publish_envelope_batch("h.a", [event(n) for n in range(10)])
+        bus, seen = world.open(service="late"), Seen()
+        bus.on("h.a")(seen)
+        assert "share topics" in _told(lambda: bus.on("h.*")(seen))
+        assert "cannot be called" in _told(lambda: bus.on("h.b")(lambda: None))
+        # How it is called is known when its annotations are: then no other was called yet.
+        bus.on("h.c")(lambda payload, event: None)
+        told = ""
+        try:
+            async with bus:
+                await seen.count(1)
+        except BusError as error:
+            told = str(error)
+
+        assert "cannot be called" in told
+        assert (bus.metrics.received_total, seen.attempts) == (0, [])
+
+
+def _told(call: Callable[[], object]) -> str:
+    """Return why something is refused."""
+    try:
+        call()
+    except BusError as error:
+        return str(error)
+    return ""
 
 
 @scenario

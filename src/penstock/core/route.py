@@ -32,6 +32,8 @@ FAMILIES = (ACK_PREFIX, b"$JS.API.DIRECT.GET.")
 WILDCARDS = (b"*", b">")
 CACHE_SIZE_MAX = 65536
 """Subjects that are remembered at most, however many are subscribed to."""
+WIDE, WIDE_ROUTES_MAX = 1024, 8
+"""Receivers that make a route dear to work out, and how many such routes are kept for longer."""
 BRANCH_LOOKED_THROUGH = 64
 """Subjects with the same two first tokens that are compared with a pattern one by one."""
 
@@ -192,7 +194,7 @@ class RouteTable:
     are remembered together, by what they have in common.
     """
 
-    def __init__(self, cache_size: int) -> None:
+    def __init__(self, cache_size: int, *, wide: int = WIDE) -> None:
         self.trie: Trie[Subscription] = Trie()
         self.cache: dict[bytes, Route] = {}
         self.inserts = self.removes = self.matches = 0
@@ -203,6 +205,9 @@ class RouteTable:
         # Subjects with the same receivers share a route, so that their messages batch.
         self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
         self._watches: dict[bytes, list[Callable[[], None]]] = {}
+        # Subjects with very many receivers: these are forgotten only if a pattern matches them.
+        self._wide: dict[bytes, Route] = {}
+        self._wide_from = wide
         # What subjects start with → the route of all of them.
         self._by_prefix: dict[bytes, Route] = {}
 
@@ -247,7 +252,7 @@ class RouteTable:
             return self._match(subject)
         family = family_of(subject) if subject.startswith(FAMILIES) else b""
         prefix = family[:-1] or subject.rpartition(b".")[0]
-        route = self._by_prefix.get(prefix)
+        route = self._by_prefix.get(prefix) or self._wide.get(subject)
         if route is None:
             route = self._match(subject)
             if self.trie.is_uniform(prefix, any_depth=bool(family)):
@@ -303,6 +308,10 @@ class RouteTable:
         route = self._by_receivers.get(receivers)
         if route is None:
             route = self._by_receivers[receivers] = Route(receivers)
+        if len(receivers) >= self._wide_from:
+            if len(self._wide) >= WIDE_ROUTES_MAX:
+                self._wide.clear()
+            self._wide[subject] = route
         return route
 
     def _remember_prefix(self, prefix: bytes, route: Route) -> None:
@@ -315,6 +324,9 @@ class RouteTable:
         """Forget every route that a change to `pattern` may have changed."""
         self._by_receivers.clear()
         self._by_prefix.clear()
+        if self._wide:
+            for subject in [each for each in self._wide if subjects.matches(pattern, each)]:
+                del self._wide[subject]
         if not self.cache:
             return
         if subjects.is_literal(pattern):

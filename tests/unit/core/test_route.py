@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.work import work_of
 
 from penstock import subjects
-from penstock.core.route import Route, RouteTable, Subscription
+from penstock.core.route import WIDE, Route, RouteTable, Subscription
 
 TOKENS = st.sampled_from([b"a", b"b", b"$JS", b"ACK", b"*", b">", b"i1", b"i2"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)
@@ -84,6 +84,32 @@ class RememberedRoutes(RuleBasedStateMachine):
 
 RememberedRoutes.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestRememberedRoutes = RememberedRoutes.TestCase
+
+
+class KeptWideRoutes(RememberedRoutes):
+    """The same, where every subject with a receiver counts as one with very many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RouteTable(4, wide=1)
+
+
+KeptWideRoutes.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestKeptWideRoutes = KeptWideRoutes.TestCase
+
+
+def test_a_route_to_very_many_is_not_worked_out_again_for_a_pattern_beside_it() -> None:
+    table = RouteTable(64)
+    for sid in range(WIDE):
+        table.insert(handler(b"a.*", sid))
+    route = table.find(b"a.b")
+
+    table.insert(handler(b"*.z"))
+
+    assert work_of(lambda: table.find(b"a.b")) < 50
+    assert table.find(b"a.b") is route
+    table.insert(handler(b"*.b"))
+    assert len(table.find(b"a.b").handlers) == WIDE + 1
 
 
 def test_subjects_with_the_same_receivers_share_a_route() -> None:

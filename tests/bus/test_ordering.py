@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +97,62 @@ async def test_lost_acks_of_handlers_repeat_nothing_in_one_process(server: Penst
                 await asyncio.sleep(0.05)
 
     assert in_order(100) == seen.by_key
+
+
+@asynchronous
+async def test_what_is_finished_while_the_server_is_away_is_not_handled_again(
+    tmp_path: Path,
+) -> None:
+    """The service is stopped while its server restarts."""
+    with PenstockServer(tmp_path) as server:
+        settings = config(server.url)
+        begun, goes_on = [], asyncio.Event()
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            begun.append(envelope.payload)
+            await goes_on.wait()
+
+        async with EventBus(settings) as bus:
+            await bus.publish_envelope_batch("orders", [event(n) for n in range(2 * KEYS)])
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: begun and bus.health().in_flight == 2 * KEYS)
+            server.kill()
+            await until(lambda: not bus.health().connected)
+            closing = asyncio.ensure_future(bus.close())
+            goes_on.set()
+            await until(lambda: bus.health().in_flight == 0)
+            assert not closing.done()
+            server.start()
+            await closing
+        async with EventBus(settings) as bus:
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: len(begun) >= 2 * KEYS)
+            await bus.drain()
+
+    assert list(range(2 * KEYS)) == sorted(begun)
+
+
+@asynchronous
+async def test_a_server_that_stays_away_is_waited_for_and_what_comes_again_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PenstockServer(tmp_path) as server:
+        goes_on, seen = asyncio.Event(), Seen()
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            await seen(envelope)
+            await goes_on.wait()
+
+        async with EventBus(replace(config(server.url), shutdown_timeout_s=1.0)) as bus:
+            await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: seen.count and bus.health().in_flight == KEYS)
+            server.kill()
+            await until(lambda: not bus.health().connected)
+            goes_on.set()
+            await until(lambda: bus.health().in_flight == 0)
+
+    assert f"that {KEYS} events were handled, so they come again" in caplog.text
 
 
 @asynchronous

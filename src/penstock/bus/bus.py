@@ -444,6 +444,7 @@ class EventBus:
         """
         Take nothing more, finish what runs, flush, and give the rest back.
 
+        It returns once the broker knows what was handled; if the broker is away, once it is back.
         Within `shutdown_timeout_s`: a handler that takes longer is cancelled, and one
         that does not end even then is left behind.
         """
@@ -456,6 +457,7 @@ class EventBus:
         if not self._is_open:
             return
         timeout_s = self.config.shutdown_timeout_s
+        deadline_s = monotonic() + timeout_s
         grace_s = min(timeout_s * CANCEL_SHARE, CANCEL_S_MAX)
         try:
             async with asyncio.timeout(timeout_s - grace_s):
@@ -470,17 +472,21 @@ class EventBus:
         self._subscriber.close()
         await self._backlog.close()
         await self._health.close()
-        await self._flush_engine()
+        await self._flush_engine(max(deadline_s - monotonic(), grace_s))
         await self.engine.close()
 
-    async def _flush_engine(self) -> None:
-        """Have the last acks reach the broker, if it can be reached."""
-        if self.engine.connected:
-            try:
-                async with asyncio.timeout(CANCEL_S_MAX):
-                    await self.engine.flush()
-            except (PenstockError, TimeoutError) as error:
-                logger.warning("! closing: %s", error or "the last acks may not have arrived")
+    async def _flush_engine(self, timeout_s: float) -> None:
+        """Have the last acks reach the broker, also if it has to come back for that."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.engine.flush()
+        except (PenstockError, TimeoutError) as error:
+            logger.warning(
+                "! closing: the broker could not be told within `shutdown_timeout` that %d events "
+                "were handled, so they come again%s",
+                self.engine.untold,
+                f": {error}" if str(error) else "",
+            )
 
     async def _prepare(self) -> None:
         timeout_s = self.config.connect_timeout_s

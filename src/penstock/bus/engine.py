@@ -407,5 +407,9 @@ class Engine(Protocol):
     async def echo(self, payload: bytes) -> None:
         """Send something to the broker, and return once it has come back."""
 
+    @property
+    def untold(self) -> int:
+        """How many messages are settled of which the broker has not heard, as far as is known."""
+
     async def flush(self) -> None:
-        """Return once the broker has seen all that was sent."""
+        """Return once the broker has all that was said; while it is away, that is later."""

@@ -297,8 +297,15 @@ class NatsEngine:
         finally:
             stop()
 
+    @property
+    def untold(self) -> int:
+        return 0 if self._reader is None else self._reader.untold
+
     async def flush(self) -> None:
-        await self.client.flush()
+        if self._reader is not None:
+            await self._reader.tell()
+        if self.connected:
+            await self.client.flush()
 
     async def _watch(self) -> None:
         """Learn of topics that others give a stream of their own."""

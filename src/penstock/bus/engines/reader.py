@@ -24,11 +24,11 @@ from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Lag
 from penstock.bus.engines.durables import Durables, narrowest_around, within
 from penstock.bus.engines.layout import Layout, durable_of
-from penstock.bus.engines.lease import Lease
+from penstock.bus.engines.lease import RETRY_S, Lease
 from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.client import Client, JetStream
-from penstock.errors import BusError
+from penstock.errors import BusError, ClientError, JetStreamError
 
 logger = logging.getLogger("penstock.bus")
 
@@ -164,6 +164,21 @@ class Reader:
         """Restart the ack wait of messages."""
         for source, own in _by_source(deliveries).items():
             source.extend(own)
+
+    @property
+    def untold(self) -> int:
+        """How many acks have not reached the server, as far as is known."""
+        return sum(source.untold for source in self._sources.values())
+
+    async def tell(self) -> None:
+        """Return once every ack has reached the server; send again what a lost connection took."""
+        while waiting := [one for one in self._sources.values() if one.has_to_tell]:
+            try:
+                for source in waiting:
+                    await source.tell()
+            except (ClientError, JetStreamError) as error:
+                logger.info("= acks are not heard yet: %s", error)
+                await asyncio.sleep(RETRY_S)
 
     async def lag(self) -> Lag:
         """Return what the service has before it, whichever of its processes reads."""

@@ -140,6 +140,10 @@ class Source:
         self._idle_waits = 1
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
+        self._acks = self._acks_asked = self._acks_heard = 0
+        """Acks so far, those before the last request, and those the server has, as far as known."""
+        self._cuts = self._cuts_mended = 0
+        """How often the connection was lost, and how often when all acks were known to be heard."""
         self._topics: dict[bytes, str] = {}
         self._requested = 0
         self._stands_s = 0.0
@@ -259,10 +263,30 @@ class Source:
         for delivery in deliveries:
             held.pop(delivery.sequence, None)
             settled[delivery.sequence] = None
+        self._acks += len(deliveries)
         self._send([ACK_LINE % delivery.handle for delivery in deliveries])
         if len(settled) > SETTLED_REMEMBERED_MAX:
             for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
                 del settled[sequence]
+
+    @property
+    def untold(self) -> int:
+        """How many acks have not reached the server, as far as is known."""
+        return self._acks - self._acks_heard
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether the server may lack acks."""
+        return self.untold > 0 or self._cuts != self._cuts_mended
+
+    async def tell(self) -> None:
+        """Have every ack reach the server, also those that a lost connection has swallowed."""
+        acks, cuts = self._acks, self._cuts
+        if cuts != self._cuts_mended:
+            await self._mend()
+        await self._client.flush()
+        if cuts == self._cuts:
+            self._acks_heard, self._cuts_mended = acks, cuts
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Have messages delivered again, in order."""
@@ -297,6 +321,8 @@ class Source:
     def disconnected(self, error: Exception) -> None:
         """The server forgot our requests, and what it sent may be lost."""
         self._requested = 0
+        self._cuts += 1
+        self._acks_heard = self._acks_asked = self._acks  # but for those under way; see `tell`
         self.is_stale = self._config.exclusive
         self._arrived.set()
 
@@ -310,6 +336,7 @@ class Source:
         self._arrived.set()
 
     def _receive(self, operations: list[Op]) -> None:
+        self._acks_heard = self._acks_asked
         # A message has a reply subject to ack to; a line about a request has none.
         messages = [operation for operation in operations if is_ack_subject(operation[3])]
         del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
@@ -347,6 +374,7 @@ class Source:
             body |= {"id": self._pin.decode()} if self._pin else {}
         self._requested += messages
         self._requests += 1
+        self._acks_asked = self._acks
         self._asked_s = monotonic()
         reply = self._inbox + b"%d" % self._requests
         self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
@@ -405,6 +433,25 @@ class Source:
         self.is_stale = False
         return found
 
+    async def _mend(self) -> None:
+        """Ack again what a lost connection has swallowed, or a killed server has forgotten."""
+        info = await self.info()
+        self._answer_for(_State.of(info), asked_back=False)
+        last, others = max(self._settled, default=0), []
+        self._is_recovering = True
+        try:
+            # Of messages that it does not know to have sent, a server takes no acks.
+            while _State.of(info).last < last and field(info, "num_pending", int):
+                if not self._is_ours():
+                    raise ClientError(f"`{self.durable}` is not ours at the moment")
+                self._request(self._config.fetch_messages)
+                await self._settle_down()
+                others += self.take()
+                info = await self.info()
+        finally:
+            self._is_recovering = False
+            self.give_back(others)
+
     async def _recall(self) -> int:
         """Have all that is not here sent again, now; return how much that is."""
         try:
@@ -417,19 +464,21 @@ class Source:
         known = sum(1 for sequence in self.held if floor < sequence <= last)
         missing = min(pending - known, RECALLED_MAX)
         if missing > 0:
-            self._answer_for(floor, last, consumer_sequence)
+            self._answer_for(state)
         self.position = max(self.position, last)
         self._next_delivery = consumer_sequence + 1
         return missing
 
-    def _answer_for(self, floor: int, last: int, consumer_sequence: int) -> None:
-        """Refuse what we do not have, ack what we are done with."""
+    def _answer_for(self, state: _State, *, asked_back: bool = True) -> None:
+        """Ack what we are done with, and ask back what we do not have."""
+        floor, last, consumer_sequence, _ = state
         # A server finds the message by its stream sequence; of the rest of the subject
         # it wants only a consumer sequence that it has given out.
         lines = []
         for sequence in range(floor + 1, min(last, floor + RECALLED_MAX) + 1):
-            if sequence not in self.held:
-                line = ACK_LINE if sequence in self._settled else NAK_LINE
+            is_settled = sequence in self._settled
+            if is_settled or (asked_back and sequence not in self.held):
+                line = ACK_LINE if is_settled else NAK_LINE
                 subject = f"{self.stream}.{self.durable}.1.{sequence}.{consumer_sequence}.0.0"
                 lines.append(line % f"$JS.ACK.{subject}".encode())
         self._send(lines)

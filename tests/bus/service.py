@@ -8,13 +8,28 @@ import asyncio
 import logging
 import sys
 import time
+from dataclasses import replace
 
-from penstock.bus import Envelope, EventBus
+from penstock.bus import ConsumerConfig, Envelope, EventBus, JetStreamConfig, SubscriberConfig
 
 url, namespace, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 timeout_s = 1.0 if way in ("stubborn", "thread") else 3600.0
 bus = EventBus.open(url, namespace=namespace, service="shop", shutdown_timeout_s=timeout_s)
+if way in ("freezes", "freezes on a thread"):
+    consumer = ConsumerConfig(takeover_s=1.0)
+    nats = replace(bus.config.nats, jetstream=JetStreamConfig(consumer=consumer))
+    bus = EventBus(replace(bus.config, nats=nats, subscriber=SubscriberConfig(threads_max=2)))
+
+
+async def say(envelope: Envelope[int]) -> None:
+    print(envelope.payload, flush=True)
+    await asyncio.sleep(0.01)
+
+
+def say_on_thread(envelope: Envelope[int]) -> None:
+    print(envelope.payload, flush=True)
+    time.sleep(0.01)
 
 
 async def handle(envelope: Envelope[float]) -> None:
@@ -40,6 +55,7 @@ def handle_on_thread(envelope: Envelope[float]) -> None:
     print("end", flush=True)
 
 
-bus.on("orders")(handle_on_thread if way == "thread" else handle)
+ways = {"thread": handle_on_thread, "freezes": say, "freezes on a thread": say_on_thread}
+bus.on("orders")(ways.get(way, handle))
 bus.run(port=port)
 print("closed", flush=True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +22,12 @@ from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
 from penstock.bus.engines.lease import Lease
 from penstock.bus.engines.source import GROUP
 from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig
+from penstock.bus.testing import PenstockServer
 
 SUBJECT = "leases.billing"
 SOON_S = 0.6
 NEVER_S = 3600.0
+SERVICE = Path(__file__).with_name("service.py")
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
@@ -165,6 +171,89 @@ async def test_what_another_process_is_served_comes_back_before_anything_newer(
         await until(lambda: len(numbers) >= start + 5)
 
         assert list(range(start + 5)) == numbers
+
+
+@pytest.mark.parametrize("way", ["freezes", "freezes on a thread"])
+@asynchronous
+async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_handled(
+    server: ServerProcess, way: str
+) -> None:
+    keys, count, namespace = 4, 1000, f"n{os.urandom(6).hex()}"
+    consumer = ConsumerConfig(takeover_s=1.0)
+    config = BusConfig(
+        type="nats",
+        namespace=namespace,
+        service="shop",
+        nats=NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer)),
+    )
+    handled: set[int] = set()
+
+    async def handle(envelope: Envelope[int]) -> None:
+        handled.add(envelope.payload)
+
+    async with EventBus(config) as bus:
+        await bus.publish_envelope_batch(
+            "orders",
+            [
+                Envelope(aggregate_id=f"k{n % keys}", event_type="t", payload=n)
+                for n in range(count)
+            ],
+        )
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(SERVICE), server.url, namespace, "0", way),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            begun = {int(await process.stdout.readline()) for _ in range(3 * keys)}
+            await bus.subscribe_envelope("orders", handle)
+            process.send_signal(signal.SIGSTOP)
+            last = set(range(count - keys, count))
+            await until(lambda: last <= handled, 60)
+            process.send_signal(signal.SIGCONT)
+            async with asyncio.timeout(60):
+                while b"this process stands by" not in await process.stderr.readline():
+                    pass
+            process.send_signal(signal.SIGTERM)
+            rest, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    begun.update(map(int, (line for line in rest.split() if line.isdigit())))
+    assert 0 == process.returncode
+    assert begun | handled == set(range(count))
+    assert len(begun & handled) <= keys
+
+
+@asynchronous
+async def test_nothing_is_begun_while_the_lease_cannot_be_renewed(tmp_path: Path) -> None:
+    """Another process might reach the server first."""
+    takeover_s, numbers = 1.0, []
+    with PenstockServer(tmp_path) as server:
+        consumer = ConsumerConfig(takeover_s=takeover_s)
+        nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+
+        async def handle(envelope: Envelope[int]) -> None:
+            numbers.append(envelope.payload)
+            await asyncio.sleep(0.01)
+
+        async with EventBus(BusConfig(type="nats", nats=nats)) as bus:
+            await publish(bus, range(400))
+            await bus.subscribe_envelope("t", handle)
+            await until(lambda: len(numbers) > 5)
+            server.kill()
+            await asyncio.sleep(takeover_s)  # the time that is over then is what this is about
+            begun = len(numbers)
+            await asyncio.sleep(takeover_s / 2)
+            assert begun == len(numbers) < 400
+            server.start()
+            await until(lambda: len(numbers) == 400, 60)
+
+    assert list(range(400)) == numbers
 
 
 async def publish(bus: EventBus, numbers: Any) -> None:

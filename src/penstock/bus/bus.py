@@ -135,6 +135,7 @@ class EventBus:
             self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
         )
         self.engine.on_taken = self._subscriber.withdraw
+        self.engine.on_lease = self._lanes.rely_until
         self._backlog = BacklogMonitor(self.engine, config.backlog)
         self._health = HealthMonitor(self.engine, config.health)
         self._is_open = True

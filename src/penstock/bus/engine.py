@@ -251,6 +251,7 @@ class ReplayFrom:
 
 
 OnMoving: TypeAlias = Callable[[str, bool], None]
+OnLease: TypeAlias = Callable[[float], None]
 OnTaken: TypeAlias = Callable[[Collection[Source]], Awaitable[None]]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
@@ -266,6 +267,10 @@ def ignore_connection(connected: bool, error: Exception | None) -> None:
 
 def ignore_moving(topic: str, is_moving: bool) -> None:
     """Stand in while nobody publishes."""
+
+
+def ignore_lease(until_s: float) -> None:
+    """Stand in while nobody handles anything."""
 
 
 async def ignore_taken(sources: Collection[Source]) -> None:
@@ -288,6 +293,14 @@ class Engine(Protocol):
 
     Returns once nothing of them is being handled or will be; what was not done with
     by then is delivered there.
+    """
+
+    on_lease: OnLease
+    """
+    Called with the time of `elapsed_s` until which nobody else reads for the service.
+
+    After it nothing that was fetched is begun with, until the next call. Without any
+    call there is no such time.
     """
 
     on_moving: OnMoving

@@ -34,7 +34,7 @@ class Running(Protocol):
     """Somebody who wants to know when a plain function really runs."""
 
     def began(self) -> None:
-        """Called on the thread, before the function."""
+        """Called on the thread, before the function, which is not called if this raises."""
 
     def ended(self) -> None:
         """Called on the thread, after it."""
@@ -46,6 +46,10 @@ RUNNING: ContextVar[Running | None] = ContextVar("RUNNING", default=None)
 
 class NoHandler(Exception):
     """The handler of a message is gone; the message is not at fault."""
+
+
+class Postponed(Exception):
+    """A message may not be begun with now; it is tried again when it may."""
 
 
 class Subscription:

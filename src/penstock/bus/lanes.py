@@ -18,6 +18,10 @@ together, a few times per ack wait, so waiting is never taken for being lost.
 A handler that takes too long is cancelled, and that is a failed attempt. One that is a
 plain function runs on a thread, which nobody can cancel: its key waits until it ends,
 and its end is what counts. Either is counted and logged when its time is over.
+
+Nothing is begun with once another process may read for the service: a process that was
+frozen has a queue that the other has handled meanwhile. It waits until the lease is
+confirmed, or is lost and the queue with it.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
+from math import inf
 from time import monotonic
 
 from penstock.bus.config import SubscriberConfig
+from penstock.bus.elapsed import elapsed_s
 from penstock.bus.engine import Delivery, Engine, Source
 from penstock.bus.failures import ENDINGS, describe, runs, trace_of
-from penstock.bus.handlers import RUNNING, NoHandler
+from penstock.bus.handlers import RUNNING, NoHandler, Postponed
 from penstock.bus.lane import Lane, Parked
 from penstock.bus.metrics import Metrics
 from penstock.errors import HandlerTimeout
@@ -52,6 +58,7 @@ class Worker:
     """A task that runs handlers, one at a time."""
 
     __slots__ = (
+        "_may_begin",
         "delivery",
         "is_cancelled",
         "is_late",
@@ -62,7 +69,8 @@ class Worker:
         "wake",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, may_begin: Callable[[], bool]) -> None:
+        self._may_begin = may_begin
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Future[None] | None = None
         self.lane: Lane | None = None
@@ -77,6 +85,8 @@ class Worker:
 
     def began(self) -> None:
         """Hear from the thread that the function begins: until then it waited for a thread."""
+        if not self._may_begin():
+            raise Postponed
         self.started_s = monotonic()
         self.is_on_thread = True
 
@@ -117,6 +127,9 @@ class Lanes:
         self._done: list[Delivery] = []
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
+        self._begin_until_s = inf
+        """Until when nobody else handles what is here, by `elapsed_s`."""
+        self._lease_changed = asyncio.Event()
         self._unkeyed = 0
         self._is_finishing = False
         self._is_closed = False
@@ -155,6 +168,11 @@ class Lanes:
                 lane.is_taken = True
                 self._ready.append(lane)
         self._call_for_workers()
+
+    def rely_until(self, until_s: float) -> None:
+        """Begin with messages until then, by `elapsed_s`."""
+        self._begin_until_s = until_s
+        self._lease_changed.set()
 
     def hold(self, delivery: Delivery) -> bool:
         """Keep a message here that nobody can handle yet."""
@@ -205,6 +223,7 @@ class Lanes:
         owed = set(self._engine.owed(self._held - running))
         for lane in self._lanes:
             lane.empty(owed)
+        self._lease_changed.set()  # nothing waits for it any more
         await self.drain()
 
     async def close(self, *, grace_s: float) -> None:
@@ -252,7 +271,7 @@ class Lanes:
                 assert wake is not None
                 wake.set_result(None)
             elif len(self._workers) < len(self._lanes):
-                worker = Worker()
+                worker = Worker(self._may_begin)
                 self._workers.append(worker)
                 worker.task = self._loop.create_task(self._work(worker))
                 worker.task.add_done_callback(partial(self._ended, worker))
@@ -268,6 +287,10 @@ class Lanes:
                 lane = worker.lane = ready.popleft()
                 queue = lane.queue
                 while queue:
+                    if elapsed_s() >= self._begin_until_s and queue[0].source is not None:
+                        self._lease_changed.clear()
+                        await self._lease_changed.wait()
+                        continue
                     delivery = queue.popleft()
                     if not (lane.parked and lane.is_behind(delivery)):
                         try:
@@ -300,6 +323,9 @@ class Lanes:
             task.exception()  # the loop has raised it
         self._idle.set()
 
+    def _may_begin(self) -> bool:
+        return elapsed_s() < self._begin_until_s
+
     async def _handle(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
         worker.delivery = delivery
         worker.started_s = monotonic()
@@ -314,6 +340,8 @@ class Lanes:
                 self._metrics.dead_letters_total += 1
         except asyncio.CancelledError:
             self._cancelled(worker, lane, delivery)
+        except Postponed:
+            lane.queue.appendleft(delivery)
         except NoHandler:
             has_handler = self.on_unhandled(delivery)
             lane.reopen(delivery)
@@ -432,6 +460,7 @@ class Lanes:
                 self._make_ready(lane)
         self._held = {one for one in self._held if one.source not in sources or one in kept}
         self._room.set()
+        self._lease_changed.set()
         self._call_for_workers()
 
     def _settle(self) -> None:

@@ -9,7 +9,8 @@ it, so of two that try the server takes one. A standby that has seen nothing new
 The holder counts from before it wrote, a standby from after it read, and the holder
 is content with less: whatever the clocks say, it stops reading before another begins.
 What a process has asked for that froze in between is for the pins of the consumers to
-refuse; see `source`.
+refuse; see `source`. What it has here already it begins with only while the lease is
+fresh, by a clock that runs on while it is frozen; see `lanes`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from time import monotonic
 from typing import NamedTuple
 
+from penstock.bus.elapsed import elapsed_s
+from penstock.bus.engine import OnLease, ignore_lease
 from penstock.bus.failures import STOPS
 from penstock.client import Client, JetStream
 from penstock.errors import ClientError, JetStreamError
@@ -58,6 +60,7 @@ class Lease:
         holder: str,
         takeover_s: float,
         lost: Callable[[], None],
+        relied: OnLease = ignore_lease,
     ) -> None:
         self.is_held = False
         """Whether it was ours when we last heard of it."""
@@ -68,6 +71,7 @@ class Lease:
         self._holder = holder
         self._takeover_s = takeover_s
         self._lost = lost
+        self._relied = relied
         self._sequence = 0
         self._confirmed_s = 0.0
         self._seen: Record | None = None
@@ -80,7 +84,7 @@ class Lease:
     @property
     def is_fresh(self) -> bool:
         """Whether nobody else can have it now."""
-        return self.is_held and monotonic() - self._confirmed_s < self._takeover_s * FRESH
+        return self.is_held and elapsed_s() - self._confirmed_s < self._takeover_s * FRESH
 
     @property
     def seen_holder(self) -> str:
@@ -89,9 +93,9 @@ class Lease:
 
     async def acquire(self) -> bool:
         """Take it if it is free, or its holder has been silent for too long."""
-        asked_s = monotonic()
+        asked_s = elapsed_s()
         record = await self._read()
-        now_s = monotonic()
+        now_s = elapsed_s()
         # A server that was away has heard nobody: the holder gets its time again.
         if record != self._seen or now_s - asked_s > self._takeover_s / RENEWALS:
             self._seen, self._seen_s = record, now_s
@@ -146,7 +150,7 @@ class Lease:
     async def _renew(self) -> None:
         """Write it again, for as long as it is ours."""
         while self.is_held:
-            late_s = monotonic() - self._confirmed_s
+            late_s = elapsed_s() - self._confirmed_s
             await self.news(max(RETRY_S, self._takeover_s / RENEWALS - late_s))
             if not self._client.connected:
                 await asyncio.sleep(RETRY_S)
@@ -193,7 +197,7 @@ class Lease:
 
     async def _write(self, holder: str, after: int) -> bool:
         """Write a name behind the record that was last; tell whether it still was."""
-        sent_s = monotonic()
+        sent_s = elapsed_s()
         reply = await self._client.request(
             self._subject,
             holder.encode(),
@@ -205,6 +209,7 @@ class Lease:
             logger.debug("= `%s`: %s", self._subject, answer["error"])
             return False
         self._sequence, self._confirmed_s = answer["seq"], sent_s
+        self._relied(sent_s + self._takeover_s * FRESH)
         return True
 
     async def _stop_renewing(self) -> None:

@@ -23,6 +23,7 @@ from penstock.bus.engine import (
     Features,
     Lag,
     LiveReceiver,
+    OnLease,
     OnMoving,
     OnSettled,
     OnTaken,
@@ -31,6 +32,7 @@ from penstock.bus.engine import (
     Sender,
     TopicState,
     ignore_connection,
+    ignore_lease,
     ignore_moving,
     ignore_settled,
     ignore_taken,
@@ -85,6 +87,7 @@ class NatsEngine:
         self.on_settled: OnSettled = ignore_settled
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
+        self.on_lease: OnLease = ignore_lease
         self.on_moving: OnMoving = ignore_moving
         self._layout = Layout(config.namespace)
         self._name = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(6)}"
@@ -174,6 +177,7 @@ class NatsEngine:
             config=self.config,
             holder=self._name,
             on_taken=lambda sources: self.on_taken(sources),
+            on_lease=lambda until_s: self.on_lease(until_s),
         )
         if jetstream.enabled:
             self._admin.own_topics.update(await self._admin.discover())

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from penstock.bus.config import BusConfig
-from penstock.bus.engine import Delivery, Lag
+from penstock.bus.engine import Delivery, Lag, OnLease
 from penstock.bus.engines.durables import Durables, narrowest_around, within
 from penstock.bus.engines.layout import Layout, durable_of
 from penstock.bus.engines.lease import RETRY_S, Lease
@@ -52,6 +52,7 @@ class Reader:
         config: BusConfig,
         holder: str,
         on_taken: Callable[[Collection[Source]], Awaitable[None]],
+        on_lease: OnLease,
     ) -> None:
         self._client = client
         self._jetstream = jetstream
@@ -59,6 +60,7 @@ class Reader:
         self._service = config.service
         self._config = config.nats.jetstream.consumer
         self._on_taken = on_taken
+        self._on_lease = on_lease
         self._layout = Layout(config.namespace)
         self._durables = Durables(jetstream, config.service, self._config)
         self._patterns: list[str] = []
@@ -228,6 +230,7 @@ class Reader:
             holder=self._holder,
             takeover_s=self._config.takeover_s,
             lost=lost,
+            relied=self._on_lease,
         )
 
     @asynccontextmanager

@@ -21,6 +21,7 @@ from penstock.bus.engine import (
     Features,
     Lag,
     LiveReceiver,
+    OnLease,
     OnMoving,
     OnSettled,
     OnTaken,
@@ -29,6 +30,7 @@ from penstock.bus.engine import (
     Sender,
     TopicState,
     ignore_connection,
+    ignore_lease,
     ignore_moving,
     ignore_settled,
     ignore_taken,
@@ -73,6 +75,7 @@ class KafkaEngine:
         self.on_settled: OnSettled = ignore_settled
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
+        self.on_lease: OnLease = ignore_lease
         self.on_moving: OnMoving = ignore_moving
         self._layout = KafkaLayout(config.namespace, config.service)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.bus.kafkaconfig import KafkaConfig
+from penstock.bus.names import is_name
 from penstock.bus.natsconfig import GIB, NatsConfig
 from penstock.errors import ConfigError
 from penstock.setting import Checked, setting
@@ -223,8 +224,8 @@ class BusConfig(Checked):
         super().__post_init__()
         for name in ("service", "namespace"):
             value = getattr(self, name)
-            if not value or not value.replace("-", "").replace("_", "").isalnum():
-                raise ConfigError(f"`{name}` must be letters, digits, `-` and `_`: {value!r}")
+            if not is_name(value):
+                raise ConfigError(f"`{name}` must be of A-Z a-z 0-9 - and _: {value!r}")
 
     @property
     def ack_pending_max(self) -> int:

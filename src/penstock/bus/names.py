@@ -1,4 +1,4 @@
-"""What topics may be called."""
+"""What topics, services and headers may be called."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ TOPIC_CHARACTERS_MAX = 255
 _is_header_name = re.compile("[!-9;-~]+").fullmatch
 _is_broken = re.compile("[\r\n\ud800-\udfff]").search
 _is_token = re.compile(r"[A-Za-z0-9_:=-]+").fullmatch
+_is_name = re.compile(r"[A-Za-z0-9_-]+").fullmatch
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a service or a namespace may be called that: it is part of subjects."""
+    return isinstance(text, str) and _is_name(text) is not None
 
 
 def check_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

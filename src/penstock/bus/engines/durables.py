@@ -5,14 +5,14 @@ A consumer cannot go back for what it was not asked to read. So a pattern that i
 gets a consumer of its own, which begins with the oldest message; one that is no longer
 handled keeps its place until it is handled again, or forgotten. What two of them could
 read is read by the narrower: the wider leaves it out. A pattern that is new and within
-one that was read before begins where that one stands.
+one that was read before begins where that one stands: `narrowing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import time_ns
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock import subjects
 from penstock.bus.engines.layout import durable_of, pattern_of
@@ -25,6 +25,9 @@ from penstock.errors import BusError, JetStreamError
 NANOSECONDS = 1_000_000_000
 PIN_TIMEOUT_S = 5.0
 """How long a client that asks no more stays pinned, if nobody unpins it."""
+
+FindStart: TypeAlias = Callable[[str, str, str], Awaitable[int]]
+"""Returns where a pattern begins on a stream that a wider one was reading: the second."""
 
 
 class Durables:
@@ -56,11 +59,14 @@ class Durables:
         pairs = [(pattern_of(self._service, info["name"]), info) for info in infos]
         return {pattern: info for pattern, info in pairs if pattern}
 
-    async def ensure(self, stream: str, pattern: str, subject: str) -> list[str]:
+    async def ensure(
+        self, stream: str, pattern: str, subject: str, find_start: FindStart
+    ) -> list[str]:
         """Have a pattern read; return all patterns within it that have consumers, itself first."""
         there = await self.patterns(stream)
         self._check(pattern, there)
-        start = await self._start(stream, narrowest_around(pattern, there))
+        reading = "" if pattern in there else narrowest_around(pattern, there)
+        start = await find_start(stream, reading, pattern) if reading else 1
         await self._make(stream, pattern, subject, start)
         return [pattern, *(one for one in there if one != pattern and within(one, pattern))]
 
@@ -96,13 +102,6 @@ class Durables:
                     "bus of this service without handlers: then everything that is stored of "
                     f"`{pattern}` is handled from the oldest on, also what was handled before"
                 )
-
-    async def _start(self, stream: str, reading: str) -> int:
-        """Return the sequence to begin with, where another pattern was reading so far, if any."""
-        if not reading:
-            return 1
-        info = await self._jetstream.consumers.info(stream, durable_of(self._service, reading))
-        return int(info["ack_floor"]["stream_seq"]) + 1
 
     async def _make(self, stream: str, pattern: str, subject: str, start: int) -> None:
         durable = durable_of(self._service, pattern)

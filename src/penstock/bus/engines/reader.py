@@ -25,6 +25,7 @@ from penstock.bus.engine import Delivery, Lag, OnLease
 from penstock.bus.engines.durables import Durables, narrowest_around, within
 from penstock.bus.engines.layout import Layout, durable_of
 from penstock.bus.engines.lease import RETRY_S, Lease
+from penstock.bus.engines.narrowing import Done, survey
 from penstock.bus.engines.source import Source
 from penstock.bus.engines.streams import StreamAdmin
 from penstock.client import Client, JetStream
@@ -65,6 +66,8 @@ class Reader:
         self._durables = Durables(jetstream, config.service, self._config)
         self._patterns: list[str] = []
         self._sources: dict[tuple[str, str], Source] = {}
+        self._done: dict[tuple[str, str], Done] = {}
+        """What wider consumers have handled of patterns that are new."""
         self._followers: set[str] = set()
         """Topics of which the shared stream may have messages that come before their own's."""
         self._changing = asyncio.Lock()
@@ -305,7 +308,7 @@ class Reader:
         """Have a source for every consumer that these topics come from."""
         for pattern in patterns:
             for stream, own, subject in self._admin.places(pattern):
-                there = await self._durables.ensure(stream, own, subject)
+                there = await self._durables.ensure(stream, own, subject, self._find_start)
                 for one in there:
                     await self._add(stream, one, [narrow for narrow in there if narrow != one])
         # What the shared stream has comes first, also of what was left undone.
@@ -316,7 +319,21 @@ class Reader:
     async def _add(self, stream: str, pattern: str, others: list[str]) -> None:
         if (stream, pattern) in self._sources:
             return
-        source = Source(
+        excluded = [one for one in others if within(one, pattern)]
+        source = self._source(stream, pattern, excluded, self._is_ours)
+        done = self._done.pop((stream, pattern), None)
+        if done is not None:
+            source.is_done, source.position = done.covers, done.start - 1
+        self._sources[stream, pattern] = source
+        if stream == self._layout.own_stream(pattern):
+            self._followers.add(pattern)
+        if self._config.exclusive:
+            await source.unpin()
+
+    def _source(
+        self, stream: str, pattern: str, excluded: list[str], is_ours: Callable[[], bool]
+    ) -> Source:
+        return Source(
             self._client,
             self._jetstream,
             stream=stream,
@@ -324,16 +341,25 @@ class Reader:
             pattern=pattern,
             config=self._config,
             arrived=self._arrived,
-            is_ours=self._is_ours,
-            excluded=[one for one in others if within(one, pattern)],
+            is_ours=is_ours,
+            excluded=excluded,
         )
-        self._sources[stream, pattern] = source
-        if stream == self._layout.own_stream(pattern):
-            self._followers.add(pattern)
-        if self._config.exclusive:
+
+    async def _find_start(self, stream: str, wider: str, pattern: str) -> int:
+        """Return where a new pattern begins: with the oldest that a wider one has left."""
+        source = self._source(stream, wider, [], self._is_leased)
+        if self._config.exclusive and (stream, wider) not in self._sources:
             await source.unpin()
+            done = await survey(source, pattern)
+            if done is not None:
+                self._done[stream, pattern] = done
+                return done.start
+        else:
+            source.close()
+        return (await source.state()).floor + 1
 
     async def _drop(self, stream: str, pattern: str) -> None:
+        self._done.pop((stream, pattern), None)
         source = self._sources.pop((stream, pattern), None)
         if source is not None:
             source.close()
@@ -410,7 +436,10 @@ class Reader:
         return any(within(pattern, one) for one in self._patterns)
 
     def _is_ours(self) -> bool:
-        return self._is_reading and (self._lease is None or self._lease.is_fresh)
+        return self._is_reading and self._is_leased()
+
+    def _is_leased(self) -> bool:
+        return self._lease is None or self._lease.is_fresh
 
     async def _oldest_ns(self, stream: str, pattern: str, info: dict[str, Any]) -> int:
         source = self._sources.get((stream, pattern))

@@ -74,7 +74,7 @@ NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
 PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """How far a consumer is."""
 
     floor: int
@@ -83,7 +83,7 @@ class _State(NamedTuple):
     pending: int
 
     @classmethod
-    def of(cls, info: dict[str, Any]) -> _State:
+    def of(cls, info: dict[str, Any]) -> State:
         """Read it; raise ClientError if the server says what is no state."""
         floor, delivered = (field(info, name, dict) for name in ("ack_floor", "delivered"))
         state = cls(
@@ -144,6 +144,8 @@ class Source:
         """Acks so far, those before the last request, and those the server has, as far as known."""
         self._cuts = self._cuts_mended = 0
         """How often the connection was lost, and how often when all acks were known to be heard."""
+        self.is_done: Callable[[int], bool] | None = None
+        """Tells what another consumer has handled, where this one goes on after it."""
         self._topics: dict[bytes, str] = {}
         self._requested = 0
         self._stands_s = 0.0
@@ -203,6 +205,8 @@ class Source:
             if self.is_stale:
                 return []
         operations, self._operations = self._operations, deque()
+        if self.is_done is not None:
+            operations = self._without_done(operations, self.is_done)
         held, settled, topics = self.held, self._settled, self._topics
         deliveries = []
         for operation in operations:
@@ -300,8 +304,12 @@ class Source:
         """Restart the ack wait of messages."""
         self._send([PROGRESS_LINE % delivery.handle for delivery in deliveries])
 
+    async def state(self) -> State:
+        """Return how far the consumer is."""
+        return State.of(await self.info())
+
     async def info(self) -> dict[str, Any]:
-        """Return the consumer's state."""
+        """Return what the server says of the consumer."""
         return await self._jetstream.consumers.info(self.stream, self.durable)
 
     def timestamp_ns(self, handle: bytes) -> int:
@@ -392,6 +400,17 @@ class Source:
         self._settled[sequence] = None
         self._send([ACK_LINE % reply])
 
+    def _without_done(self, operations: deque[Op], is_done: Callable[[int], bool]) -> deque[Op]:
+        """Ack what another consumer has handled, and return the rest."""
+        rest: deque[Op] = deque()
+        for operation in operations:
+            if is_done(sequence := _stream_sequence(operation)):
+                self.position = max(self.position, sequence)
+                self._skip(sequence, operation[3])
+            else:
+                rest.append(operation)
+        return rest
+
     def _pinned(self, operation: Op) -> None:
         """Remember the pin; before it was ours the messages may have been another's."""
         pin = header_block.get(operation[5][: operation[4]], PIN_ID.encode())
@@ -436,12 +455,12 @@ class Source:
     async def _mend(self) -> None:
         """Ack again what a lost connection has swallowed, or a killed server has forgotten."""
         info = await self.info()
-        self._answer_for(_State.of(info), asked_back=False)
+        self._answer_for(State.of(info), asked_back=False)
         last, others = max(self._settled, default=0), []
         self._is_recovering = True
         try:
             # Of messages that it does not know to have sent, a server takes no acks.
-            while _State.of(info).last < last and field(info, "num_pending", int):
+            while State.of(info).last < last and field(info, "num_pending", int):
                 if not self._is_ours():
                     raise ClientError(f"`{self.durable}` is not ours at the moment")
                 self._request(self._config.fetch_messages)
@@ -455,7 +474,7 @@ class Source:
     async def _recall(self) -> int:
         """Have all that is not here sent again, now; return how much that is."""
         try:
-            state = _State.of(await self.info())
+            state = await self.state()
         except (ClientError, JetStreamError) as error:
             logger.info("= `%s` cannot be asked yet: %s", self.stream, error)
             await asyncio.sleep(self._config.fetch_wait_s)
@@ -469,7 +488,7 @@ class Source:
         self._next_delivery = consumer_sequence + 1
         return missing
 
-    def _answer_for(self, state: _State, *, asked_back: bool = True) -> None:
+    def _answer_for(self, state: State, *, asked_back: bool = True) -> None:
         """Ack what we are done with, and ask back what we do not have."""
         floor, last, consumer_sequence, _ = state
         # A server finds the message by its stream sequence; of the rest of the subject
@@ -502,6 +521,12 @@ class Source:
 
 def _matches(pattern: str, topic: str) -> bool:
     return subjects.matches(pattern.encode(), topic.encode())
+
+
+def _stream_sequence(operation: Op) -> int:
+    """Return the stream sequence of a message."""
+    tokens = operation[3].split(b".")
+    return int(tokens[5 if len(tokens) == 9 else 7])
 
 
 def _delivery_number(operation: Op) -> int:

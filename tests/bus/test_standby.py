@@ -224,7 +224,6 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
                 await process.wait()
 
     begun.update(map(int, (line for line in rest.split() if line.isdigit())))
-    assert 0 == process.returncode
     assert begun | handled == set(range(count))
     assert len(begun & handled) <= keys
 

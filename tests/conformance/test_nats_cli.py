@@ -127,7 +127,7 @@ request demo.echo hello
 QUESTION = "request question hello"
 DIFFERENT = ("server info", "server request ipqueue", "server account info A")
 """They work on both, and show how each server is built."""
-FIGURES = re.compile(r"\S*\d\S*|\b[KMGTPE]iB\b|[█▏▎▍▌▋▊▉═─│╭╮╰╯├┤┬┴┼]+")
+FIGURES = re.compile(r"\S*\d\S*|\b[A-Za-z]{22}\b|\b[KMGTPE]iB\b|[█▏▎▍▌▋▊▉═─│╭╮╰╯├┤┬┴┼]+")
 
 
 class Tool:

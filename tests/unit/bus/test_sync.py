@@ -77,7 +77,7 @@ def test_errors_reach_the_caller(tmp_path: Path) -> None:
     with SyncEventBus(f"embedded:{tmp_path}") as bus:
         with pytest.raises(BatchFailed):
             bus.publish_envelope_batch("t", [event(1), event(2, object())])
-    with pytest.raises(ConnectFailed), SyncEventBus("nats://127.0.0.1:1"):
+    with pytest.raises(ConnectFailed), SyncEventBus("nats://127.0.0.1:1", connect_timeout_s=0.1):
         pass
 
 

@@ -18,19 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
-GROUND = {
-    "errors",
-    "version",
-    "compression",
-    "times",
-    "transforms",
-    "subjects",
-    "headers",
-    "tokens",
-    "nkeys",
-    "xkeys",
-    "redaction",
-}
+GROUND = {"errors", "version", "protocol", "keys"}
 WIRE = {"_hot", "wire"} | GROUND
 CONFIG = {"config", "accounts", "accounttokens", "remotes", "sharing", "transport", "setting"}
 SETTINGS = (
@@ -56,39 +44,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"config", "setting"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
     "directives": {"config", "transport", "flags", "errors"},
-    "accountreaders": {"readers", "conf", "accounts", "sharing", "transforms"}
-    | {"subjects", "errors"},
+    "accountreaders": {"readers", "conf", "accounts", "sharing", "protocol", "errors"},
     "remotereaders": {"readers", "conf", "remotes", "errors"},
-    "readers": {"conf", "accounts", "transport", "subjects", "times", "errors"},
+    "readers": {"conf", "accounts", "transport", "protocol", "errors"},
     "flags": {"errors"},
     "conf": {"errors"},
-    "config": {"accounts", "accounttokens", "remotes", "transport", "setting", "nkeys", "xkeys"}
-    | {"errors"},
+    "config": {"accounts", "accounttokens", "remotes", "transport", "setting", "keys", "errors"},
     "remotes": {"accounts", "setting", "errors"},
-    "accounttokens": {"times", "tokens", "sharing", "accounts", "transforms", "errors"},
-    "sharing": {"accounts", "subjects", "errors"},
-    "accounts": {"nkeys", "subjects", "errors"},
+    "accounttokens": {"protocol", "keys", "sharing", "accounts", "errors"},
+    "sharing": {"accounts", "protocol", "errors"},
+    "accounts": {"keys", "protocol", "errors"},
     "transport": {"setting", "errors"},
     "setting": {"errors"},
     "_hot": {"_speedups", "answers", "consuming", "deliveries", "fanout", "outbox"}
     | {"records", "s2", "wire"},
-    "answers": {"headers", "times", "wire"},
+    "answers": {"protocol", "wire"},
     "consuming": {"wire"},
     "deliveries": {"wire"},
     "outbox": {"fanout"},
     "fanout": {"wire"},
     "records": set(),
     "s2": set(),
-    "wire": {"subjects", "headers", "errors"},
-    "compression": {"errors"},
-    "tokens": {"nkeys"},
-    "xkeys": {"nkeys", "errors"},
-    "nkeys": {"errors"},
-    "transforms": {"subjects"},
-    "headers": {"errors"},
-    "subjects": {"errors"},
-    "times": set(),
-    "redaction": set(),
+    "wire": {"protocol", "errors"},
+    "keys": {"protocol", "errors"},
+    "protocol": {"errors"},
     "files": set(),
     "version": set(),
     "errors": set(),

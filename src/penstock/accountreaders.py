@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock import transforms
 from penstock.accounts import (
     GLOBAL,
     Account,
@@ -28,6 +27,8 @@ from penstock.accounts import (
 )
 from penstock.conf import Node
 from penstock.errors import ConfigError
+from penstock.protocol import transforms
+from penstock.protocol.subjects import is_valid
 from penstock.readers import (
     block_of,
     entries_of,
@@ -42,7 +43,6 @@ from penstock.readers import (
     read_users,
 )
 from penstock.sharing import check_import
-from penstock.subjects import is_valid
 
 ACCOUNT_KEYS = {
     **{key: key for key in ("users", "default_permissions", "limits", "jetstream", "exports")},

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from penstock import nkeys, subjects
 from penstock.errors import ConfigError
+from penstock.keys import nkeys
+from penstock.protocol import subjects
 
 GLOBAL = "$G"
 """The account of those who are in no other."""

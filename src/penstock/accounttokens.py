@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock import tokens, transforms
 from penstock.accounts import (
     Account,
     AccountClaims,
@@ -29,9 +28,11 @@ from penstock.accounts import (
     SubjectRules,
 )
 from penstock.errors import ConfigError
+from penstock.keys import tokens
+from penstock.keys.tokens import Claims, InvalidToken
+from penstock.protocol import transforms
+from penstock.protocol.times import SECOND_NS
 from penstock.sharing import check_import
-from penstock.times import SECOND_NS
-from penstock.tokens import Claims, InvalidToken
 
 log = logging.getLogger("penstock")
 

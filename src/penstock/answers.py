@@ -9,8 +9,8 @@ message and, in its headers, where it came from.
 
 from __future__ import annotations
 
-from penstock import headers
-from penstock.times import timestamp
+from penstock.protocol import headers
+from penstock.protocol.times import timestamp
 from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
 
 

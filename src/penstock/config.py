@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Literal
 
-from penstock import accounttokens, nkeys, xkeys
+from penstock import accounttokens
 from penstock.accounts import (
     GLOBAL,
     SYSTEM,
@@ -28,6 +28,7 @@ from penstock.accounts import (
     User,
 )
 from penstock.errors import ConfigError
+from penstock.keys import nkeys, xkeys
 from penstock.remotes import RemoteConfig, check_remotes
 from penstock.setting import check_bounds, setting
 from penstock.transport import TlsConfig, WebSocketConfig

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import accountreaders, conf, remotereaders, times
+from penstock import accountreaders, conf, remotereaders
 from penstock.accounts import User
 from penstock.conf import Block, Node
 from penstock.config import (
@@ -44,6 +44,7 @@ from penstock.directives import (
 )
 from penstock.errors import ConfigError
 from penstock.flags import Given, nearest
+from penstock.protocol import times
 from penstock.readers import READERS, fail, read_address, read_jetstream_switch
 from penstock.transport import TlsConfig, WebSocketConfig
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
-from penstock import times
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.conf import Block, Node
 from penstock.errors import ConfigError
-from penstock.subjects import is_valid
+from penstock.protocol import times
+from penstock.protocol.subjects import is_valid
 from penstock.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 
 JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock.accounts import Account, Import
 from penstock.errors import ConfigError
-from penstock.subjects import is_valid, overlap
+from penstock.protocol.subjects import is_valid, overlap
 
 NUMBERED = re.compile(rb"\$(\d+)|\{\{\s*[wW]ildcard\(\s*(\d+)\s*\)\s*\}\}")
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.servers import HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
 
-from penstock import headers
+from penstock.protocol import headers
 
 CAUGHT_UP_S = 30.0
 """A copy may be waiting for its next attempt, and the machine may be slow."""

@@ -20,7 +20,7 @@ from tests.conftest import Servers
 from tests.contract.credentials import ACCOUNT, NO_LIMITS, USER, Key, Realm, write_credentials
 from tests.servers import DEADLINE_S, PENSTOCK, Program, RawClient, ServerProcess
 
-from penstock import nkeys, tokens, xkeys
+from penstock.keys import nkeys, tokens, xkeys
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock import nkeys
 from penstock.client import auth
+from penstock.keys import nkeys
 
 OPERATOR, ACCOUNT, USER = 14 << 3, 0, 20 << 3
 

@@ -25,21 +25,14 @@ from tests.work import work_of
 
 from penstock.accounts import Permissions, ResponseRules
 from penstock.core.services import request_header
-from penstock.jetstream import (
-    clusterapi,
-    consumerrules,
-    cron,
-    directget,
-    originrules,
-    rules,
-    strictjson,
-)
+from penstock.jetstream import clusterapi, consumerrules, cron, directget, originrules, rules
 from penstock.jetstream.engine import CALLS
 from penstock.net.connz import LISTED_MAX, connz
 from penstock.net.query import QueryError
 from penstock.net.views import subsz
-from penstock.times import parse_duration
-from penstock.transforms import DESTINATION_BYTES_MAX
+from penstock.protocol import strictjson
+from penstock.protocol.times import parse_duration
+from penstock.protocol.transforms import DESTINATION_BYTES_MAX
 
 LINES_MAX = 1_100_000
 CPU_S_MAX = 0.5

@@ -15,8 +15,8 @@ from tests.spark.conftest import Broker, rows
 
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
-from penstock.compression import compressor
 from penstock.errors import ConfigError, PenstockError
+from penstock.protocol.compression import compressor
 from penstock.spark.pipelines import audit, lake, runner, snapshot
 from penstock.spark.pipelines.config import PipelineConfig, load, parse
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock import subjects
 from penstock.bench import engines, servers
 from penstock.bench.plan import Plan
 from penstock.bench.scenarios import find
 from penstock.errors import ConfigError
 from penstock.flags import Flag, Given, parse_flags
+from penstock.protocol import subjects
 
 SERVERS_COMPARED = ("penstock", "nats")
 ROUNDS_COMPARED = 3

@@ -20,7 +20,7 @@ from typing import Self
 from penstock.client import connect
 from penstock.errors import ConfigError, PenstockError
 from penstock.flags import nearest
-from penstock.redaction import redact
+from penstock.protocol.redaction import redact
 
 HOST = "127.0.0.1"
 START_S_MAX = 15.0

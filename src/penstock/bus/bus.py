@@ -34,8 +34,8 @@ from penstock.bus.results import ResultStream
 from penstock.bus.starting import keep_trying
 from penstock.bus.subscriber import Subscriber, Wanted
 from penstock.bus.topics import TopicReport, Topics
-from penstock.compression import compressor
 from penstock.errors import BusClosed, BusError, PenstockError
+from penstock.protocol.compression import compressor
 
 logger = logging.getLogger("penstock.bus")
 

@@ -14,8 +14,8 @@ import msgspec
 import msgspec.inspect
 
 from penstock.bus.envelope import Envelope
-from penstock.compression import Compressor, decompress, is_compressed
 from penstock.errors import BusError, InvalidEnvelope
+from penstock.protocol.compression import Compressor, decompress, is_compressed
 
 OPENING = b"{"
 UNREADABLE = (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError, RecursionError)

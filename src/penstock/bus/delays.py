@@ -26,7 +26,7 @@ from penstock.bus.failures import STOPS, describe
 from penstock.bus.names import check_moment, check_topic
 from penstock.client import JetStream, Message
 from penstock.errors import BusError
-from penstock.times import DAY_S
+from penstock.protocol.times import DAY_S
 
 logger = logging.getLogger("penstock.bus")
 

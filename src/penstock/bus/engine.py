@@ -16,11 +16,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from penstock import headers as header_block
 from penstock.bus.config import TopicOptions
 from penstock.bus.envelope import Envelope
 from penstock.bus.names import check_moment, is_header_name
 from penstock.bus.results import ResultStream
+from penstock.protocol import headers as header_block
 
 Headers: TypeAlias = list[tuple[str, str]]
 

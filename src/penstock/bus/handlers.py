@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
-from penstock import subjects
 from penstock.bus.codec import Codec
 from penstock.bus.engine import Delivery
 from penstock.bus.envelope import Envelope
 from penstock.errors import BusError
+from penstock.protocol import subjects
 
 Handler: TypeAlias = Callable[..., Any]
 Key: TypeAlias = Callable[[Delivery], str]

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
-from penstock import headers as header_block
 from penstock.bus.bus import EventBus
 from penstock.bus.deadletters import (
     ATTEMPT,
@@ -37,6 +36,7 @@ from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.names import check_moment
 from penstock.bus.replaying import Threads
 from penstock.errors import BusError, InvalidEnvelope
+from penstock.protocol import headers as header_block
 
 DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, CUT, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE))
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from penstock import subjects
 from penstock.errors import AlreadyHandled, BusError
+from penstock.protocol import subjects
 
 TOPIC_CHARACTERS_MAX = 255
 _is_header_name = re.compile("[!-9;-~]+").fullmatch

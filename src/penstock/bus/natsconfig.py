@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from penstock.protocol.times import DAY_S
 from penstock.setting import Checked, setting
-from penstock.times import DAY_S
 
 GIB = 1024**3
 

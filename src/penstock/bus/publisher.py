@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock import headers as header_block
 from penstock.bus.codec import Codec
 from penstock.bus.config import PublisherConfig
 from penstock.bus.engine import Engine, Outgoing, Receipt, Settlement
@@ -27,6 +26,7 @@ from penstock.bus.ratelimit import RateLimit
 from penstock.bus.results import PublishResult, ResultStream
 from penstock.bus.topics import Topics, id_block, message_id_on
 from penstock.errors import BatchFailed, BusClosed, DeadlineExceeded, PenstockError
+from penstock.protocol import headers as header_block
 
 logger = logging.getLogger("penstock.bus")
 

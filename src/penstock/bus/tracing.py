@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
-from penstock import headers as header_block
 from penstock.bus.bus import EventBus
 from penstock.bus.config import BusConfig
 from penstock.bus.engine import Delivery, Outgoing
 from penstock.errors import MissingExtra
+from penstock.protocol import headers as header_block
 
 
 def trace(bus: EventBus, *, tracer_provider: Any = None) -> None:

@@ -18,7 +18,7 @@ from penstock.cli.arguments import Verb, argument
 from penstock.cli.context import CONNECTION, SERVER, given, identity
 from penstock.cli.runner import run_command
 from penstock.errors import ConnectFailed
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -17,7 +17,7 @@ from penstock.cli.units import read_duration, read_positive, show_duration, show
 from penstock.cli.watch import WATCH, watch
 from penstock.client import Message
 from penstock.errors import ClientError
-from penstock.times import SECOND_NS, timestamp
+from penstock.protocol.times import SECOND_NS, timestamp
 
 
 def run(arguments: list[str]) -> int:

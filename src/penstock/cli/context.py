@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import Argument, argument
 from penstock.cli.units import read_duration
 from penstock.errors import ConfigError
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -18,7 +18,7 @@ from penstock.cli.runner import run_verb
 from penstock.cli.units import read_positive, show_count, show_size
 from penstock.client import Message
 from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 
 NO_RESPONDERS = 503
 

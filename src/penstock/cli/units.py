@@ -12,7 +12,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from penstock.times import SECOND_NS, UNITS_NS, duration
+from penstock.protocol.times import SECOND_NS, UNITS_NS, duration
 
 NUMBER = re.compile(r"(-?\d+)(?:([kmgtpe])(b|ib?)?)?", re.IGNORECASE)
 DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h|d))+")

@@ -13,7 +13,7 @@ from penstock.cli.arguments import argument
 from penstock.cli.context import Context
 from penstock.cli.units import read_duration, read_positive
 from penstock.errors import ConnectionLost, NoResponders, RequestTimeout
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 
 UP_AND_CLEAR = "\x1b[{}A\x1b[J"
 

@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from penstock import nkeys
 from penstock.client.options import ClientOptions
 from penstock.client.servers import Server
 from penstock.errors import ConfigError
+from penstock.keys import nkeys
 
 SEED_PREFIX = 18 << 3
 """Makes a seed start with `S`; the letter after it says whose key it is."""

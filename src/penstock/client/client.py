@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock import subjects
 from penstock.client.connection import Connection
 from penstock.client.inbox import Inbox, unique_token
 from penstock.client.interest import Interest
@@ -16,6 +15,7 @@ from penstock.client.options import ClientOptions
 from penstock.client.servers import split_urls
 from penstock.client.subscription import Callback, Subscription
 from penstock.errors import ClientError, MessageTooLarge, RequestTimeout
+from penstock.protocol import subjects
 from penstock.wire import CRLF, Op
 
 SUBJECTS_CACHED_MAX = 4096

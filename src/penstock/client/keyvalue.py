@@ -19,7 +19,7 @@ from penstock.client.jetstream import Expect, JetStream
 from penstock.client.messages import Message
 from penstock.client.streams import StoredMessage
 from penstock.errors import ClientError, ConnectionLost, JetStreamError
-from penstock.times import timestamp
+from penstock.protocol.times import timestamp
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
 

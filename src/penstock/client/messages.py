@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from penstock import headers as header_block
 from penstock.errors import ClientError, NoResponders
+from penstock.protocol import headers as header_block
 from penstock.wire import Op
 
 if TYPE_CHECKING:

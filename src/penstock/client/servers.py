@@ -11,7 +11,7 @@ from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ConfigError
-from penstock.redaction import redact
+from penstock.protocol.redaction import redact
 
 logger = logging.getLogger("penstock.client")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock import headers as header_block
 from penstock.client.messages import read_number, status_of
 from penstock.errors import ApiError, ClientError, JetStreamError, NoResponders
+from penstock.protocol import headers as header_block
 from penstock.wire import Op
 
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import headers as header_block
 from penstock.client.api import Api, check_name, encode, field
 from penstock.client.messages import Message, read_number
 from penstock.errors import ApiError, ClientError, JetStreamError
+from penstock.protocol import headers as header_block
 
 END_OF_BATCH = 204
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock import nkeys
 from penstock.accounts import GLOBAL, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core.certificates import user_in
 from penstock.core.tls import Certificate
 from penstock.errors import ConfigError
-from penstock.tokens import Claims
+from penstock.keys import nkeys
+from penstock.keys.tokens import Claims
 
 VERIFIED_MAX = 1024
 CREDENTIALS = ("user", "pass", "auth_token")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock import accounttokens, tokens
+from penstock import accounttokens
 from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions, User
 from penstock.config import Authorization
 from penstock.core import callout
@@ -26,7 +26,8 @@ from penstock.core.auth import (
 )
 from penstock.core.tokenauth import TokenAuthenticator, demand, identity_of
 from penstock.errors import ConfigError
-from penstock.tokens import Claims, InvalidToken
+from penstock.keys import tokens
+from penstock.keys.tokens import Claims, InvalidToken
 from penstock.transport import WebSocketConfig
 
 

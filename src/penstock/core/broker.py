@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock import nkeys
 from penstock.accounts import GLOBAL
 from penstock.config import ServerConfig
 from penstock.core import trace
@@ -28,6 +27,7 @@ from penstock.core.record import SessionRecord
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.system import System
 from penstock.core.tokenauth import TokenAuthenticator
+from penstock.keys import nkeys
 from penstock.version import API_LEVEL, NATS_VERSION
 
 log = logging.getLogger("penstock")

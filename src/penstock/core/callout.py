@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import nkeys, times, tokens, xkeys
 from penstock.core.account import Account, payloads
 from penstock.core.auth import Identity, Question
 from penstock.errors import PenstockError
+from penstock.keys import nkeys, tokens, xkeys
+from penstock.protocol import times
 from penstock.version import NATS_VERSION
 from penstock.wire import Op
 

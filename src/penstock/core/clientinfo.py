@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock import times
 from penstock.core.record import user_of
+from penstock.protocol import times
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

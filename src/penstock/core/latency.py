@@ -11,10 +11,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import headers, times
 from penstock.accounts import Latency
 from penstock.core.account import Account
 from penstock.core.clientinfo import client_account, client_info
+from penstock.protocol import headers, times
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock import subjects
 from penstock.accounts import SubjectMapping
 from penstock.core.account import single_messages
-from penstock.transforms import Transform
+from penstock.protocol import subjects
+from penstock.protocol.transforms import Transform
 from penstock.wire import Op
 
 ALL = 100

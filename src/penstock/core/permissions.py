@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock import accounts, subjects, times
+from penstock import accounts
+from penstock.protocol import subjects, times
 
 DECISIONS_MAX = 4096
 RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")

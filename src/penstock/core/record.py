@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.core.session import Session
-from penstock.redaction import REDACTED
+from penstock.protocol.redaction import REDACTED
 
 SUBSCRIPTIONS_MAX = 32
 """How many of its subscriptions are remembered of a closed connection."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Optional, Protocol
 
-from penstock import _hot, subjects
+from penstock import _hot
 from penstock.core.trie import Trie
+from penstock.protocol import subjects
 from penstock.wire import Op
 
 if TYPE_CHECKING:

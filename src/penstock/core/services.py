@@ -14,13 +14,13 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import headers, times
 from penstock.accounts import Export
 from penstock.core import latency
 from penstock.core.account import Account, single_messages
 from penstock.core.clientinfo import client_account, client_info
 from penstock.core.latency import Measured
 from penstock.core.route import ACK_PREFIX
+from penstock.protocol import headers, times
 from penstock.sharing import Relation
 from penstock.wire import CRLF, PUB, Op
 

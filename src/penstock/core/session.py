@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects, times, wire
+from penstock import _hot, wire
 from penstock.core import trace
 from penstock.core.account import Account, Figures, single_messages
 from penstock.core.auth import Caller, Identity, Pending
@@ -21,6 +21,7 @@ from penstock.core.connect import read_options
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
 from penstock.core.tls import TlsState
+from penstock.protocol import subjects, times
 from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 
 if TYPE_CHECKING:

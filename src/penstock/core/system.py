@@ -12,11 +12,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock import accounts, times
+from penstock import accounts
 from penstock.core.account import Account, Figures, message_count, sum_figures
 from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of
 from penstock.core.session import Session
+from penstock.protocol import times
 from penstock.version import NATS_VERSION
 from penstock.wire import Op
 

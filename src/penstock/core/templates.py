@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import islice, product
 
 from penstock.accounts import Account, Permissions, SubjectRules
-from penstock.subjects import is_valid
-from penstock.tokens import Claims
+from penstock.keys.tokens import Claims
+from penstock.protocol.subjects import is_valid
 
 PLACE = re.compile(r"\{\{\s*([a-zA-Z-]+)\(([^(){}]*)\)\s*\}\}")
 SUBJECTS_MAX = 4096

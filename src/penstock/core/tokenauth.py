@@ -15,12 +15,13 @@ from datetime import time as clock_time
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock import accounttokens, nkeys, tokens
+from penstock import accounttokens
 from penstock.accounts import Account, Permissions
 from penstock.config import Authorization
 from penstock.core.auth import UNKNOWN, Caller, Identity, Pending, is_signed
 from penstock.core.templates import InvalidTemplate, filled
-from penstock.tokens import Claims, InvalidToken
+from penstock.keys import nkeys, tokens
+from penstock.keys.tokens import Claims, InvalidToken
 
 LIMITS = ("subs", "data", "payload")
 RULES = ("pub", "sub", "resp", "src", "times", "bearer_token", "allowed_connection_types")

@@ -11,9 +11,10 @@ import json
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import _hot, headers
+from penstock import _hot
 from penstock.core.account import message_count, payloads
-from penstock.times import DURATION_NS_MAX, parse_duration
+from penstock.protocol import headers
+from penstock.protocol.times import DURATION_NS_MAX, parse_duration
 from penstock.wire import Op
 
 if TYPE_CHECKING:

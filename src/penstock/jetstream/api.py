@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, cause
-from penstock.jetstream import directget, errorcodes, jsontext, strictjson
+from penstock.jetstream import directget
 from penstock.jetstream.model import is_api_level_known
+from penstock.protocol import errorcodes, jsontext, strictjson
 from penstock.wire import Op
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.jetstream import lookup
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.store import Filters, Message, Store
-from penstock.jetstream.times import parse_time
+from penstock.protocol.rfc3339 import parse_time
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import counters, errorcodes, lookup, quota, schedules
+from penstock.jetstream import counters, lookup, quota, schedules
 from penstock.jetstream.dedupe import DuplicateWindow
 from penstock.jetstream.expiry import NEVER, time_to_live_ns
 from penstock.jetstream.store import Entry
-from penstock.jetstream.strictjson import SUBJECT_CHARACTERS_MAX
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes, headers
+from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

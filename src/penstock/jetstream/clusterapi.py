@@ -9,8 +9,8 @@ streams (`META.>`, `SERVER.>`, `ACCOUNT.>`) are silent, as they are there.
 from __future__ import annotations
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.api import Answer, Call, Request
+from penstock.protocol import errorcodes
 
 
 def refuse(request: Request) -> Answer:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from array import array
 
-from penstock import subjects as patterns
 from penstock.jetstream.segment import Scan
 from penstock.jetstream.store import Filters
 from penstock.jetstream.subjectindex import any_matches
+from penstock.protocol import subjects as patterns
 
 
 class Places:

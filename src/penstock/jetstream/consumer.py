@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import subjects
 from penstock.core.account import new_message, payloads
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
@@ -35,6 +34,7 @@ from penstock.jetstream.pullrequest import encode_status
 from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
+from penstock.protocol import subjects
 from penstock.wire import Op
 
 if TYPE_CHECKING:

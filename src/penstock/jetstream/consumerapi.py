@@ -6,14 +6,14 @@ import json
 from functools import partial
 from typing import Any
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import consumers, errorcodes, sourcing, strictjson
+from penstock.jetstream import consumers, sourcing
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.consumerrules import check_group_name
-from penstock.jetstream.times import ZERO, parse_time
+from penstock.protocol import errorcodes, headers, strictjson
+from penstock.protocol.rfc3339 import ZERO, parse_time
 
 NAMES_MAX = 1024
 LIST_MAX = 256

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock.jetstream import strictjson
 from penstock.jetstream.model import (
     REQUIRED_LEVEL,
     SERVER_LEVEL,
     SERVER_VERSION,
     option,
 )
-from penstock.jetstream.times import parse_time
-from penstock.times import SECOND_NS
+from penstock.protocol import strictjson
+from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.times import SECOND_NS
 from penstock.version import API_LEVEL, NATS_VERSION
 
 NEVER_NS = 100 * 365 * 24 * 3600 * SECOND_NS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.jetstream.pull import PullRequests
-from penstock.jetstream.times import format_time
+from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
     from penstock.jetstream.consumer import Consumer

@@ -12,9 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from penstock import subjects
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes as codes
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import (
@@ -34,8 +32,10 @@ from penstock.jetstream.rules import (
     check_patterns,
     invalid,
 )
-from penstock.jetstream.times import parse_time
-from penstock.times import SECOND_NS, duration
+from penstock.protocol import errorcodes as codes
+from penstock.protocol import subjects
+from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.times import SECOND_NS, duration
 
 Others: TypeAlias = Mapping[str, tuple[bytes, ...]]
 """The filters of other consumers, by name."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import backlog, consumerrules, errorcodes, lookup, quota
+from penstock.jetstream import backlog, consumerrules, lookup, quota
 from penstock.jetstream.backlog import Backlog, Selection
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.consumerconfig import ConsumerConfig
@@ -16,7 +16,8 @@ from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.ledger import Ledger
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.stream import Stream
-from penstock.jetstream.times import format_time, parse_time
+from penstock.protocol import errorcodes
+from penstock.protocol.rfc3339 import format_time, parse_time
 
 log = logging.getLogger("penstock")
 

@@ -13,10 +13,9 @@ import json
 import re
 from typing import TypeAlias
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.store import Store
+from penstock.protocol import errorcodes, headers
 
 Sources: TypeAlias = dict[str, dict[str, str]]
 """What was counted elsewhere: stream, subject, value."""

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from penstock.jetstream.times import parse_time
-from penstock.times import SECOND_NS, parse_duration
+from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.times import SECOND_NS, parse_duration
 
 PATTERN_CHARACTERS_MAX = 1024
 """Room for a list of every second, minute, hour and day."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock import headers
 from penstock.jetstream import lookup
 from penstock.jetstream.store import Store
+from penstock.protocol import headers
 
 
 class DuplicateWindow:

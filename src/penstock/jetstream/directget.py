@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock import _hot, headers
+from penstock import _hot
 from penstock.core.account import payloads
-from penstock.jetstream import lookup, strictjson
+from penstock.jetstream import lookup
 from penstock.jetstream.model import is_api_level_known
+from penstock.protocol import headers, strictjson
 from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects
+from penstock import _hot
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.core.route import ACK_PREFIX
@@ -30,7 +30,6 @@ from penstock.jetstream import (
     clusterapi,
     consumerapi,
     consumers,
-    errorcodes,
     originrules,
     quota,
     rules,
@@ -49,6 +48,7 @@ from penstock.jetstream.store import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamfiles import Creation, Deletion, StreamFiles, close_store
 from penstock.jetstream.timers import Timer, Timers
+from penstock.protocol import errorcodes, subjects
 from penstock.wire import Op
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes, lookup
+from penstock.jetstream import lookup
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
-from penstock.times import DURATION_NS_MAX, SECOND_NS, duration, parse_duration
+from penstock.protocol import errorcodes, headers
+from penstock.protocol.times import DURATION_NS_MAX, SECOND_NS, duration, parse_duration
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

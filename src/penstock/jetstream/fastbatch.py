@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.checks import Duplicate
 from penstock.jetstream.model import without_api_level
 from penstock.jetstream.openbatches import ID_BYTES_MAX, OpenBatches, check_message
+from penstock.protocol import errorcodes, headers
 
 if TYPE_CHECKING:
     from penstock.jetstream.publish import Intake

@@ -14,11 +14,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.origin import Origin, Take
 from penstock.jetstream.store import Message
-from penstock.jetstream.times import parse_time
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes
+from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import subjects as patterns
-from penstock.jetstream.times import parse_time
+from penstock.protocol import subjects as patterns
+from penstock.protocol.rfc3339 import parse_time
 
 if TYPE_CHECKING:
     from penstock.jetstream.store import Filters, Message, Store

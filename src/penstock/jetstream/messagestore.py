@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from penstock import subjects as patterns
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog
 from penstock.jetstream.columns import Matcher
 from penstock.jetstream.store import Entry, Filters, Message, StoreLimits, StoreState, Work
+from penstock.protocol import subjects as patterns
 
 LITERALS_MAX = 16
 """Filters without wildcards that are worth to be looked up one by one."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from penstock import headers
-from penstock.jetstream import jsontext, strictjson
 from penstock.jetstream.store import StoreLimits
+from penstock.protocol import headers, jsontext, strictjson
 from penstock.version import API_LEVEL, NATS_VERSION
 
 API_LEVEL_HEADER = b"Nats-Required-Api-Level"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.timers import Timer
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.engine import Engine

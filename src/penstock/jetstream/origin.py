@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock import subjects as patterns
 from penstock.errors import JetStreamError
 from penstock.jetstream.store import Filters, Message
-from penstock.transforms import Transform
+from penstock.protocol import subjects as patterns
+from penstock.protocol.transforms import Transform
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

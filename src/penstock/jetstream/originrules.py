@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock import subjects as patterns
-from penstock import transforms
 from penstock.errors import ApiError, JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.model import StreamConfig, is_valid_name
 from penstock.jetstream.patterns import TooManySteps, contained, first_overlap
+from penstock.protocol import errorcodes, transforms
+from penstock.protocol import subjects as patterns
 
 Origin = Mapping[str, Any]
 Find = Callable[[str], StreamConfig | None]

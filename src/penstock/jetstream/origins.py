@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock import headers
 from penstock.errors import cause, reason
 from penstock.jetstream.commit import Change
 from penstock.jetstream.follower import StreamFollower
@@ -24,7 +23,8 @@ from penstock.jetstream.origin import Follower, Origin, Take
 from penstock.jetstream.originrules import source_key
 from penstock.jetstream.remotefollower import RemoteFollower
 from penstock.jetstream.store import Entry, Message
-from penstock.times import SECOND_NS
+from penstock.protocol import headers
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.jetstream.pullrequest import Refused
-from penstock.jetstream.times import format_time
+from penstock.protocol.rfc3339 import format_time
 from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock import _hot, headers
+from penstock import _hot
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream import counters, fastbatch, quota
@@ -20,7 +20,8 @@ from penstock.jetstream.atomicbatch import AtomicBatches
 from penstock.jetstream.checks import HEADER_BYTES_MAX, Checks, Duplicate, Prepared, store_failed
 from penstock.jetstream.fastbatch import FastBatches
 from penstock.jetstream.republish import Republish
-from penstock.transforms import Transform
+from penstock.protocol import headers
+from penstock.protocol.transforms import Transform
 from penstock.wire import Op
 
 if TYPE_CHECKING:

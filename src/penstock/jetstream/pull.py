@@ -26,7 +26,7 @@ from penstock.jetstream.pullrequest import (
     parse_wish,
     pending_status,
 )
-from penstock.times import duration
+from penstock.protocol.times import duration
 from penstock.wire import Op
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from penstock.jetstream import strictjson
+from penstock.protocol import strictjson
 
 PRIORITY_MAX = 9
 LAST = PRIORITY_MAX + 1

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError, JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerrules import MAX_ACK_PENDING
+from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
     from penstock.jetstream.engine import Engine

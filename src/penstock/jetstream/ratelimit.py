@@ -7,7 +7,7 @@ message takes its size out of it, and waits until there is enough in it.
 
 from __future__ import annotations
 
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 from penstock.wire import Op
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import Account, message_count, new_message
 from penstock.errors import ApiError, JetStreamError
-from penstock.jetstream import clusterapi, consumerapi, errorcodes, snapshotapi, streamapi
+from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
 from penstock.jetstream.api import DIRECT_GET, MESSAGE_NEXT, PREFIX, encode_answer
+from penstock.protocol import errorcodes
 from penstock.wire import Op
 
 if TYPE_CHECKING:

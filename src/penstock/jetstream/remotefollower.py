@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock import headers
 from penstock.errors import ApiError, JetStreamError
-from penstock.jetstream import errorcodes, sourcing
+from penstock.jetstream import sourcing
 from penstock.jetstream.origin import Origin, Take
 from penstock.jetstream.remote import Arrival, Remote
 from penstock.jetstream.sourcing import API_LEVELS, SILENCE_NS
 from penstock.jetstream.store import Message
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes, headers
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

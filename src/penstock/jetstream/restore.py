@@ -14,19 +14,19 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import headers, subjects
 from penstock.core.account import new_message, payloads
 from penstock.core.clientinfo import client_info
 from penstock.errors import JetStreamError
-from penstock.headers import NUMBER_MAX
-from penstock.jetstream import archive, consumers, errorcodes, quota
+from penstock.jetstream import archive, consumers, quota
 from penstock.jetstream.api import encode_answer
 from penstock.jetstream.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.consumerconfig import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.model import is_valid_name
-from penstock.jetstream.strictjson import SUBJECT_CHARACTERS_MAX
-from penstock.jetstream.times import format_time
+from penstock.protocol import errorcodes, headers, subjects
+from penstock.protocol.headers import NUMBER_MAX
+from penstock.protocol.rfc3339 import format_time
+from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

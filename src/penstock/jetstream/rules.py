@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from penstock import subjects as patterns
-from penstock import transforms
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes, originrules
+from penstock.jetstream import originrules
 from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import StreamConfig, is_valid_name, metadata_bytes, name_bytes
 from penstock.jetstream.originrules import Find
 from penstock.jetstream.patterns import TooManySteps, first_overlap
+from penstock.protocol import errorcodes, transforms
+from penstock.protocol import subjects as patterns
 
 DESCRIPTION_BYTES_MAX = 4 * 1024
 METADATA_BYTES_MAX = 128 * 1024

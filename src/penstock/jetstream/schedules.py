@@ -18,16 +18,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from penstock import headers
-from penstock import subjects as patterns
 from penstock.errors import JetStreamError, cause
-from penstock.jetstream import errorcodes, lookup
+from penstock.jetstream import lookup
 from penstock.jetstream.cron import next_time_ns
 from penstock.jetstream.expiry import time_to_live_ns
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
-from penstock.jetstream.times import format_time, parse_time
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes, headers
+from penstock.protocol import subjects as patterns
+from penstock.protocol.rfc3339 import format_time, parse_time
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

@@ -20,7 +20,7 @@ from penstock.jetstream.archive import ArchiveEntry
 from penstock.jetstream.compression import snappy_compressor
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.pullrequest import encode_status
-from penstock.jetstream.times import format_time
+from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

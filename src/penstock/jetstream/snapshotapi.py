@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock import subjects
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes, rules, strictjson
+from penstock.jetstream import rules
 from penstock.jetstream.api import Answer, Call, Request
 from penstock.jetstream.model import STREAM_CONFIG_FIELDS, StreamConfig
 from penstock.jetstream.restore import Restore
 from penstock.jetstream.snapshot import Snapshot
+from penstock.protocol import errorcodes, strictjson, subjects
 
 SNAPSHOT_FIELDS = {
     "deliver_subject": "subject",

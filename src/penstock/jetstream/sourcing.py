@@ -13,11 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import headers
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes
 from penstock.jetstream.origin import Origin, hashed
-from penstock.times import SECOND_NS
+from penstock.protocol import errorcodes, headers
+from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.consumerconfig import ConsumerConfig

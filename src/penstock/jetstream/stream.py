@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
 from penstock.errors import JetStreamError, cause
-from penstock.jetstream import errorcodes, lookup
+from penstock.jetstream import lookup
 from penstock.jetstream.expiry import Expiry
-from penstock.jetstream.jsontext import Encoded
 from penstock.jetstream.model import StreamConfig, store_limits
 from penstock.jetstream.origins import Origins
 from penstock.jetstream.patterns import PatternIndex
@@ -33,7 +32,9 @@ from penstock.jetstream.publish import Intake
 from penstock.jetstream.schedules import Schedules
 from penstock.jetstream.store import Store, Work
 from penstock.jetstream.timers import Timer
-from penstock.jetstream.times import format_time
+from penstock.protocol import errorcodes
+from penstock.protocol.jsontext import Encoded
+from penstock.protocol.rfc3339 import format_time
 from penstock.wire import Op
 
 if TYPE_CHECKING:

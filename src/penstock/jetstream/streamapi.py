@@ -6,12 +6,13 @@ import base64
 from typing import Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import errorcodes, jsontext, lookup, rules
+from penstock.jetstream import lookup, rules
 from penstock.jetstream.api import Answer, Call, Deferred, Request
 from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import Message, Store
 from penstock.jetstream.stream import Stream
-from penstock.jetstream.times import format_time
+from penstock.protocol import errorcodes, jsontext
+from penstock.protocol.rfc3339 import format_time
 from penstock.version import API_LEVEL
 
 NAMES_MAX = 1024

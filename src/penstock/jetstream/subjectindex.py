@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from penstock import subjects as patterns
 from penstock.core.trie import Trie
 from penstock.jetstream.store import Filters
+from penstock.protocol import subjects as patterns
 
 RUN = 8192
 """Subjects that are sorted at a time."""

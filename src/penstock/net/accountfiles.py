@@ -11,11 +11,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock import accounttokens, nkeys
+from penstock import accounttokens
 from penstock.accounts import Resolver
 from penstock.errors import ConfigError
 from penstock.files import PRIVATE, replace_file
-from penstock.tokens import InvalidToken
+from penstock.keys import nkeys
+from penstock.keys.tokens import InvalidToken
 
 log = logging.getLogger("penstock")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from penstock import times
 from penstock.accounts import Export, Import
 from penstock.core.account import Account, Figures
 from penstock.core.broker import Broker
@@ -17,6 +16,7 @@ from penstock.core.system import account_stats
 from penstock.net import query
 from penstock.net.query import Query, QueryError
 from penstock.net.views import route_figures
+from penstock.protocol import times
 
 if TYPE_CHECKING:
     from penstock.net.server import Server

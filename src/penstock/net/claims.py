@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import accounttokens, nkeys, tokens
+from penstock import accounttokens
 from penstock.core.account import payloads
 from penstock.core.system import encode
-from penstock.tokens import InvalidToken
+from penstock.keys import nkeys, tokens
+from penstock.keys.tokens import InvalidToken
 from penstock.wire import Op
 
 if TYPE_CHECKING:

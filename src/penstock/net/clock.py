@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.times import SECOND_NS
+from penstock.protocol.times import SECOND_NS
 
 
 class SteadyClock:

@@ -13,7 +13,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from penstock import subjects, times
 from penstock.accounts import GLOBAL
 from penstock.core.broker import Broker
 from penstock.core.record import SessionRecord, SubscriptionRecord, user_of
@@ -22,6 +21,7 @@ from penstock.core.session import Session
 from penstock.core.trie import Steps, TooManySteps
 from penstock.net import query
 from penstock.net.query import Query, QueryError
+from penstock.protocol import subjects, times
 
 Connection = Session | SessionRecord
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import times
 from penstock.config import JetStreamConfig
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.model import REQUIRED_LEVEL
 from penstock.jetstream.stream import Stream
-from penstock.jetstream.times import format_time
 from penstock.net import query
 from penstock.net.query import Query
+from penstock.protocol import times
+from penstock.protocol.rfc3339 import format_time
 from penstock.version import API_LEVEL
 
 if TYPE_CHECKING:

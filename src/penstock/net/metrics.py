@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock import _hot, times
+from penstock import _hot
 from penstock.core.broker import Broker
 from penstock.net import usage
 from penstock.net.jsmetrics import jetstream_metrics
 from penstock.net.metric import Metric
 from penstock.net.views import subscription_count
+from penstock.protocol import times
 from penstock.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:

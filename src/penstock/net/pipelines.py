@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock import times
 from penstock.core.account import Account, payloads
+from penstock.protocol import times
 from penstock.wire import Op
 
 if TYPE_CHECKING:

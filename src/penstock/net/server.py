@@ -19,11 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock import _hot, nkeys
+from penstock import _hot
 from penstock.config import ServerConfig
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
+from penstock.keys import nkeys
 from penstock.net import views
 from penstock.net.accountfiles import AccountFiles
 from penstock.net.claims import ClaimsRequests

@@ -16,9 +16,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from penstock import nkeys
 from penstock.core.tls import Certificate, TlsState
 from penstock.errors import ConfigError
+from penstock.keys import nkeys
 from penstock.transport import CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
 
 RECORD_BYTES = 16 * 1024

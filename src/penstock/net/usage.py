@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from penstock.redaction import redact_arguments
+from penstock.protocol.redaction import redact_arguments
 
 SAMPLE_S = 1.0
 

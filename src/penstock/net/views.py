@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence, ValuesView
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, subjects, times
+from penstock import _hot
 from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.core.route import Route, Subscription
@@ -21,6 +21,7 @@ from penstock.net import query, usage
 from penstock.net.connz import describe_subscription
 from penstock.net.jsz import jetstream_varz
 from penstock.net.query import Query, QueryError
+from penstock.protocol import subjects, times
 from penstock.version import VERSION
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import headers as header_block
 from penstock.client.api import encode
 from penstock.client.messages import status_of
 from penstock.client.streams import DIRECT_HEADERS
 from penstock.errors import ClientError
+from penstock.protocol import headers as header_block
+from penstock.protocol.subjects import matches
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
 from penstock.spark.position import Range
 from penstock.spark.schema import arrow_schema
 from penstock.spark.stream import StreamState
-from penstock.subjects import matches
 from penstock.wire import MSG, Op
 
 if TYPE_CHECKING:

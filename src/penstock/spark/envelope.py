@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.compression import LZ4_MAGIC, MAGIC_BYTES, ZSTD_MAGIC, decompress
 from penstock.errors import InvalidEnvelope
+from penstock.protocol.compression import LZ4_MAGIC, MAGIC_BYTES, ZSTD_MAGIC, decompress
 from penstock.spark.payload import type_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.compression import decompress, is_compressed
 from penstock.errors import InvalidEnvelope
+from penstock.protocol.compression import decompress, is_compressed
 from penstock.spark.envelope import FIELDS
 from penstock.spark.payload import Decoder
 

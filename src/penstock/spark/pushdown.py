@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.protocol.subjects import is_valid_literal
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
 from penstock.spark.position import Position
 from penstock.spark.stream import StreamState, first_at
-from penstock.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

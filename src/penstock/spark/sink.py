@@ -27,11 +27,11 @@ from pyspark.sql.datasource import (
 
 from penstock.client.messages import encode_headers
 from penstock.errors import ClientError, ConfigError
+from penstock.protocol.subjects import is_valid_literal
 from penstock.spark.interrupted import Stored
 from penstock.spark.options import ConnectionOptions, SinkOptions
 from penstock.spark.origin import Origins, check_tasks
 from penstock.spark.publish import Window
-from penstock.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,8 @@ from penstock.bus.ids import EventIds, new_event_id
 from penstock.bus.letters import Selection
 from penstock.bus.names import check_moment
 from penstock.bus.outbox import SQLITE, Outbox
-from penstock.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor
 from penstock.errors import BusError, InvalidEnvelope
+from penstock.protocol.compression import LZ4_MAGIC, ZSTD_MAGIC, compressor
 
 JSON = st.recursive(
     st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

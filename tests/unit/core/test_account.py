@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.peers import Peer, World
 
-from penstock import subjects
 from penstock.core import account as account_module
 from penstock.core.account import LARGE_BYTES
+from penstock.protocol import subjects
 from penstock.wire import PUB, Op
 
 NO_HEADERS = b'CONNECT {"verbose":false,"pedantic":false}\r\n'

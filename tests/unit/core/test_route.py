@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.work import work_of
 
-from penstock import subjects
 from penstock.core.route import WIDE, Route, RouteTable, Subscription
+from penstock.protocol import subjects
 
 TOKENS = st.sampled_from([b"a", b"b", b"$JS", b"ACK", b"*", b">", b"i1", b"i2"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.unit.core.peers import CONNECT, SECOND_NS, Peer, World
 from tests.unit.core.test_auth import SECRET_HASH
 
-from penstock import subjects
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
 from penstock.core.auth import Check, Identity
+from penstock.protocol import subjects
 from penstock.wire import CLOSE_REASONS
 
 CONVERSATION = (

@@ -15,7 +15,7 @@ from penstock.core.authenticators import authenticator_for
 from penstock.core.templates import InvalidTemplate, filled
 from penstock.core.tokenauth import ACCOUNT_EXPIRED, USER_EXPIRED
 from penstock.errors import ConfigError
-from penstock.tokens import Claims
+from penstock.keys.tokens import Claims
 
 ROOT, ACME, ANN = Key(OPERATOR), Key(ACCOUNT), Key(USER)
 NOON_S = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import subjects
 from penstock.core.trie import Trie
+from penstock.protocol import subjects
 
 TOKENS = st.sampled_from([b"a", b"b", b"c", b"*", b">", b"a*"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)

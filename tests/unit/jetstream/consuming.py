@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from tests.unit.jetstream.world import BIG, World
 
-from penstock import headers, wire
+from penstock import wire
+from penstock.protocol import headers
 
 
 class Received(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream import streamapi
-from penstock.jetstream.times import format_time, parse_time
+from penstock.protocol.rfc3339 import format_time, parse_time
 from penstock.version import API_LEVEL
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import World, error
 
-from penstock import headers
+from penstock.protocol import headers
 
 
 @pytest.fixture

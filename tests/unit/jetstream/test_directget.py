@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import World
 
-from penstock import headers
 from penstock.jetstream import directget, lookup
+from penstock.protocol import headers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import SECOND_NS, World, error
 
-from penstock import headers
+from penstock.protocol import headers
 
 MINUTE_NS = 60 * SECOND_NS
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import rules, strictjson
+from penstock.jetstream import rules
 from penstock.jetstream.model import STREAM_REQUEST_FIELDS, StreamConfig
+from penstock.protocol import strictjson
 from penstock.version import API_LEVEL, NATS_VERSION
 
 SECOND_NS = 1_000_000_000

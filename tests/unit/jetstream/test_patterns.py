@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import subjects
 from penstock.core.trie import Steps, TooManySteps, Trie
 from penstock.jetstream.columns import Matcher
 from penstock.jetstream.patterns import PatternIndex, contained, first_overlap
+from penstock.protocol import subjects
 
 TOKENS = st.sampled_from([b"a", b"b", b"*", b">"])
 PATTERNS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join).filter(subjects.is_valid)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.jetstream.consuming import ack, consume, info, payloads, publish, received, request
 from tests.unit.jetstream.world import SECOND_NS, World
 
-from penstock.jetstream.times import format_time
+from penstock.protocol.rfc3339 import format_time
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import World
 
-from penstock import headers
 from penstock.jetstream.remote import AccountRemote, Receive, Watcher
 from penstock.jetstream.sourcing import delivered
+from penstock.protocol import headers
 
 API = "$JS.hub.API"
 ORIGIN = {"name": "O", "external": {"api": API, "deliver": ""}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.jetstream.world import World
 
-from penstock import headers
+from penstock.protocol import headers
 
 EVERYTHING = {"src": ">", "dest": "_INBOX.rp.>"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.jetstream.world import START_NS, World
 
-from penstock import headers
-from penstock.jetstream.times import format_time
+from penstock.protocol import headers
+from penstock.protocol.rfc3339 import format_time
 
 TARGET = {"Nats_Schedule_Target": "s.target"}
 

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from tests.work import work_of
 
-from penstock import subjects
 from penstock.jetstream import subjectindex
 from penstock.jetstream.subjectindex import SubjectIndex, compiled
+from penstock.protocol import subjects
 
 TOKENS = (b"a", b"b", b"a*", b"*", b">", b"a.", b"\n", b"")
 PATTERNS = [

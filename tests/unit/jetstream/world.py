@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.unit.core.peers import Later
 
-from penstock import headers, wire
+from penstock import wire
 from penstock.config import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.jetstream.disk import RealDisk
@@ -20,6 +20,7 @@ from penstock.jetstream.engine import Engine
 from penstock.jetstream.remote import Remote
 from penstock.jetstream.store import complete
 from penstock.jetstream.streamfiles import StreamFiles
+from penstock.protocol import headers
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_800_000_000 * SECOND_NS

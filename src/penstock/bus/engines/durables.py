@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import time_ns
 from typing import Any, TypeAlias
 
-from penstock import subjects
 from penstock.bus.engines.layout import durable_of, pattern_of
 from penstock.bus.engines.replay import stored_ns
 from penstock.bus.engines.source import GROUP, IDLE_WAITS_MAX
 from penstock.bus.natsconfig import ConsumerConfig
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
+from penstock.protocol import subjects
 
 NANOSECONDS = 1_000_000_000
 PIN_TIMEOUT_S = 5.0

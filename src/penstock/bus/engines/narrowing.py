@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock import subjects
 from penstock.bus.engines.source import Source
+from penstock.protocol import subjects
 
 
 class Done(NamedTuple):

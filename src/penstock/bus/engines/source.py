@@ -30,8 +30,6 @@ from itertools import islice
 from time import monotonic
 from typing import Any, NamedTuple
 
-from penstock import headers as header_block
-from penstock import subjects
 from penstock.bus.engine import PIN_ID, Delivery, Headers
 from penstock.bus.engines.layout import topic_of
 from penstock.bus.natsconfig import ConsumerConfig
@@ -39,6 +37,8 @@ from penstock.client import Client, JetStream
 from penstock.client.api import field
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
+from penstock.protocol import headers as header_block
+from penstock.protocol import subjects
 from penstock.wire import Op
 
 logger = logging.getLogger("penstock.bus")

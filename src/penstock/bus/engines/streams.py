@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import subjects
 from penstock.bus.config import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.layout import Layout
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
+from penstock.protocol import subjects
 
 SEQUENCE_NOT_FOUND = 10043
 NO_MESSAGE = ("no message found", "stream store EOF")

@@ -14,7 +14,6 @@ import asyncio
 import json
 from time import monotonic
 
-from penstock import headers as header_block
 from penstock.bus.engine import OnSettled, Outgoing, Settlement
 from penstock.client import Client
 from penstock.errors import (
@@ -25,6 +24,7 @@ from penstock.errors import (
     NoResponders,
     RequestTimeout,
 )
+from penstock.protocol import headers as header_block
 from penstock.wire import CRLF, Op
 
 RETRY_WAIT_S = 0.1

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from penstock import subjects
 from penstock.bus.testing.frames import Frame, split
+from penstock.protocol import subjects
 
 HOST = "127.0.0.1"
 READ_BYTES = 65_536

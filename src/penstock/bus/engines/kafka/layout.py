@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 
-from penstock import subjects
 from penstock.bus.names import check_topic
 from penstock.errors import BusError
+from penstock.protocol import subjects
 
 NAME_CHARACTERS_MAX = 249
 PARTITIONS_MAX = 10_000

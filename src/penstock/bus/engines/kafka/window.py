@@ -16,12 +16,12 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from penstock import headers as header_block
 from penstock.bus.engine import Headers, OnSettled, Outgoing, Settlement
 from penstock.bus.engines.kafka.layout import sequence_of
 from penstock.bus.engines.kafka.properties import text_of
 from penstock.bus.envelope import Envelope
 from penstock.errors import BusClosed, BusError, MessageTooLarge, RequestTimeout
+from penstock.protocol import headers as header_block
 
 POLL_S_MIN = 0.001
 POLL_S_MAX = 0.005

@@ -8,9 +8,9 @@ import json
 import pytest
 from tests.contract.credentials import ACCOUNT, OPERATOR, USER, Key
 
-from penstock import tokens
 from penstock.client import auth
-from penstock.tokens import Claims, InvalidToken
+from penstock.keys import tokens
+from penstock.keys.tokens import Claims, InvalidToken
 
 ACME, ANN = Key(ACCOUNT), Key(USER)
 

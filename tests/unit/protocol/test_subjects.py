@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from penstock import subjects
+from penstock.protocol import subjects
 
 LITERALS = [
     b".".join(tokens)

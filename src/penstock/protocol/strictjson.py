@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.jetstream.times import parse_time
+from penstock.protocol.rfc3339 import parse_time
 
 Fields = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 from tests.contract.credentials import ACCOUNT, USER, Key
 
-from penstock import nkeys
 from penstock.client import auth
 from penstock.errors import ConfigError
+from penstock.keys import nkeys
 
 
 def test_a_public_key_is_read_back() -> None:

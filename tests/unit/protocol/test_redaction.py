@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.redaction import redact, redact_arguments
+from penstock.protocol.redaction import redact, redact_arguments
 
 GONE = "[REDACTED]"
 

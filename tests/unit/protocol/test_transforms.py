@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import transforms
-from penstock.transforms import InvalidTransform, Transform
+from penstock.protocol import transforms
+from penstock.protocol.transforms import InvalidTransform, Transform
 
 MADE = [
     (b"a.*", b"b.{{wildcard(1)}}", b"a.x", b"b.x"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import times
+from penstock.protocol import times
 
 DAY_NS = 86_400 * times.SECOND_NS
 

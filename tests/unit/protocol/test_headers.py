@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import headers
+from penstock.protocol import headers
 
 BLOCK = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nA:b\r\na:  two words \r\nA: again\r\nEmpty:\r\n\r\n"
 

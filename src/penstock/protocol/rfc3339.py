@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from penstock.times import SECOND_NS, timestamp
+from penstock.protocol.times import SECOND_NS, timestamp
 
 ZERO = "0001-01-01T00:00:00Z"
 """How Go writes a time that was never set."""

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 import zstandard
 
-from penstock.compression import (
+from penstock.errors import InvalidEnvelope, MissingExtra
+from penstock.protocol.compression import (
     DECOMPRESSED_BYTES_FREE,
     DECOMPRESSED_BYTES_MAX,
     Algorithm,
@@ -20,7 +21,6 @@ from penstock.compression import (
     decompressed_bytes_max,
     is_compressed,
 )
-from penstock.errors import InvalidEnvelope, MissingExtra
 
 MIB = 1024 * 1024
 DATA = b"".join(b"%d " % number for number in range(2000))
@@ -54,7 +54,7 @@ def test_a_message_may_be_as_large_as_the_bound(
     squeeze: Compressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, more = squeeze(bytes(1000)), squeeze(bytes(1001))
-    monkeypatch.setattr("penstock.compression.DECOMPRESSED_BYTES_MAX", 1000)
+    monkeypatch.setattr("penstock.protocol.compression.DECOMPRESSED_BYTES_MAX", 1000)
 
     assert bytes(1000) == decompress(whole)
     with pytest.raises(InvalidEnvelope, match="more than 1000 B"):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock import subjects as patterns
+from penstock.protocol import subjects as patterns
 
 Make = Callable[[Sequence[bytes]], bytes]
 """Makes one token of the destination, or several joined by dots, from all of a subject."""

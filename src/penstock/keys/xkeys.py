@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import nkeys
 from penstock.errors import ConfigError
+from penstock.keys import nkeys
 
 VERSION = b"xkv1"
 

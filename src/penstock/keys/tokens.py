@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import nkeys
+from penstock.keys import nkeys
 
 Json = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""NATS keys, and the tokens they sign."""

@@ -1,0 +1,1 @@
+"""The vocabulary of NATS as values: subjects, headers, times, transforms, error codes."""

@@ -16,7 +16,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The extension is built by pip, and rebuilt when its source changes.
-$(STAMP): $(BIN)/python pyproject.toml setup.py $(wildcard src/penstock/*.[ch])
+$(STAMP): $(BIN)/python pyproject.toml setup.py $(wildcard src/penstock/hot/native/*.[ch])
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 

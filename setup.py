@@ -41,9 +41,9 @@ class BuildHardened(build_ext):
 
 # The limited API gives one wheel per platform for every Python from 3.11 on.
 SPEEDUPS = Extension(
-    "penstock._speedups",
-    ["src/penstock/_speedups.c"],
-    depends=[str(path) for path in Path("src/penstock").glob("*.h")],
+    "penstock.hot._speedups",
+    ["src/penstock/hot/native/speedups.c"],
+    depends=[str(path) for path in Path("src/penstock/hot/native").glob("*.h")],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     extra_compile_args=["-O3"],

@@ -17,7 +17,7 @@ import penstock
 from benchmarks import clientloads as loads
 from benchmarks.clientloads import Load
 from benchmarks.servers import HOST, Program, Server, find_command
-from penstock import _hot
+from penstock import hot
 
 
 @dataclass
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_header() -> None:
-    parser = "compiled" if _hot.COMPILED else "pure Python"
+    parser = "compiled" if hot.COMPILED else "pure Python"
     print(
         f"penstock {penstock.__version__} ({parser} parser) beside nats-py "
         f"{metadata.version('nats-py')}, Python {sys.version.split()[0]}; messages/s, best round\n"

@@ -56,7 +56,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.pure:
         os.environ["PENSTOCK_PURE"] = "1"
-    from penstock._hot import COMPILED
+    from penstock.hot import COMPILED
 
     print(f"{describe()}; {options.server}; compiled: {COMPILED}", flush=True)
     with tempfile.TemporaryDirectory() as directory, serving(options.server, directory) as server:

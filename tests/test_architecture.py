@@ -19,7 +19,7 @@ LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 GROUND = {"errors", "version", "protocol", "keys"}
-WIRE = {"_hot", "wire"} | GROUND
+WIRE = {"hot"} | GROUND
 CONFIG = {"config", "accounts", "accounttokens", "remotes", "sharing", "transport", "setting"}
 SETTINGS = (
     CONFIG
@@ -31,15 +31,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
     "pytest_plugin": {"bus"},
-    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "_hot", "files"}
+    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "files"}
     | SETTINGS
-    | GROUND,
+    | WIRE,
     "demo": {"bench", "spark", "bus", "errors"},
     "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
-    "spark": {"client", "deliveries", "config", "setting", "flags", "files"} | WIRE,
+    "spark": {"client", "config", "setting", "flags", "files"} | WIRE,
     "bus": {"client", "net", "config", "setting"} | WIRE,
-    "net": {"jetstream", "core", "client", "outbox", "files"} | CONFIG | WIRE,
-    "jetstream": {"core", "config", "accounts", "records"} | WIRE,
+    "net": {"jetstream", "core", "client", "files"} | CONFIG | WIRE,
+    "jetstream": {"core", "config", "accounts"} | WIRE,
     "core": {"config", "transport", "accounts", "accounttokens", "sharing"} | WIRE,
     "client": {"config", "setting"} | WIRE,
     "options": SETTINGS - {"options"} | GROUND,
@@ -56,16 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounts": {"keys", "protocol", "errors"},
     "transport": {"setting", "errors"},
     "setting": {"errors"},
-    "_hot": {"_speedups", "answers", "consuming", "deliveries", "fanout", "outbox"}
-    | {"records", "s2", "wire"},
-    "answers": {"protocol", "wire"},
-    "consuming": {"wire"},
-    "deliveries": {"wire"},
-    "outbox": {"fanout"},
-    "fanout": {"wire"},
-    "records": set(),
-    "s2": set(),
-    "wire": {"protocol", "errors"},
+    "hot": {"protocol", "errors"},
     "keys": {"protocol", "errors"},
     "protocol": {"errors"},
     "files": set(),
@@ -76,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 WORLD = {"asyncio", "random", "select", "selectors", "socket", "subprocess", "threading", "time"}
 """Where sockets, threads, time and chance come from."""
 
-SANS_IO = {"core": WORLD, "wire": WORLD, "jetstream": WORLD - {"threading"}}
+SANS_IO = {"core": WORLD, "hot": WORLD - {"socket"}, "jetstream": WORLD - {"threading"}}
 """Parts that are handed their time and their bytes, and what they may not reach for."""
 
 FILES = sorted(path for path in SOURCE.rglob("*.py"))

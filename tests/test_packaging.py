@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parent.parent
 DYNAMIC, FLAGS_1, NOW = 6, 0x6FFFFFFB, 1
-IMPORT = "from penstock import _hot; import penstock; print(_hot.COMPILED, penstock.__version__)"
+IMPORT = "from penstock import hot; import penstock; print(hot.COMPILED, penstock.__version__)"
 
 
 def call(*words: str | Path, **environment: str) -> str:
@@ -65,7 +65,7 @@ def test_the_compiled_part_is_hardened(shipped: Path, tmp_path: Path) -> None:
         pytest.skip("other linkers have other names for it")
     (wheel,) = shipped.glob("*.whl")
     run_from(wheel, tmp_path)
-    (library,) = (tmp_path / "penstock").glob("_speedups*.so")
+    (library,) = (tmp_path / "penstock" / "hot").glob("_speedups*.so")
 
     assert b"__stack_chk_fail" in library.read_bytes()
     assert binds_at_once(library.read_bytes())

@@ -20,7 +20,7 @@ from penstock.errors import (
     RequestTimeout,
     SlowConsumer,
 )
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 
 @pytest.fixture

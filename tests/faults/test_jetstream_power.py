@@ -18,9 +18,9 @@ from tests.faults.witness import Witness
 from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import BIG, START_NS, World
 
-from penstock import wire
 from penstock.client.window import PubAck
 from penstock.config import JetStreamConfig
+from penstock.hot import wire
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.model import StreamConfig
 from penstock.jetstream.store import Store, complete

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from penstock.wire import PUB, Op
+from penstock.hot.wire import PUB, Op
 
 NUMBERS = [0, 1, 7, 10**18, 2**63 - 2, 2**63 - 1]
 EDGES = [-(2**63) - 1, -1, 2**63, 2**64, 2**70]

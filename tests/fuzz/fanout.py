@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
-from penstock.fanout import SHARED_BYTES
-from penstock.wire import PUB, Op
+from penstock.hot.fanout import SHARED_BYTES
+from penstock.hot.wire import PUB, Op
 
 SIDS = [b"", b"1", b"1", b"22", b"a%b"]
 SIZES = [0, 1, 40, SHARED_BYTES - 1, SHARED_BYTES, SHARED_BYTES + 1]

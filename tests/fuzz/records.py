@@ -10,8 +10,8 @@ from zlib import crc32
 
 from tests.fuzz.twins import exactly
 
-from penstock import records
-from penstock.records import RECORD, RECORD_BODY, RECORD_MARK, U32, Entry
+from penstock.hot import records
+from penstock.hot.records import RECORD, RECORD_BODY, RECORD_MARK, U32, Entry
 
 EDGES = [-(2**63) - 1, -(2**63), -1, 0, 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64]
 

@@ -3,7 +3,7 @@ Fuzz the compiled twins under the address and undefined-behaviour sanitizers.
 
     python -m tests.fuzz.sanitized [--seconds 30] [--seed 0]
 
-Builds `_speedups.c` with them in a temporary directory, then runs the corpus and
+Builds `hot/native/speedups.c` with them in a temporary directory, then runs the corpus and
 random mutations of it through both twins, in a Python that has the sanitizer's
 library preloaded. A finding, or a difference between the twins, is a failure.
 """
@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "penstock" / "_speedups.c"
+SOURCE = ROOT / "src" / "penstock" / "hot" / "native" / "speedups.c"
 FLAGS = [
     *["-O1", "-g", "-fPIC", "-shared", "-fno-omit-frame-pointer"],
     *["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -108,7 +108,7 @@ def run(compiler: str, library: Path, seconds: float, seed: int) -> int:
 
 
 def load(library: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("penstock._speedups", library)
+    spec = importlib.util.spec_from_file_location("penstock.hot._speedups", library)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -120,23 +120,23 @@ def fuzz(compiled: ModuleType, seconds: float, seed: int) -> None:
     """Compare the twins on the corpus, then on mutations until the time is up."""
     from tests.fuzz import answers, consuming, deliveries, fanout, records, twins
 
-    import penstock.answers
-    import penstock.consuming
-    import penstock.deliveries
-    import penstock.fanout
-    import penstock.records
-    import penstock.wire
+    import penstock.hot.answers
+    import penstock.hot.consuming
+    import penstock.hot.deliveries
+    import penstock.hot.fanout
+    import penstock.hot.records
+    import penstock.hot.wire
 
     rng = random.Random(seed)
     corpus = [path.read_bytes() for path in twins.CORPUS]
     kinds: list[tuple[ModuleType, Callable[[ModuleType, Any], object], Iterator[Any]]] = [
-        (penstock.wire, twins.outcomes, itertools.chain(corpus, twins.mutations(seed))),
-        (penstock.wire, twins.pieces, iter(lambda: twins.broken_publishes(rng), None)),
-        (penstock.deliveries, deliveries.outcomes, deliveries.streams(seed)),
-        (penstock.answers, answers.outcomes, answers.examples(seed)),
-        (penstock.consuming, consuming.outcomes, consuming.examples(seed)),
-        (penstock.records, records.outcomes, records.examples(seed)),
-        (penstock.fanout, fanout.outcomes, fanout.examples(seed)),
+        (penstock.hot.wire, twins.outcomes, itertools.chain(corpus, twins.mutations(seed))),
+        (penstock.hot.wire, twins.pieces, iter(lambda: twins.broken_publishes(rng), None)),
+        (penstock.hot.deliveries, deliveries.outcomes, deliveries.streams(seed)),
+        (penstock.hot.answers, answers.outcomes, answers.examples(seed)),
+        (penstock.hot.consuming, consuming.outcomes, consuming.examples(seed)),
+        (penstock.hot.records, records.outcomes, records.examples(seed)),
+        (penstock.hot.fanout, fanout.outcomes, fanout.examples(seed)),
     ]
     end_s = time.monotonic() + seconds
     for count in itertools.count():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.fuzz.consuming import Example, examples, outcomes
 from tests.fuzz.memory import keeps_memory
 
-from penstock import consuming
-from penstock.wire import PUB
+from penstock.hot import consuming
+from penstock.hot.wire import PUB
 
 
 def test_the_twins_agree_on_examples_mostly_well_formed(compiled: ModuleType) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 from tests.fuzz.deliveries import outcomes, streams
 from tests.fuzz.memory import keeps_memory
 
-from penstock import deliveries
+from penstock.hot import deliveries
 
 
 def test_the_twins_agree_on_deliveries_and_broken_deliveries(compiled: ModuleType) -> None:

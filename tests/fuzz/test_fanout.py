@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.fanout import examples, outcomes
 from tests.fuzz.memory import keeps_memory
 
-from penstock import fanout
+from penstock.hot import fanout
 
 
 def test_the_twins_agree_on_examples_mostly_well_formed(compiled: ModuleType) -> None:

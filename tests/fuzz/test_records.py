@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.fuzz.memory import keeps_memory
 from tests.fuzz.records import Example, examples, outcomes
 
-from penstock import records
+from penstock.hot import records
 
 
 def test_the_twins_agree_on_examples_mostly_well_formed(compiled: ModuleType) -> None:

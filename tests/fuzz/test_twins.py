@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fuzz.memory import keeps_memory
 from tests.fuzz.twins import CORPUS, TOKENS, broken_publishes, mutations, outcomes, pieces
 
-from penstock import wire
+from penstock.hot import wire
 
 name = st.text("abc.*>$_-", min_size=1, max_size=12).map(str.encode)
 payload = st.one_of(st.binary(max_size=40), st.sampled_from(TOKENS), st.just(b"PUB a 9\r\n"))

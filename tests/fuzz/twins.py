@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from penstock import wire
+from penstock.hot import wire
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("[!.]*"))
 

@@ -15,8 +15,8 @@ from penstock.client.options import ClientOptions
 from penstock.client.servers import split_urls
 from penstock.client.subscription import Callback, Subscription
 from penstock.errors import ClientError, MessageTooLarge, RequestTimeout
+from penstock.hot.wire import CRLF, Op
 from penstock.protocol import subjects
-from penstock.wire import CRLF, Op
 
 SUBJECTS_CACHED_MAX = 4096
 SIZE_LINES_COUNT = 4096

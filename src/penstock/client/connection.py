@@ -34,7 +34,7 @@ from penstock.errors import (
     ProtocolError,
     ServerError,
 )
-from penstock.wire import ERR, FAIL, INFO, MSG, PAYLOAD_VIOLATION, PING, PONG, Op
+from penstock.hot.wire import ERR, FAIL, INFO, MSG, PAYLOAD_VIOLATION, PING, PONG, Op
 
 logger = logging.getLogger("penstock.client")
 

@@ -18,8 +18,8 @@ from penstock.client.api import encode
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
+from penstock.hot.wire import Op
 from penstock.setting import setting
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

@@ -13,8 +13,8 @@ from penstock.client.link import Link
 from penstock.client.options import ClientOptions
 from penstock.client.servers import Server
 from penstock.errors import ConnectFailed, PermissionDenied, ProtocolError
+from penstock.hot.wire import ERR, FAIL, INFO, MSG, PONG, Op
 from penstock.version import VERSION
-from penstock.wire import ERR, FAIL, INFO, MSG, PONG, Op
 
 REFUSALS = ("authorization", "authentication", "account authentication")
 

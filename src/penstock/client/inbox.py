@@ -13,7 +13,7 @@ import string
 
 from penstock.client.connection import Connection
 from penstock.errors import RequestTimeout
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 LETTERS = string.digits + string.ascii_letters
 NOBODY = (b"", None)

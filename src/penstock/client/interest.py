@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 
 class Interest:

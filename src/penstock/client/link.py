@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from penstock import _hot
+from penstock import hot
 from penstock.errors import ConnectionLost, ProtocolError
-from penstock.wire import Op, Parser
+from penstock.hot.wire import Op, Parser
 
 CONTROL_LINE_BYTES_MAX = 1 << 20
 """An INFO names every server of the cluster, so it may be long."""
@@ -32,7 +32,7 @@ class Link(asyncio.Protocol):
 
     def __init__(self) -> None:
         # Until the handshake is over no message can be for us, so none may be announced.
-        self._parser = Parser(_hot.parse_messages, 0, CONTROL_LINE_BYTES_MAX)
+        self._parser = Parser(hot.parse_messages, 0, CONTROL_LINE_BYTES_MAX)
         self._collected: deque[Op] = deque()
         self._arrived = asyncio.Event()
         self._transport: asyncio.Transport | None = None

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.errors import ClientError, NoResponders
+from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

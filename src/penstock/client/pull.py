@@ -18,7 +18,7 @@ from penstock.client.interest import Interest
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status
 from penstock.errors import RequestTimeout
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 GRACE_S = 1.0
 """How much later than its expiry the server's word that a request expired may come."""

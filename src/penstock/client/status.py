@@ -6,8 +6,8 @@ from enum import Enum
 
 from penstock.client.messages import read_number, status_of
 from penstock.errors import ApiError, ClientError, JetStreamError, NoResponders
+from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
-from penstock.wire import Op
 
 
 class Outcome(Enum):

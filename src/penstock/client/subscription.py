@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from penstock.client.messages import Message
 from penstock.errors import ClientError, ConnectionClosed, RequestTimeout, SlowConsumer
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

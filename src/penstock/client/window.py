@@ -23,7 +23,7 @@ from penstock.errors import (
     NoResponders,
     RequestTimeout,
 )
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock import _hot, accounts
+from penstock import accounts, hot
 from penstock.core.route import (
     FAMILIES,
     Deliver,
@@ -25,7 +25,7 @@ from penstock.core.route import (
     family_of,
 )
 from penstock.errors import cause
-from penstock.wire import CRLF, PUB, Buffer, Op, delivery_line
+from penstock.hot.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
     from penstock.core.mappings import Mappings
@@ -137,7 +137,7 @@ class Account:
             answers = [new_message(reply, b"%b%d%b" % (before, n, after)) for n, reply in numbered]
             self.respond(answers, None)
             return
-        encoded, payload_bytes = _hot.numbered_answers(
+        encoded, payload_bytes = hot.numbered_answers(
             replies, subscription.sid, before, after, first_number
         )
         hand_over(subscription, encoded, len(replies), payload_bytes)
@@ -203,7 +203,7 @@ class Account:
     ) -> Sequence[Op]:
         deliver = deliver or self._deliver
         cache, find = self.routes.cache, self.routes.find
-        delivered = _hot.fan_out_each(publishes, cache, self.random)
+        delivered = hot.fan_out_each(publishes, cache, self.random)
         if delivered:
             if delivered == len(publishes):
                 return ()
@@ -264,7 +264,7 @@ class Account:
         if len(batch) == 1 or route.queues:
             for publish in batch:
                 if len(publish[5]) == publish[4] + 2:
-                    _hot.fan_out(route.shared, route.single, route.queues, publish, self.random)
+                    hot.fan_out(route.shared, route.single, route.queues, publish, self.random)
                 else:
                     self._deliver_many(route, [publish], publisher)
         else:
@@ -311,7 +311,7 @@ class Account:
             batch = batch[1:]
             if not batch:
                 return
-        pieces = _hot.message_pieces(batch)
+        pieces = hot.message_pieces(batch)
         count = len(pieces) - 1
         payload_bytes = sum([len(publish[5]) for publish in batch]) - 2 * count
         encoded_bytes = sum(map(len, pieces))
@@ -363,7 +363,7 @@ class Account:
             buffers, size = large_buffers(subscription.sid, publish)
             session.enqueue_all(buffers, size, count, count * publish[4])
         else:
-            encoded = subscription.sid.join(_hot.message_pieces([publish]))
+            encoded = subscription.sid.join(hot.message_pieces([publish]))
             session.enqueue(encoded, len(encoded), count, count * publish[4])
         if publish[2] and session.permissions is not None:
             for _ in range(count):

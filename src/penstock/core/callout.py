@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.account import Account, payloads
 from penstock.core.auth import Identity, Question
 from penstock.errors import PenstockError
+from penstock.hot.wire import Op
 from penstock.keys import nkeys, tokens, xkeys
 from penstock.protocol import times
 from penstock.version import NATS_VERSION
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker, Timer

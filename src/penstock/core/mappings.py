@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.accounts import SubjectMapping
 from penstock.core.account import single_messages
+from penstock.hot.wire import Op
 from penstock.protocol import subjects
 from penstock.protocol.transforms import Transform
-from penstock.wire import Op
 
 ALL = 100
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Optional, Protocol
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.trie import Trie
+from penstock.hot.wire import Op
 from penstock.protocol import subjects
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -39,7 +39,7 @@ BRANCH_LOOKED_THROUGH = 64
 """Subjects with the same two first tokens that are compared with a pattern one by one."""
 
 
-class Subscription(_hot.Receiver):
+class Subscription(hot.Receiver):
     """One SUB of one session, or a handler inside the server."""
 
     __slots__ = (
@@ -284,7 +284,7 @@ class RouteTable:
 
     def family_route(self, publishes: list[Op], family: bytes) -> Route | None:
         """Return the one route of publishes that are all of a family; None if they are not all."""
-        if not _hot.have_prefix(publishes, family):
+        if not hot.have_prefix(publishes, family):
             return None
         self.find(publishes[0][1])
         return self._by_prefix.get(family[:-1])
@@ -297,7 +297,7 @@ class RouteTable:
         each new, would otherwise cost more to route than to send.
         """
         parent = replies[0].rpartition(b".")[0]
-        if not _hot.are_siblings(replies, parent):
+        if not hot.are_siblings(replies, parent):
             return None
         if parent not in self._by_prefix:
             self.find(replies[0])

@@ -20,9 +20,9 @@ from penstock.core.account import Account, single_messages
 from penstock.core.clientinfo import client_account, client_info
 from penstock.core.latency import Measured
 from penstock.core.route import ACK_PREFIX
+from penstock.hot.wire import CRLF, PUB, Op
 from penstock.protocol import headers, times
 from penstock.sharing import Relation
-from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.route import Subscription

@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot, wire
+from penstock import hot
 from penstock.core import trace
 from penstock.core.account import Account, Figures, single_messages
 from penstock.core.auth import Caller, Identity, Pending
@@ -21,8 +21,9 @@ from penstock.core.connect import read_options
 from penstock.core.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.route import Subscription
 from penstock.core.tls import TlsState
+from penstock.hot import wire
+from penstock.hot.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 from penstock.protocol import subjects, times
-from penstock.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker, Timer
@@ -39,7 +40,7 @@ PORTION, DISPATCHES = 1024, 4
 """Publishes, and other operations, that are done before the clock is looked at."""
 
 
-class Session(_hot.Outlet):
+class Session(hot.Outlet):
     """The protocol state of one connection."""
 
     __slots__ = (
@@ -113,7 +114,7 @@ class Session(_hot.Outlet):
         self._expiry: Timer | None = None
         """Ends the session when its user ceases to be who it is."""
         self.parser = Parser(
-            _hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
+            hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
         )
         self.subscriptions: dict[bytes, Subscription] = {}
         self.subscriptions_max: float = inf
@@ -320,7 +321,7 @@ class Session(_hot.Outlet):
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
-        messages, payload_bytes, has_reserved = _hot.publish_totals(publishes, RESERVED_REPLIES)
+        messages, payload_bytes, has_reserved = hot.publish_totals(publishes, RESERVED_REPLIES)
         self.in_messages += messages
         self.in_bytes += payload_bytes
         if not self.publishes_plainly or has_reserved:

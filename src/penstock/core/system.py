@@ -17,9 +17,9 @@ from penstock.core.account import Account, Figures, message_count, sum_figures
 from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of
 from penstock.core.session import Session
+from penstock.hot.wire import Op
 from penstock.protocol import times
 from penstock.version import NATS_VERSION
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.wire import CONNECT, FAIL, INFO, PING, PONG, PUB, SUB, UNSUB, Op
+from penstock.hot.wire import CONNECT, FAIL, INFO, PING, PONG, PUB, SUB, UNSUB, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.core.account import Account, message_count
+from penstock.hot.wire import Op
 from penstock.jetstream.api import PREFIX, encode_answer
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

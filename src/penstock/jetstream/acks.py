@@ -11,11 +11,11 @@ import json
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.account import message_count, payloads
+from penstock.hot.wire import Op
 from penstock.protocol import headers
 from penstock.protocol.times import DURATION_NS_MAX, parse_duration
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.consumer import Consumer
@@ -40,7 +40,7 @@ def take(consumer: Consumer, publishes: list[Op], skip: int) -> None:
     index = 0
     while index < len(publishes):
         if consumer.acks_in_bulk:
-            sequences, index = _hot.plain_acks(publishes, prefix, index)
+            sequences, index = hot.plain_acks(publishes, prefix, index)
             consumer.on_acked(sequences)
         if index < len(publishes):
             _take_one(consumer, publishes[index], skip)

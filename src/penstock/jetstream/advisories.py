@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message
 from penstock.core.clientinfo import client_info
+from penstock.hot.wire import Op
 from penstock.protocol.rfc3339 import format_time
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.api import Request

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, cause
+from penstock.hot.wire import Op
 from penstock.jetstream import directget
 from penstock.jetstream.model import is_api_level_known
 from penstock.protocol import errorcodes, jsontext, strictjson
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock import _hot
+from penstock import hot
 
 MAGIC = b"NATSARC1"
 STATE, CONSUMERS = b"state.json", b"consumers/"
@@ -81,7 +81,7 @@ def _frame(data: bytes, compress: Callable[[bytes], bytes] | None) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    checksum = _hot.crc32c(data)
+    checksum = hot.crc32c(data)
     rotated = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
     return ((rotated + CHECKSUM_MASK) & 0xFFFFFFFF).to_bytes(4, "little")
 
@@ -173,7 +173,7 @@ class ArchiveReader:
 def _unframed(kind: int, frame: bytes) -> bytes:
     """Return what a frame holds."""
     if kind in (COMPRESSED, PLAIN):
-        data = frame[4:] if kind == PLAIN else _hot.decode_s2(frame[4:])
+        data = frame[4:] if kind == PLAIN else hot.decode_s2(frame[4:])
         if _checksum(data) != frame[:4]:
             raise ValueError("the snapshot is damaged: a checksum is wrong")
         return data

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import NamedTuple
 
-from penstock._hot import decode_messages
+from penstock.hot import decode_messages
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import Places, Topics
 from penstock.jetstream.disk import Disk, read_whole

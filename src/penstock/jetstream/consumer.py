@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message, payloads
+from penstock.hot.wire import Op
 from penstock.jetstream import acks, consumerinfo, encoding
 from penstock.jetstream.acks import Delivery
 from penstock.jetstream.backlog import Backlog
@@ -35,7 +36,6 @@ from penstock.jetstream.push import TOKEN_LENGTH, PushDelivery
 from penstock.jetstream.store import Message
 from penstock.jetstream.timers import Timer
 from penstock.protocol import subjects
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

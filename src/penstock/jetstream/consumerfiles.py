@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import StoreError, cause
+from penstock.hot.wire import Op
 from penstock.jetstream.commit import Independent, side_by_side
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.consumerlog import open_consumer_log
@@ -28,7 +29,6 @@ from penstock.jetstream.consumerrecords import ConsumerState
 from penstock.jetstream.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store import Work, complete
 from penstock.jetstream.timers import Timer
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.stream import Stream

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.account import payloads
+from penstock.hot.wire import CRLF, PUB, Op
 from penstock.jetstream import lookup
 from penstock.jetstream.model import is_api_level_known
 from penstock.protocol import headers, strictjson
-from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.store import Message, Store
@@ -60,7 +60,7 @@ def answers(stream: Stream, publish: Op, subject: bytes) -> list[Op]:
         # The plainest question is also the most frequent one: what is stored under a key?
         message = stream.store.get(lookup.last_sequence(stream.store, subject))
         if message is not None:
-            return [_hot.stored_answer(reply, stream.name_bytes, message)]
+            return [hot.stored_answer(reply, stream.name_bytes, message)]
     found: list[Op] = []
     for request in payloads(publish):
         try:
@@ -192,7 +192,7 @@ def _size(message: Message) -> int:
 
 
 def _with_origin(stream: Stream, message: Message) -> bytes:
-    _, _, _, header_bytes, _, data = _hot.stored_answer(b"", stream.name_bytes, message)
+    _, _, _, header_bytes, _, data = hot.stored_answer(b"", stream.name_bytes, message)
     block: bytes = data[:header_bytes]
     return block
 

@@ -1,18 +1,18 @@
-"""Messages as a consumer delivers them where that is not the plain way, which is in `_hot`."""
+"""Messages as a consumer delivers them where that is not the plain way, which is in `hot`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.hot.wire import CRLF, PUB, Op
 from penstock.jetstream.store import Message
-from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.ledger import Ledger
 
 
 class Deliveries(NamedTuple):
-    """Messages that are delivered for the first time: what `_hot.first_deliveries` takes."""
+    """Messages that are delivered for the first time: what `hot.first_deliveries` takes."""
 
     messages: list[Message]
     ack_prefix: bytes

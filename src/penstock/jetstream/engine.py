@@ -21,11 +21,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot
+from penstock import hot
 from penstock.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.core.route import ACK_PREFIX
 from penstock.errors import JetStreamError, StoreError, cause, reason
+from penstock.hot.wire import Op
 from penstock.jetstream import (
     clusterapi,
     consumerapi,
@@ -49,7 +50,6 @@ from penstock.jetstream.stream import Consumer, Stream
 from penstock.jetstream.streamfiles import Creation, Deletion, StreamFiles, close_store
 from penstock.jetstream.timers import Timer, Timers
 from penstock.protocol import errorcodes, subjects
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.config import JetStreamConfig
@@ -481,7 +481,7 @@ class Engine:
     def _on_acks(self, batch: list[Op], publisher: Session | None) -> None:
         """Hand acks to their consumers, those for the same one together."""
         prefix, consumer = self._ack_target(batch[0][1])
-        if consumer is not None and _hot.have_prefix(batch, prefix):
+        if consumer is not None and hot.have_prefix(batch, prefix):
             consumer.on_acks(batch, len(prefix))
             return
         prefix, consumer = b" ", None

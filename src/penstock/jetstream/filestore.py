@@ -36,8 +36,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock._hot import decode_messages, encode_records
 from penstock.errors import StoreError, reason
+from penstock.hot import decode_messages, encode_records
 from penstock.jetstream.assembly import assemble
 from penstock.jetstream.block import Block
 from penstock.jetstream.catalog import Catalog

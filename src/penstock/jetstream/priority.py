@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.hot.wire import CRLF, Op
 from penstock.jetstream.pullrequest import Refused
 from penstock.protocol.rfc3339 import format_time
-from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.consumerconfig import ConsumerConfig

@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.account import new_message, payloads
 from penstock.errors import JetStreamError, StoreError
+from penstock.hot.wire import Op
 from penstock.jetstream import counters, fastbatch, quota
 from penstock.jetstream.atomicbatch import AtomicBatches
 from penstock.jetstream.checks import HEADER_BYTES_MAX, Checks, Duplicate, Prepared, store_failed
@@ -22,7 +23,6 @@ from penstock.jetstream.fastbatch import FastBatches
 from penstock.jetstream.republish import Republish
 from penstock.protocol import headers
 from penstock.protocol.transforms import Transform
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -74,7 +74,7 @@ class Intake:
             batch = [(each[0], self.transformed(each[1]), *each[2:]) for each in batch]
         # Whoever sends one message of a fast batch sends others with it, so one look is enough.
         if not self.is_careful and not batch[0][2].endswith(fastbatch.SUFFIX):
-            plain = _hot.plain_entries(batch, now_ns)
+            plain = hot.plain_entries(batch, now_ns)
             if plain is None:
                 self._take_together(batch, now_ns)
             else:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.account import LARGE_BYTES, hand_over
+from penstock.hot.wire import Op
 from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.priority import PriorityGroup
 from penstock.jetstream.pullrequest import (
@@ -27,7 +28,6 @@ from penstock.jetstream.pullrequest import (
     pending_status,
 )
 from penstock.protocol.times import duration
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -159,7 +159,7 @@ class PullRequests:
         plain = self._plain(deliveries) if self._waiting else None
         if plain is not None and self._send_together(plain, now_ns):
             return len(deliveries.messages)
-        return self.send(_hot.first_deliveries(*deliveries), now_ns)
+        return self.send(hot.first_deliveries(*deliveries), now_ns)
 
     def _plain(self, deliveries: Deliveries) -> Deliveries | None:
         """Return messages as all that wait would get them; None if a group has to choose."""
@@ -185,7 +185,7 @@ class PullRequests:
             ]
         ):
             return False
-        encoded, payload_bytes, sizes = _hot.encode_deliveries(*deliveries, receiver.sid, turns)
+        encoded, payload_bytes, sizes = hot.encode_deliveries(*deliveries, receiver.sid, turns)
         dealt = list(zip(waiting, shares, sizes, strict=True))
         if any([0 < request.bytes_left <= size for request, _, size in dealt]):
             return False

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock import _hot
+from penstock import hot
+from penstock.hot.wire import CRLF, Op
 from penstock.jetstream.encoding import Deliveries
 from penstock.jetstream.pull import BATCH_MAX
 from penstock.jetstream.ratelimit import RateLimit
-from penstock.wire import CRLF, Op
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -151,7 +151,7 @@ class PushDelivery:
 
     def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
         """Send messages that go out for the first time; return how many were."""
-        return self.send(_hot.first_deliveries(*deliveries), now_ns)
+        return self.send(hot.first_deliveries(*deliveries), now_ns)
 
     def send(self, operations: list[Op], now_ns: int) -> int:
         """Send messages; return how many were."""

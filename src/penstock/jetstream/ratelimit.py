@@ -7,8 +7,8 @@ message takes its size out of it, and waits until there is enough in it.
 
 from __future__ import annotations
 
+from penstock.hot.wire import Op
 from penstock.protocol.times import SECOND_NS
-from penstock.wire import Op
 
 
 class RateLimit:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from penstock.errors import StoreError
+from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.block import Block
 from penstock.jetstream.columns import columns_of
 from penstock.jetstream.compression import is_compressed
@@ -39,7 +40,6 @@ from penstock.jetstream.segmentfile import (
     segment_path,
 )
 from penstock.jetstream.trailer import Summary, decode_summary
-from penstock.records import RECORD_BYTES_MIN
 
 SET_ASIDE = ".lost"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import Account, message_count, new_message
 from penstock.errors import ApiError, JetStreamError
+from penstock.hot.wire import Op
 from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
 from penstock.jetstream.api import DIRECT_GET, MESSAGE_NEXT, PREFIX, encode_answer
 from penstock.protocol import errorcodes
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -15,8 +15,8 @@ from penstock.core.account import new_message, payloads
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.hot.wire import Op
     from penstock.jetstream.engine import Engine
-    from penstock.wire import Op
 
 Arrival = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply subject, header block and payload of a message."""

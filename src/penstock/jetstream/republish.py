@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.hot.wire import CRLF, PUB, Op
 from penstock.protocol import headers
 from penstock.protocol import subjects as patterns
 from penstock.protocol.rfc3339 import format_time
 from penstock.protocol.transforms import Transform
-from penstock.wire import CRLF, PUB, Op
 
 if TYPE_CHECKING:
     from penstock.jetstream.model import StreamConfig

@@ -30,11 +30,11 @@ from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.hot.wire import Op
     from penstock.jetstream.api import Request
     from penstock.jetstream.model import StreamConfig
     from penstock.jetstream.stream import Stream
     from penstock.jetstream.timers import Timer
-    from penstock.wire import Op
 
 log = logging.getLogger("penstock")
 

@@ -3,7 +3,7 @@ The bytes of a segment: its header and its records. Pure functions over bytes.
 
     segment = header, records, and once it is complete a trailer (`trailer.py`)
 
-A record is a *message* (`penstock/records.py`), just as long as nats-server counts
+A record is a *message* (`penstock/hot/records.py`), just as long as nats-server counts
 one, or a *removal*, which starts with the same 30 bytes and says which messages
 are gone: its sequence is the floor, below which nothing is left; its body is
 pairs of first and last sequence.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from penstock.records import (
+from penstock.hot.records import (
     BATCH,
     MESSAGE,
     MESSAGE_WITH_HEADERS,

@@ -24,10 +24,10 @@ from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
+    from penstock.hot.wire import Op
     from penstock.jetstream.api import Request
     from penstock.jetstream.stream import Stream
     from penstock.jetstream.timers import Timer
-    from penstock.wire import Op
 
 KIB, MIB = 1024, 1024 * 1024
 CHUNK_BYTES, WINDOW_BYTES = 128 * KIB, 8 * MIB

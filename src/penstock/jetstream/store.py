@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from penstock.records import Entry as Entry
-from penstock.records import Message as Message
+from penstock.hot.records import Entry as Entry
+from penstock.hot.records import Message as Message
 
 Filters: TypeAlias = tuple[bytes, ...]
 """Subjects, possibly with wildcards, of which one must match. Empty matches everything."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.columns import Places, Topics, columns_of
 from penstock.jetstream.compression import TransparentDisk, is_compressed
 from penstock.jetstream.consumerrecords import is_complete, replay
@@ -48,7 +49,6 @@ from penstock.jetstream.trailer import (
     encode_trailer,
     summarize,
 )
-from penstock.records import RECORD_BYTES_MIN
 
 CONSUMER_LOG = "consumers-"
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.route import Subscription
 from penstock.errors import JetStreamError, cause
+from penstock.hot.wire import Op
 from penstock.jetstream import lookup
 from penstock.jetstream.expiry import Expiry
 from penstock.jetstream.model import StreamConfig, store_limits
@@ -35,7 +36,6 @@ from penstock.jetstream.timers import Timer
 from penstock.protocol import errorcodes
 from penstock.protocol.jsontext import Encoded
 from penstock.protocol.rfc3339 import format_time
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

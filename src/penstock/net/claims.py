@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from penstock import accounttokens
 from penstock.core.account import payloads
 from penstock.core.system import encode
+from penstock.hot.wire import Op
 from penstock.keys import nkeys, tokens
 from penstock.keys.tokens import InvalidToken
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -24,10 +24,10 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock import _hot
+from penstock import hot
 from penstock.core import trace
 from penstock.core.session import Session
-from penstock.outbox import drain
+from penstock.hot.outbox import drain
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
@@ -180,7 +180,7 @@ class Connection:
         session = self.session
         try:
             if self._is_plain and not self.reactor.broker.traces:
-                sent = _hot.write_outbox(session, self.fd)
+                sent = hot.write_outbox(session, self.fd)
             else:
                 sent = drain(session, self._send)
         except OSError:

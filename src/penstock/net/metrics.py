@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.broker import Broker
 from penstock.net import usage
 from penstock.net.jsmetrics import jetstream_metrics
@@ -51,7 +51,7 @@ def _info(broker: Broker) -> Metric:
         "nats_version": NATS_VERSION,
         "server_id": broker.server_id,
         "server_name": broker.server_name,
-        "compiled": str(_hot.COMPILED).lower(),
+        "compiled": str(hot.COMPILED).lower(),
     }
     return Metric("penstock_info", "Which server this is; always 1.", [(labels, 1)])
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.core.account import Account, payloads
+from penstock.hot.wire import Op
 from penstock.protocol import times
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session

@@ -17,9 +17,9 @@ from penstock.client.client import Client
 from penstock.client.inbox import unique_token
 from penstock.client.options import ClientOptions, tls_context
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
+from penstock.hot.wire import Op
 from penstock.jetstream.remote import Receive, Watcher
 from penstock.remotes import RemoteConfig
-from penstock.wire import Op
 
 log = logging.getLogger("penstock")
 

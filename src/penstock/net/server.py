@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock import _hot
+from penstock import hot
 from penstock.config import ServerConfig
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
@@ -320,7 +320,7 @@ class Server:
     def _log_start(self) -> None:
         log.info("Starting penstock")
         log.info("  Version:  %s (speaks NATS %s)", VERSION, NATS_VERSION)
-        log.info("  Hot path: %s", "compiled" if _hot.COMPILED else "pure Python")
+        log.info("  Hot path: %s", "compiled" if hot.COMPILED else "pure Python")
         log.info("  Name:     %s", self.broker.server_name)
         log.info("  ID:       %s", self.broker.server_id)
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.account import Account, payloads
 from penstock.core.session import Session
 from penstock.core.system import account_stats, encode
+from penstock.hot.wire import Op
 from penstock.net import accountz, query, usage, views
 from penstock.net.connz import connz
 from penstock.net.healthz import healthz
 from penstock.net.jsz import jsz
 from penstock.net.query import Query, QueryError
-from penstock.wire import Op
 
 if TYPE_CHECKING:
     from penstock.net.server import Server

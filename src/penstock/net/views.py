@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence, ValuesView
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot
+from penstock import hot
 from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.core.route import Route, Subscription
@@ -49,7 +49,7 @@ def varz(server: Server) -> dict[str, Any]:
         **_figures(server),
         "http_req_stats": dict(server.http_requests),
         "system_account": server.broker.directory.system.name,
-        "penstock": {"version": VERSION, "compiled": _hot.COMPILED},
+        "penstock": {"version": VERSION, "compiled": hot.COMPILED},
     }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.session import Session
+from penstock.hot.outbox import WRITE_BUFFERS
 from penstock.net.arrival import Arrival
 from penstock.net.connection import Channel
 from penstock.net.frames import (
@@ -37,7 +38,6 @@ from penstock.net.frames import (
     read_close,
 )
 from penstock.net.upgrade import HEAD_BYTES_MAX, Agreement, Refusal, agree
-from penstock.outbox import WRITE_BUFFERS
 from penstock.transport import WebSocketConfig
 
 if TYPE_CHECKING:

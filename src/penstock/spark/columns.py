@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.deliveries import Columns
+from penstock.hot.deliveries import Columns
 from penstock.spark.schema import arrow_schema
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from penstock import _hot
+from penstock import hot
 from penstock.client.api import decode, encode
 from penstock.client.handshake import connect_fields, is_refusal
 from penstock.client.inbox import unique_token
@@ -35,8 +35,8 @@ from penstock.errors import (
     RequestTimeout,
     ServerError,
 )
+from penstock.hot.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
 from penstock.spark.options import ConnectionOptions
-from penstock.wire import ERR, FAIL, INFO, MSG, PING, PONG, Op
 
 BUFFER_BYTES = 1 << 20
 PAYLOAD_BYTES_MAX = ClientOptions.message_bytes_max
@@ -87,7 +87,7 @@ class Inbound:
         unread = self.unread
         # Only this one: behind it may lie thousands of deliveries that are not for this parser.
         end = _operation_end(unread)
-        operations, consumed, _ = _hot.parse_messages(
+        operations, consumed, _ = hot.parse_messages(
             unread[:end], PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX
         )
         self.start += consumed
@@ -95,7 +95,7 @@ class Inbound:
 
     def take_all(self) -> list[Op]:
         """Return every operation that is here."""
-        operations, consumed, _ = _hot.parse_messages(
+        operations, consumed, _ = hot.parse_messages(
             self.unread, PAYLOAD_BYTES_MAX, CONTROL_LINE_BYTES_MAX
         )
         self.start += consumed

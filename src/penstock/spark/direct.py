@@ -18,6 +18,7 @@ from penstock.client.api import encode
 from penstock.client.messages import status_of
 from penstock.client.streams import DIRECT_HEADERS
 from penstock.errors import ClientError
+from penstock.hot.wire import MSG, Op
 from penstock.protocol import headers as header_block
 from penstock.protocol.subjects import matches
 from penstock.spark.connection import Connection
@@ -25,7 +26,6 @@ from penstock.spark.options import SourceOptions
 from penstock.spark.position import Range
 from penstock.spark.schema import arrow_schema
 from penstock.spark.stream import StreamState
-from penstock.wire import MSG, Op
 
 if TYPE_CHECKING:
     import pyarrow as pa

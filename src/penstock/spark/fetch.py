@@ -20,12 +20,13 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import _hot
+from penstock import hot
 from penstock.client.api import decode
 from penstock.client.messages import parse_metadata
 from penstock.client.status import Outcome, read_status, unfilled
-from penstock.deliveries import Columns
 from penstock.errors import ConnectionLost, JetStreamError, PenstockError
+from penstock.hot.deliveries import Columns
+from penstock.hot.wire import MSG, Op
 from penstock.spark.columns import record_batch
 from penstock.spark.connection import Connection
 from penstock.spark.direct import check_direct, read_page
@@ -42,7 +43,6 @@ from penstock.spark.stream import (
     read_state,
     state_of,
 )
-from penstock.wire import MSG, Op
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +155,7 @@ class _Task:
             pulls.keep_going(self._last - self.next + 1)
             connection.receive_up_to(min(pulls.bytes_to_come, self._source.batch_bytes_max // 2))
             columns = Columns._make(
-                _hot.collect_deliveries(
+                hot.collect_deliveries(
                     connection.inbound.unread, self._wanted, pulls.delivered + 1, self._last
                 )
             )

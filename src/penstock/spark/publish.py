@@ -14,10 +14,10 @@ import time
 from penstock.client.api import error_of
 from penstock.client.messages import status_of
 from penstock.errors import ClientError, ConnectionLost, PenstockError
+from penstock.hot.wire import MSG, Op
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions
 from penstock.spark.patience import Patience, is_transient, persistently
-from penstock.wire import MSG, Op
 
 CHUNK_MESSAGES = 256
 CONNECTION_NAME = "penstock-spark-sink"

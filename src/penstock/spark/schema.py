@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.deliveries import DATA, HEADERS, SUBJECTS
 from penstock.errors import ConfigError
+from penstock.hot.deliveries import DATA, HEADERS, SUBJECTS
 from penstock.spark.envelope import FIELDS
 
 if TYPE_CHECKING:

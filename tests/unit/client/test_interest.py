@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.client.interest import Interest
-from penstock.wire import MSG, Op
+from penstock.hot.wire import MSG, Op
 
 
 def interest(queue: bytes = b"") -> Interest:

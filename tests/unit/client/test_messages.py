@@ -11,7 +11,7 @@ from penstock.client import api
 from penstock.client.messages import Headers, Metadata, encode_headers, parse_metadata, status_of
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError, NoResponders
-from penstock.wire import MSG, Op
+from penstock.hot.wire import MSG, Op
 
 
 def status(line: str, headers: str = "") -> Op:

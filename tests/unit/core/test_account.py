@@ -11,8 +11,8 @@ from tests.unit.core.peers import Peer, World
 
 from penstock.core import account as account_module
 from penstock.core.account import LARGE_BYTES
+from penstock.hot.wire import PUB, Op
 from penstock.protocol import subjects
-from penstock.wire import PUB, Op
 
 NO_HEADERS = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
 NO_ECHO = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"echo":false}\r\n'

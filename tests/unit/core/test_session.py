@@ -19,8 +19,8 @@ from tests.unit.core.test_auth import SECRET_HASH
 from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config import Authorization, Limits
 from penstock.core.auth import Check, Identity
+from penstock.hot.wire import CLOSE_REASONS
 from penstock.protocol import subjects
-from penstock.wire import CLOSE_REASONS
 
 CONVERSATION = (
     b'CONNECT {"verbose":true,"headers":true,"protocol":1}\r\n'

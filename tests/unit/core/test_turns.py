@@ -8,7 +8,7 @@ from tests.unit.core.peers import Peer, World
 from penstock.core.account import MATCHES
 from penstock.core.broker import TURN_NS
 from penstock.core.session import PORTION
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 COUNT = 8 * PORTION
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.unit.jetstream.world import BIG, World
 
-from penstock import wire
+from penstock.hot import wire
 from penstock.protocol import headers
 
 

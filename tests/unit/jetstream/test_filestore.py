@@ -9,12 +9,12 @@ import pytest
 from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
+from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.disk import RealDisk
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.messagestore import MessageStore
 from penstock.jetstream.segment import HEADER_BYTES
 from penstock.jetstream.store import Entry, Message, StoreLimits, complete
-from penstock.records import RECORD_BYTES_MIN
 
 DIRECTORY = "streams/s"
 SMALL = FileSettings(

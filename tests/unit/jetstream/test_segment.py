@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._hot import encode_records
+from penstock.hot import encode_records
+from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.columns import columns_of
 from penstock.jetstream.segment import (
     HEADER_BYTES,
@@ -30,7 +31,6 @@ from penstock.jetstream.trailer import (
     encode_trailer,
     summarize,
 )
-from penstock.records import RECORD_BYTES_MIN
 
 SALT = 0xABCD
 HEADER = Header(number=3, covers=4, salt=SALT, base_sequence=9, floor_sequence=2, base_time_ns=8)

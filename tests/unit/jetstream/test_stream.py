@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import SECOND_NS, World, error
 
+from penstock.hot.wire import Op
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.store import Work
-from penstock.wire import Op
 
 
 class Witness:

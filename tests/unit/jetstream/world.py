@@ -12,9 +12,9 @@ from typing import Any
 
 from tests.unit.core.peers import Later
 
-from penstock import wire
 from penstock.config import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
+from penstock.hot import wire
 from penstock.jetstream.disk import RealDisk
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.remote import Remote

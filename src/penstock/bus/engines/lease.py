@@ -26,7 +26,7 @@ from penstock.bus.engine import OnLease, ignore_lease
 from penstock.bus.failures import STOPS
 from penstock.client import Client, JetStream
 from penstock.errors import ClientError, JetStreamError
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 logger = logging.getLogger("penstock.bus")
 

@@ -10,7 +10,7 @@ from penstock.bus.engines.layout import topic_of
 from penstock.bus.failures import ENDINGS, describe, runs
 from penstock.client import Client, Message
 from penstock.client.interest import Interest
-from penstock.wire import Op
+from penstock.hot.wire import Op
 
 ANSWER_S_MAX = 5.0
 """How long requests may still be answered when the bus closes; who asked gives up by then."""

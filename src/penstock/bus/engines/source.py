@@ -37,9 +37,9 @@ from penstock.client import Client, JetStream
 from penstock.client.api import field
 from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
+from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
 from penstock.protocol import subjects
-from penstock.wire import Op
 
 logger = logging.getLogger("penstock.bus")
 

@@ -24,8 +24,8 @@ from penstock.errors import (
     NoResponders,
     RequestTimeout,
 )
+from penstock.hot.wire import CRLF, Op
 from penstock.protocol import headers as header_block
-from penstock.wire import CRLF, Op
 
 RETRY_WAIT_S = 0.1
 PASSED_POLL_S = 0.005

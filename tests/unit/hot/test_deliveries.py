@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.compiled import compiled_twin
 
-from penstock import deliveries
-from penstock.deliveries import DATA, HEADERS, SUBJECTS, Columns
+from penstock.hot import deliveries
+from penstock.hot.deliveries import DATA, HEADERS, SUBJECTS, Columns
 
 ALL = SUBJECTS | DATA | HEADERS
 FIRST = b"MSG orders.1 1 $JS.ACK.S.C.1.7.1.1763190000123456789.2 5\r\nhello\r\n"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.compiled import compiled_twin
 
-from penstock import fanout, outbox
-from penstock.outbox import WRITE_BUFFERS, WRITE_BYTES, _encode, _first_entries, drain
+from penstock.hot import fanout, outbox
+from penstock.hot.outbox import WRITE_BUFFERS, WRITE_BYTES, _encode, _first_entries, drain
 
 Pair = tuple[socket.socket, socket.socket]
 Entries = list[Any]

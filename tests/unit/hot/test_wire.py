@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from tests.compiled import compiled_twin
 
-from penstock import wire
-from penstock.wire import (
+from penstock.hot import wire
+from penstock.hot.wire import (
     CONNECT,
     CONTROL_LINE_EXCEEDED,
     ERR,

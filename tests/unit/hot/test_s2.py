@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiled import compiled_twin
 
-from penstock import s2
+from penstock.hot import s2
 
 
 @pytest.fixture(params=["python", "compiled"])

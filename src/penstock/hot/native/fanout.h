@@ -1,5 +1,5 @@
 /*
- * The compiled twin of fanout.py, which is the reference. Included by _speedups.c.
+ * The compiled twin of fanout.py, which is the reference. Included by speedups.c.
  *
  * Outlet and Receiver are the bases of Python's Session and Subscription, so that
  * what delivery reads and counts lies at known places of their objects.
@@ -400,14 +400,14 @@ static PyType_Slot receiver_slots[] = {
 #define BASE_TYPE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC)
 
 static PyType_Spec outlet_spec = {
-    .name = "penstock._speedups.Outlet",
+    .name = "penstock.hot._speedups.Outlet",
     .basicsize = sizeof(Outlet),
     .flags = BASE_TYPE_FLAGS,
     .slots = outlet_slots,
 };
 
 static PyType_Spec receiver_spec = {
-    .name = "penstock._speedups.Receiver",
+    .name = "penstock.hot._speedups.Receiver",
     .basicsize = sizeof(Receiver),
     .flags = BASE_TYPE_FLAGS,
     .slots = receiver_slots,

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from penstock.wire import CRLF, NUMBER_MAX, Buffer
+from penstock.hot.wire import CRLF, NUMBER_MAX, Buffer
 
 SUBJECTS, DATA, HEADERS = 1, 2, 4
 """What may be left out: `wanted` is their sum. Sequences and times always come."""

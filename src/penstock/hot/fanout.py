@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from penstock.wire import Op, delivery_line
+from penstock.hot.wire import Op, delivery_line
 
 SHARED_BYTES = 512
 """From this size on, one more buffer in a system call is cheaper than a copy of the payload."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from penstock.fanout import Outlet
+from penstock.hot.fanout import Outlet
 
 WRITE_BYTES = 1024 * 1024
 """About how much is encoded for one system call."""

@@ -2,7 +2,7 @@
  * The compiled twin of four functions of wire.py: parse_commands, parse_messages,
  * publish_totals and message_pieces. wire.py is the reference and says what they mean; the tests
  * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, _records.h for
+ * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, records.h for
  * records.py with _checksum.h, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for
  * outbox.py.
  *
@@ -566,14 +566,14 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
 
-#include "_deliveries.h"
-#include "_consuming.h"
-#include "_answers.h"
-#include "_checksum.h"
-#include "_records.h"
-#include "_s2.h"
-#include "_fanout.h"
-#include "_outbox.h"
+#include "deliveries.h"
+#include "consuming.h"
+#include "answers.h"
+#include "checksum.h"
+#include "records.h"
+#include "s2.h"
+#include "fanout.h"
+#include "outbox.h"
 
 static PyMethodDef methods[] = {
     {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
@@ -603,8 +603,8 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
 
 static struct PyModuleDef speedups = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "penstock._speedups",
-    .m_doc = "The compiled twins of the functions penstock._hot picks.",
+    .m_name = "penstock.hot._speedups",
+    .m_doc = "The compiled twins of the functions penstock.hot picks.",
     .m_size = sizeof(Types),
     .m_methods = methods,
     .m_slots = slots,

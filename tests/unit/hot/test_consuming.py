@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiled import compiled_twin
 
-from penstock import consuming
-from penstock.wire import PUB, Op
+from penstock.hot import consuming
+from penstock.hot.wire import PUB, Op
 
 PREFIX = b"$JS.ACK.S.C."
 

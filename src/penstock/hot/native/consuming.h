@@ -1,5 +1,5 @@
 /*
- * The compiled twin of consuming.py, which is the reference. Included by _speedups.c,
+ * The compiled twin of consuming.py, which is the reference. Included by speedups.c,
  * after _deliveries.h.
  */
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.wire import CRLF, NUMBER_MAX, PUB, Op, message_pieces
+from penstock.hot.wire import CRLF, NUMBER_MAX, PUB, Op, message_pieces
 
 PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
 """The data of a publish that is an ack and nothing else."""

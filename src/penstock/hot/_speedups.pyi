@@ -1,13 +1,13 @@
 from collections.abc import Iterable, Sequence
 
-from penstock.deliveries import Columns
-from penstock.fanout import Outlet as Outlet
-from penstock.fanout import Receiver as Receiver
-from penstock.fanout import fan_out as fan_out
-from penstock.fanout import fan_out_each as fan_out_each
-from penstock.outbox import write_outbox as write_outbox
-from penstock.records import Entry, Message
-from penstock.wire import Buffer, Op, Parsed
+from penstock.hot.deliveries import Columns
+from penstock.hot.fanout import Outlet as Outlet
+from penstock.hot.fanout import Receiver as Receiver
+from penstock.hot.fanout import fan_out as fan_out
+from penstock.hot.fanout import fan_out_each as fan_out_each
+from penstock.hot.outbox import write_outbox as write_outbox
+from penstock.hot.records import Entry, Message
+from penstock.hot.wire import Buffer, Op, Parsed
 
 def parse_commands(
     buffer: Buffer,

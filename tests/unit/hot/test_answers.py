@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiled import compiled_twin
 
-from penstock import answers
+from penstock.hot import answers
 
 
 @pytest.fixture(params=["reference", "compiled"])

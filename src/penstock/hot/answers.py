@@ -9,9 +9,9 @@ message and, in its headers, where it came from.
 
 from __future__ import annotations
 
+from penstock.hot.wire import CRLF, NUMBER_MAX, PUB, Op
 from penstock.protocol import headers
 from penstock.protocol.times import timestamp
-from penstock.wire import CRLF, NUMBER_MAX, PUB, Op
 
 
 def are_siblings(subjects: list[bytes], parent: bytes, /) -> bool:

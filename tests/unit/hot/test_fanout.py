@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.compiled import compiled_twin
 
-from penstock import fanout
-from penstock.fanout import SHARED_BYTES
-from penstock.wire import PUB, Op
+from penstock.hot import fanout
+from penstock.hot.fanout import SHARED_BYTES
+from penstock.hot.wire import PUB, Op
 
 
 @pytest.fixture(params=["reference", "compiled"])

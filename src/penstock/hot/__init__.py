@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.answers import are_siblings, numbered_answers, stored_answer
-from penstock.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
-from penstock.deliveries import collect_deliveries
-from penstock.fanout import Outlet, Receiver, fan_out, fan_out_each
-from penstock.outbox import write_outbox
-from penstock.records import decode_messages, encode_records, plain_entries
-from penstock.s2 import crc32c, decode_s2
-from penstock.wire import message_pieces, parse_commands, parse_messages, publish_totals
+from penstock.hot.answers import are_siblings, numbered_answers, stored_answer
+from penstock.hot.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
+from penstock.hot.deliveries import collect_deliveries
+from penstock.hot.fanout import Outlet, Receiver, fan_out, fan_out_each
+from penstock.hot.outbox import write_outbox
+from penstock.hot.records import decode_messages, encode_records, plain_entries
+from penstock.hot.s2 import crc32c, decode_s2
+from penstock.hot.wire import message_pieces, parse_commands, parse_messages, publish_totals
 
 __all__ = [
     "COMPILED",
@@ -49,7 +49,7 @@ COMPILED = False
 
 if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
     try:
-        from penstock._speedups import (
+        from penstock.hot._speedups import (
             Outlet,
             Receiver,
             are_siblings,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiled import compiled_twin
 
-from penstock import records
-from penstock.records import Entry
+from penstock.hot import records
+from penstock.hot.records import Entry
 
 SALT = 0xABCD
 ENTRIES: list[Entry] = [

@@ -20,42 +20,21 @@ FUNCTION_LINES_MAX = 70
 
 GROUND = {"errors", "version", "protocol", "keys"}
 WIRE = {"hot"} | GROUND
-CONFIG = {"config", "accounts", "accounttokens", "remotes", "sharing", "transport", "setting"}
-SETTINGS = (
-    CONFIG
-    | {"conf", "flags", "directives", "readers", "options"}
-    | {"accountreaders", "remotereaders"}
-)
-
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
     "pytest_plugin": {"bus"},
-    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "files"}
-    | SETTINGS
+    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "files", "config"}
     | WIRE,
     "demo": {"bench", "spark", "bus", "errors"},
-    "bench": {"bus", "client", "net", "config", "setting", "flags"} | WIRE,
-    "spark": {"client", "config", "setting", "flags", "files"} | WIRE,
-    "bus": {"client", "net", "config", "setting"} | WIRE,
-    "net": {"jetstream", "core", "client", "files"} | CONFIG | WIRE,
-    "jetstream": {"core", "config", "accounts"} | WIRE,
-    "core": {"config", "transport", "accounts", "accounttokens", "sharing"} | WIRE,
-    "client": {"config", "setting"} | WIRE,
-    "options": SETTINGS - {"options"} | GROUND,
-    "directives": {"config", "transport", "flags", "errors"},
-    "accountreaders": {"readers", "conf", "accounts", "sharing", "protocol", "errors"},
-    "remotereaders": {"readers", "conf", "remotes", "errors"},
-    "readers": {"conf", "accounts", "transport", "protocol", "errors"},
-    "flags": {"errors"},
-    "conf": {"errors"},
-    "config": {"accounts", "accounttokens", "remotes", "transport", "setting", "keys", "errors"},
-    "remotes": {"accounts", "setting", "errors"},
-    "accounttokens": {"protocol", "keys", "sharing", "accounts", "errors"},
-    "sharing": {"accounts", "protocol", "errors"},
-    "accounts": {"keys", "protocol", "errors"},
-    "transport": {"setting", "errors"},
-    "setting": {"errors"},
+    "bench": {"bus", "client", "net", "config"} | WIRE,
+    "spark": {"client", "config", "files"} | WIRE,
+    "bus": {"client", "net", "config"} | WIRE,
+    "net": {"jetstream", "core", "client", "files", "config"} | WIRE,
+    "jetstream": {"core", "config"} | WIRE,
+    "core": {"config"} | WIRE,
+    "client": {"config"} | WIRE,
+    "config": GROUND,
     "hot": {"protocol", "errors"},
     "keys": {"protocol", "errors"},
     "protocol": {"errors"},

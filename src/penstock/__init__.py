@@ -10,7 +10,7 @@ from penstock.version import VERSION as __version__
 if TYPE_CHECKING:
     from penstock.bus import Envelope, EventBus
     from penstock.client import connect
-    from penstock.config import JetStreamConfig, Limits, ServerConfig
+    from penstock.config.server import JetStreamConfig, Limits, ServerConfig
     from penstock.errors import PenstockError
     from penstock.net.embedded import serve
     from penstock.net.server import Server
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _LAZY = {
     "Envelope": "penstock.bus",
     "EventBus": "penstock.bus",
-    "JetStreamConfig": "penstock.config",
-    "Limits": "penstock.config",
+    "JetStreamConfig": "penstock.config.server",
+    "Limits": "penstock.config.server",
     "PenstockError": "penstock.errors",
     "Server": "penstock.net.server",
-    "ServerConfig": "penstock.config",
+    "ServerConfig": "penstock.config.server",
     "connect": "penstock.client",
     "serve": "penstock.net.embedded",
 }

@@ -10,7 +10,14 @@ from tests.certificates import Authority
 from tests.servers import NATS_SERVER
 
 from penstock.cli.main import main
-from penstock.directives import ALIASES, BLOCK_ALIASES, BLOCKS, DIRECTIVES, IGNORED, UNSUPPORTED
+from penstock.config.file.directives import (
+    ALIASES,
+    BLOCK_ALIASES,
+    BLOCKS,
+    DIRECTIVES,
+    IGNORED,
+    UNSUPPORTED,
+)
 
 OF_NATS_SERVER = """
 listen client_advertise port server_name host net debug trace trace_verbose trace_headers logtime

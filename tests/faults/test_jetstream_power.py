@@ -19,7 +19,7 @@ from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import BIG, START_NS, World
 
 from penstock.client.window import PubAck
-from penstock.config import JetStreamConfig
+from penstock.config.server import JetStreamConfig
 from penstock.hot import wire
 from penstock.jetstream.filestore import FileSettings, open_file_store
 from penstock.jetstream.model import StreamConfig

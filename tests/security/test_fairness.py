@@ -22,10 +22,10 @@ import pytest
 from tests.security.attacks import ATTACKS, Attack, Target, bad_logins, unfinished_publishes
 from tests.servers import RawClient, wait_until
 
-from penstock.accounts import User
-from penstock.config import Authorization
+from penstock.config.accounts import User
+from penstock.config.server import Authorization
+from penstock.config.transport import WebSocketConfig
 from penstock.net.embedded import EmbeddedServer
-from penstock.transport import WebSocketConfig
 
 PIECES_MAX = 64
 WITH_LOGIN = (bad_logins, unfinished_publishes)

@@ -13,7 +13,7 @@ import pytest
 from tests.contract.credentials import operator_config_and_creds
 from tests.servers import PENSTOCK, RawClient, ServerProcess, wait_until
 
-from penstock.accounts import Resolver
+from penstock.config.accounts import Resolver
 from penstock.files import PRIVATE, replace_file
 from penstock.net.accountfiles import AccountFiles
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from tests.servers import HOST, PENSTOCK, RawClient, ServerProcess
 
-from penstock.accounts import User
 from penstock.bus.kafkaconfig import KafkaConfig
 from penstock.bus.natsconfig import NatsConfig
 from penstock.client.options import ClientOptions
 from penstock.client.servers import Server, parse_url
-from penstock.config import Authorization
+from penstock.config.accounts import User
+from penstock.config.remotes import RemoteConfig
+from penstock.config.server import Authorization
 from penstock.errors import ConfigError
 from penstock.net import usage
-from penstock.remotes import RemoteConfig
 from penstock.spark.options import ConnectionOptions
 
 SECRET = "s3cr3t-0f-0urs"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pytest
 from tests.unit.net.streams import QUIET, Stream, connected, run, until
 
-from penstock.config import Limits
+from penstock.config.server import Limits
 from penstock.net.connection import SHARE_BYTES, Connection
 from penstock.net.server import Server
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.jetstream.world import World
 
+from penstock.config.file.loading import load
 from penstock.errors import ConfigError, JetStreamError
 from penstock.jetstream import consumers, rules
 from penstock.jetstream.consumerconfig import ConsumerConfig
 from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
 from penstock.jetstream.model import StreamConfig
-from penstock.options import load
 
 REFUSED = (
     *("a\0b", "\0", "a\nb", "\x01", "\x7f", "\x85", "a\x1fb"),

@@ -23,7 +23,7 @@ from tests.unit.core import peers
 from tests.unit.jetstream.world import World
 from tests.work import work_of
 
-from penstock.accounts import Permissions, ResponseRules
+from penstock.config.accounts import Permissions, ResponseRules
 from penstock.core.services import request_header
 from penstock.jetstream import clusterapi, consumerrules, cron, directget, originrules, rules
 from penstock.jetstream.engine import CALLS

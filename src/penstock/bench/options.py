@@ -15,8 +15,8 @@ from typing import Any
 from penstock.bench import engines, servers
 from penstock.bench.plan import Plan
 from penstock.bench.scenarios import find
+from penstock.config.file.flags import Flag, Given, parse_flags
 from penstock.errors import ConfigError
-from penstock.flags import Flag, Given, parse_flags
 from penstock.protocol import subjects
 
 SERVERS_COMPARED = ("penstock", "nats")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from penstock.config.setting import setting
 from penstock.errors import ConfigError
-from penstock.setting import setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from penstock.bench import bus, core, jetstream
 from penstock.bench.part import Part
 from penstock.bench.plan import Plan
+from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
-from penstock.flags import nearest
 
 Work: TypeAlias = Callable[[Part], Awaitable[None]]
 Hook: TypeAlias = Callable[[Plan, str], Coroutine[Any, Any, None]]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from penstock.client import connect
+from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError, PenstockError
-from penstock.flags import nearest
 from penstock.protocol.redaction import redact
 
 HOST = "127.0.0.1"

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from penstock.bus.kafkaconfig import KafkaConfig
 from penstock.bus.names import is_name
 from penstock.bus.natsconfig import GIB, NatsConfig
+from penstock.config.setting import Checked, setting
 from penstock.errors import ConfigError
-from penstock.setting import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)

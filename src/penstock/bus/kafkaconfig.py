@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Literal
 
+from penstock.config.setting import Checked, setting
 from penstock.protocol.times import DAY_S
-from penstock.setting import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)

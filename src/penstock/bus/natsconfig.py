@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from penstock.config.setting import Checked, setting
 from penstock.protocol.times import DAY_S
-from penstock.setting import Checked, setting
 
 GIB = 1024**3
 

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from penstock.bus.config import PRESETS, BusConfig, TopicOptions
 from penstock.bus.settings import ENVIRONMENT_PREFIX
-from penstock.setting import key_of
+from penstock.config.setting import key_of
 
 INTRODUCTION = """\
 # Settings of the event bus

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from penstock.bus.config import PRESETS, BusConfig, TopicOptions
+from penstock.config.setting import key_of
 from penstock.errors import ConfigError, MissingExtra
 from penstock.protocol.times import DAY_S, SECOND_NS, UNITS_NS
-from penstock.setting import key_of
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
 PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
-from penstock.flags import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -27,8 +27,8 @@ from penstock.bench.rounds import by_server, measure, median_round
 from penstock.bench.scenarios import SCENARIOS
 from penstock.bench.worker import raise_open_files_limit
 from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
+from penstock.config.file.flags import spell
 from penstock.errors import ConfigError, PenstockError
-from penstock.flags import spell
 
 
 def run(arguments: Sequence[str]) -> int:

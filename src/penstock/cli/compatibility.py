@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from penstock.directives import (
+from penstock.config.file.directives import (
     DIRECTIVES,
     FLAGS,
     IGNORED,
@@ -178,7 +178,7 @@ def _monitoring() -> Iterator[Section]:
 
 
 def _settings() -> Iterator[Section]:
-    proofs = ("tests/unit/test_directives.py", "tests/conformance/test_config.py")
+    proofs = ("tests/unit/config/file/test_directives.py", "tests/conformance/test_config.py")
     directives = {directive.name: YES for directive in DIRECTIVES.values()}
     directives |= dict.fromkeys(IGNORED, IGNORED_STATE)
     directives |= {f"{block}.{key}": REFUSED_STATE for block, key in JOINING.items()}

@@ -13,12 +13,18 @@ from typing import Any
 
 from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.table import render
-from penstock.config import Authorization, JetStreamConfig, Limits, ProcessConfig, ServerConfig
-from penstock.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
+from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
+from penstock.config.file.flags import Flag, parse_flags
+from penstock.config.file.loading import Options, load
+from penstock.config.server import (
+    Authorization,
+    JetStreamConfig,
+    Limits,
+    ProcessConfig,
+    ServerConfig,
+)
+from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
-from penstock.flags import Flag, parse_flags
-from penstock.options import Options, load
-from penstock.transport import TlsConfig, WebSocketConfig
 
 USAGE = """\
 Usage: penstock config explain [-c FILE] [--json] [options of `penstock serve`]

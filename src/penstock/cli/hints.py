@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
+from penstock.config.file.flags import nearest
 from penstock.errors import (
     ConnectFailed,
     JetStreamError,
@@ -20,7 +21,6 @@ from penstock.errors import (
     PenstockError,
     RequestTimeout,
 )
-from penstock.flags import nearest
 
 if TYPE_CHECKING:
     from penstock.cli.context import Context

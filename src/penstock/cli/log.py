@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from penstock.config import ProcessConfig
+from penstock.config.server import ProcessConfig
 
 TRACE = 5
 LABELS = {

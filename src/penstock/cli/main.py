@@ -103,7 +103,7 @@ def usage() -> str:
 
 
 def _unknown(name: str) -> int:
-    from penstock.flags import nearest
+    from penstock.config.file.flags import nearest
 
     meant = nearest(name, COMMANDS)
     hint = f"; did you mean `{meant}`?" if meant else ""

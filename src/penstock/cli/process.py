@@ -16,11 +16,11 @@ from typing import Any
 
 from penstock.cli import config, log
 from penstock.cli.main import executable
+from penstock.config.file.loading import Options
 from penstock.errors import ConfigError, PenstockError
 from penstock.files import replace_file
 from penstock.net.allocator import Allocator
 from penstock.net.server import Server
-from penstock.options import Options
 
 logger = logging.getLogger("penstock")
 

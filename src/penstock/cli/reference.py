@@ -31,8 +31,7 @@ from penstock.cli.arguments import Verb
 from penstock.cli.config import written
 from penstock.cli.main import COMMANDS, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.serve import COMMAND_FLAGS
-from penstock.config import Limits
-from penstock.directives import (
+from penstock.config.file.directives import (
     CLUSTER,
     DEBUG_AND_TRACE,
     DIRECTIVES,
@@ -43,8 +42,9 @@ from penstock.directives import (
     UNSUPPORTED,
     Directive,
 )
-from penstock.flags import spell
-from penstock.options import ENVIRONMENT_PREFIX
+from penstock.config.file.flags import spell
+from penstock.config.file.loading import ENVIRONMENT_PREFIX
+from penstock.config.server import Limits
 
 USAGE = "Usage: penstock reference configuration | commands | compatibility"
 
@@ -106,7 +106,7 @@ INTRODUCTION = f"""\
 # Configuration
 
 Every setting of `penstock serve`. This page is made by `penstock reference configuration`
-from the fields of `penstock.config`; change it there.
+from the fields of `penstock.config.server`; change it there.
 
 A setting comes from, each winning over those before it:
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock.cli import log
 from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE
-from penstock.config import ProcessConfig
-from penstock.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
+from penstock.config.file.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
+from penstock.config.file.flags import Flag, Given, parse_flags, spell
+from penstock.config.file.loading import Options, load
+from penstock.config.server import ProcessConfig
 from penstock.errors import ConfigError
-from penstock.flags import Flag, Given, parse_flags, spell
-from penstock.options import Options, load
 
 logger = logging.getLogger("penstock")
 
@@ -100,8 +100,8 @@ def _send_signal(command: str, path: str | None, given: list[Given]) -> int:
 
 def _check(path: str | None, given: list[Given]) -> int:
     """Say whether a configuration file is valid, and what it sets."""
-    from penstock import conf
     from penstock.cli import config
+    from penstock.config.file import language as conf
 
     try:
         if path is None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import units
 from penstock.cli.arguments import Argument, argument
 from penstock.cli.context import read_text
+from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
-from penstock.flags import nearest
 
 if TYPE_CHECKING:
     from argparse import Namespace

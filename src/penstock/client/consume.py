@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from penstock.client.api import encode
 from penstock.client.messages import Message
 from penstock.client.status import Outcome, read_status, unfilled
+from penstock.config.setting import setting
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
 from penstock.hot.wire import Op
-from penstock.setting import setting
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

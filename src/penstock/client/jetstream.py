@@ -16,8 +16,8 @@ from penstock.client.push import PushConsumer
 from penstock.client.streams import Streams
 from penstock.client.subscription import Callback
 from penstock.client.window import OnAck, PubAck, PublishWindow, Sink
+from penstock.config.setting import setting
 from penstock.errors import BatchFailed, ConfigError, NoResponders, PenstockError
-from penstock.setting import setting
 
 if TYPE_CHECKING:
     from penstock.client.client import Client

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from penstock.config.setting import setting
 from penstock.errors import ConfigError
-from penstock.setting import setting
 
 ErrorListener: TypeAlias = Callable[[Exception], None]
 Listener: TypeAlias = Callable[[], None]

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock import accounts, hot
+from penstock import hot
+from penstock.config import accounts
 from penstock.core.route import (
     FAMILIES,
     Deliver,

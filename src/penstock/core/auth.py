@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.accounts import GLOBAL, AuthCallout, Permissions, User
-from penstock.config import Authorization
+from penstock.config.accounts import GLOBAL, AuthCallout, Permissions, User
+from penstock.config.server import Authorization
 from penstock.core.certificates import user_in
 from penstock.core.tls import Certificate
 from penstock.errors import ConfigError

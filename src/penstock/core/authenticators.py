@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock import accounttokens
-from penstock.accounts import GLOBAL, Account, AuthCallout, Permissions, User
-from penstock.config import Authorization
+from penstock.config import accounttokens
+from penstock.config.accounts import GLOBAL, Account, AuthCallout, Permissions, User
+from penstock.config.server import Authorization
+from penstock.config.transport import WebSocketConfig
 from penstock.core import callout
 from penstock.core.auth import (
     UNKNOWN,
@@ -28,7 +29,6 @@ from penstock.core.tokenauth import TokenAuthenticator, demand, identity_of
 from penstock.errors import ConfigError
 from penstock.keys import tokens
 from penstock.keys.tokens import Claims, InvalidToken
-from penstock.transport import WebSocketConfig
 
 
 def authenticator_for(

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.accounts import GLOBAL
-from penstock.config import ServerConfig
+from penstock.config.accounts import GLOBAL
+from penstock.config.server import ServerConfig
 from penstock.core import trace
 from penstock.core.account import Account, Figures, sum_figures
 from penstock.core.auth import Authenticator, Verified

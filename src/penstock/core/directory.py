@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.accounts import GLOBAL
+from penstock.config.accounts import GLOBAL
+from penstock.config.sharing import Relation
 from penstock.core.account import Account
 from penstock.core.mappings import Mappings
 from penstock.core.services import Replies, ServiceImport
 from penstock.core.streamimports import StreamImport
-from penstock.sharing import Relation
 
 if TYPE_CHECKING:
-    from penstock.config import Authorization
+    from penstock.config.server import Authorization
 
 ID_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 ID_LENGTH = 12

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.accounts import Latency
+from penstock.config.accounts import Latency
 from penstock.core.account import Account
 from penstock.core.clientinfo import client_account, client_info
 from penstock.protocol import headers, times

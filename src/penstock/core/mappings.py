@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.accounts import SubjectMapping
+from penstock.config.accounts import SubjectMapping
 from penstock.core.account import single_messages
 from penstock.hot.wire import Op
 from penstock.protocol import subjects

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock import accounts
+from penstock.config import accounts
 from penstock.protocol import subjects, times
 
 DECISIONS_MAX = 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.config import ServerConfig
+from penstock.config.server import ServerConfig
 from penstock.core import trace
 from penstock.core.auth import Check, Pending
 from penstock.core.authenticators import authenticator_for, websocket_authenticator

@@ -20,8 +20,8 @@ from penstock.hot.wire import Op
 from penstock.protocol import subjects
 
 if TYPE_CHECKING:
+    from penstock.config.sharing import Relation
     from penstock.core.session import Session
-    from penstock.sharing import Relation
 
 Handler = Callable[[list[Op], Optional["Session"]], None]
 Deliver = Callable[[bytes, list[Op]], None]

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.accounts import Export
+from penstock.config.accounts import Export
+from penstock.config.sharing import Relation
 from penstock.core import latency
 from penstock.core.account import Account, single_messages
 from penstock.core.clientinfo import client_account, client_info
@@ -22,7 +23,6 @@ from penstock.core.latency import Measured
 from penstock.core.route import ACK_PREFIX
 from penstock.hot.wire import CRLF, PUB, Op
 from penstock.protocol import headers, times
-from penstock.sharing import Relation
 
 if TYPE_CHECKING:
     from penstock.core.route import Subscription

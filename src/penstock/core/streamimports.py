@@ -8,9 +8,9 @@ and the members of a queue group share what they import as they share everything
 
 from __future__ import annotations
 
+from penstock.config.sharing import Relation
 from penstock.core.account import Account
 from penstock.core.route import Subscription
-from penstock.sharing import Relation
 
 
 class StreamImport:

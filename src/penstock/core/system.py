@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock import accounts
+from penstock.config import accounts
 from penstock.core.account import Account, Figures, message_count, sum_figures
 from penstock.core.clientinfo import client_info
 from penstock.core.record import user_of

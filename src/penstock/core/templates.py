@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, product
 
-from penstock.accounts import Account, Permissions, SubjectRules
+from penstock.config.accounts import Account, Permissions, SubjectRules
 from penstock.keys.tokens import Claims
 from penstock.protocol.subjects import is_valid
 

@@ -15,9 +15,9 @@ from datetime import time as clock_time
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock import accounttokens
-from penstock.accounts import Account, Permissions
-from penstock.config import Authorization
+from penstock.config import accounttokens
+from penstock.config.accounts import Account, Permissions
+from penstock.config.server import Authorization
 from penstock.core.auth import UNKNOWN, Caller, Identity, Pending, is_signed
 from penstock.core.templates import InvalidTemplate, filled
 from penstock.keys import nkeys, tokens

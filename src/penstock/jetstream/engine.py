@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
-from penstock.accounts import JetStreamLimits
+from penstock.config.accounts import JetStreamLimits
 from penstock.core.account import Account
 from penstock.core.route import ACK_PREFIX
 from penstock.errors import JetStreamError, StoreError, cause, reason
@@ -52,7 +52,7 @@ from penstock.jetstream.timers import Timer, Timers
 from penstock.protocol import errorcodes, subjects
 
 if TYPE_CHECKING:
-    from penstock.config import JetStreamConfig
+    from penstock.config.server import JetStreamConfig
     from penstock.core.session import Session
 
 log = logging.getLogger("penstock")

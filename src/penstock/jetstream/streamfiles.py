@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.accounts import directory_name
+from penstock.config.accounts import directory_name
 from penstock.errors import StoreError
 from penstock.jetstream.commit import Change
 from penstock.jetstream.disk import Disk, read_whole, write_whole

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock import accounttokens
-from penstock.accounts import Resolver
+from penstock.config import accounttokens
+from penstock.config.accounts import Resolver
 from penstock.errors import ConfigError
 from penstock.files import PRIVATE, replace_file
 from penstock.keys import nkeys

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.accounts import Export, Import
+from penstock.config.accounts import Export, Import
 from penstock.core.account import Account, Figures
 from penstock.core.broker import Broker
 from penstock.core.system import account_stats

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock import accounttokens
+from penstock.config import accounttokens
 from penstock.core.account import payloads
 from penstock.core.system import encode
 from penstock.hot.wire import Op

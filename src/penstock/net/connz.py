@@ -13,7 +13,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from penstock.accounts import GLOBAL
+from penstock.config.accounts import GLOBAL
 from penstock.core.broker import Broker
 from penstock.core.record import SessionRecord, SubscriptionRecord, user_of
 from penstock.core.route import Subscription

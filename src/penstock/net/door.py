@@ -11,7 +11,8 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import ServerConfig
+from penstock.config.server import ServerConfig
+from penstock.config.transport import WebSocketConfig
 from penstock.core.broker import Broker
 from penstock.core.session import WEBSOCKET, Session
 from penstock.core.tls import TlsState
@@ -21,7 +22,6 @@ from penstock.net.proxyheader import ProxyHeader
 from penstock.net.tls import TlsSocket
 from penstock.net.upgrade import Agreement
 from penstock.net.websocket import Upgrade, WebSocket
-from penstock.transport import WebSocketConfig
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor

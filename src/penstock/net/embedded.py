@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.config import JetStreamConfig, ServerConfig
+from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.net.poller import new_event_loop
 from penstock.net.server import Server
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.config.transport import TlsConfig
 from penstock.core.session import Session
 from penstock.core.tls import TlsState
 from penstock.net.arrival import Arrival
 from penstock.net.tls import WANTS, TlsSocket, server_context, tls_state
-from penstock.transport import TlsConfig
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor

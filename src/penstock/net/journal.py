@@ -20,8 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from penstock.accounts import GLOBAL, JetStreamLimits
-from penstock.config import JetStreamConfig
+from penstock.config.accounts import GLOBAL, JetStreamLimits
+from penstock.config.server import JetStreamConfig
 from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.errors import StoreError, cause

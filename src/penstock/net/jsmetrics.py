@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.accounts import GLOBAL
+from penstock.config.accounts import GLOBAL
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.engine import Engine
 from penstock.net.metric import Labels, Metric

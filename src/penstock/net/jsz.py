@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import JetStreamConfig
+from penstock.config.server import JetStreamConfig
 from penstock.jetstream.consumer import Consumer
 from penstock.jetstream.engine import Engine
 from penstock.jetstream.model import REQUIRED_LEVEL

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.config import Limits
+from penstock.config.server import Limits
 from penstock.core.broker import TURN_NS, Broker
 from penstock.core.session import Session
 from penstock.net.checks import Checks

@@ -16,10 +16,10 @@ from typing import Any
 from penstock.client.client import Client
 from penstock.client.inbox import unique_token
 from penstock.client.options import ClientOptions, tls_context
+from penstock.config.remotes import RemoteConfig
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 from penstock.hot.wire import Op
 from penstock.jetstream.remote import Receive, Watcher
-from penstock.remotes import RemoteConfig
 
 log = logging.getLogger("penstock")
 

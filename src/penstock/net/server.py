@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock import hot
-from penstock.config import ServerConfig
+from penstock.config.server import ServerConfig
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError

@@ -16,10 +16,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from penstock.config.transport import CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
 from penstock.core.tls import Certificate, TlsState
 from penstock.errors import ConfigError
 from penstock.keys import nkeys
-from penstock.transport import CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
 
 RECORD_BYTES = 16 * 1024
 """The most one record of TLS holds. Room for less would leave a rest where epoll cannot see it."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from penstock.config.transport import WebSocketConfig, origin_of
 from penstock.net.addresses import read_ip, readable
-from penstock.transport import WebSocketConfig, origin_of
 
 HEAD_BYTES_MAX = 16 * 1024
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

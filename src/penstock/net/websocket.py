@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.transport import WebSocketConfig
 from penstock.core.session import Session
 from penstock.hot.outbox import WRITE_BUFFERS
 from penstock.net.arrival import Arrival
@@ -38,7 +39,6 @@ from penstock.net.frames import (
     read_close,
 )
 from penstock.net.upgrade import HEAD_BYTES_MAX, Agreement, Refusal, agree
-from penstock.transport import WebSocketConfig
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor

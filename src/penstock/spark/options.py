@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from penstock.client.options import ClientOptions, tls_context
 from penstock.client.servers import parse_url, split_urls
+from penstock.config.file.flags import nearest
+from penstock.config.setting import setting
 from penstock.errors import ConfigError
-from penstock.flags import nearest
 from penstock.protocol.subjects import is_valid
-from penstock.setting import setting
 from penstock.spark.payload import FORMATS as PAYLOAD_FORMATS
 from penstock.spark.position import Position, parse_position
 from penstock.spark.schema import COLUMNS, FORMATS, columns_of

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.cli import log
-from penstock.config import ProcessConfig
+from penstock.config.server import ProcessConfig
 
 logger = logging.getLogger("penstock.test")
 

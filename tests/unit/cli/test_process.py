@@ -1,7 +1,7 @@
 """What the process around a server tells others."""
 
 from penstock.cli.process import ports
-from penstock.config import ServerConfig
+from penstock.config.server import ServerConfig
 from penstock.net.server import Server
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.accounts import Permissions as PermissionRules
-from penstock.accounts import User
-from penstock.config import Authorization, Limits, ServerConfig
+from penstock.config.accounts import Permissions as PermissionRules
+from penstock.config.accounts import User
+from penstock.config.server import Authorization, Limits, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 

@@ -10,9 +10,9 @@ import bcrypt
 import pytest
 from tests.contract.credentials import USER, Key
 
-from penstock.accounts import Permissions, SubjectRules, User
 from penstock.client import auth as client_auth
-from penstock.config import Authorization
+from penstock.config.accounts import Permissions, SubjectRules, User
+from penstock.config.server import Authorization
 from penstock.core import auth
 from penstock.core.auth import Authenticator, Caller, Check, Identity, Verified
 from penstock.errors import ConfigError

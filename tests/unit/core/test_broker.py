@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.unit.core.peers import World
 
-from penstock.accounts import Permissions
-from penstock.config import Limits
+from penstock.config.accounts import Permissions
+from penstock.config.server import Limits
 
 
 def test_info_greets_a_session_with_the_server_and_itself() -> None:

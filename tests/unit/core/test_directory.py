@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.core.peers import SECOND_NS, Peer, World
 
-from penstock.accounts import (
+from penstock.config.accounts import (
     Account,
     AccountLimits,
     Destination,
@@ -16,7 +16,7 @@ from penstock.accounts import (
     SubjectMapping,
     User,
 )
-from penstock.config import Authorization
+from penstock.config.server import Authorization
 from penstock.core import reload
 
 

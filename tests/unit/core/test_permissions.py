@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.accounts import Permissions as Rules
-from penstock.accounts import ResponseRules, SubjectRules
+from penstock.config.accounts import Permissions as Rules
+from penstock.config.accounts import ResponseRules, SubjectRules
 from penstock.core.permissions import DECISIONS_MAX, Permissions
 
 SECOND_NS = 1_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.core.peers import SECOND_NS, World
 
-from penstock.accounts import Permissions
-from penstock.config import Authorization
+from penstock.config.accounts import Permissions
+from penstock.config.server import Authorization
 from penstock.core.record import SUBSCRIPTIONS_MAX, SessionRecord, user_of
 
 

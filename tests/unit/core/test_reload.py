@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.accounts import Permissions, SubjectRules, User
-from penstock.config import Authorization, Limits, ServerConfig
+from penstock.config.accounts import Permissions, SubjectRules, User
+from penstock.config.server import Authorization, Limits, ServerConfig
 from penstock.net.server import Server
 
 ALICE = User(name="alice", password="a")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tests.unit.core.peers import Peer, World
 from tests.unit.core.test_auth import SECRET_HASH
 
-from penstock.accounts import Permissions, User
-from penstock.config import Authorization, Limits
+from penstock.config.accounts import Permissions, User
+from penstock.config.server import Authorization, Limits
 from penstock.core import reload
 
 ANN = User(name="ann", password="x")

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.unit.core.peers import Later
 
-from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
-from penstock.config import Authorization, JetStreamConfig, ServerConfig
+from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config.server import Authorization, JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.version import NATS_VERSION

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.contract.credentials import ACCOUNT, NO_LIMITS, OPERATOR, USER, Key
 
-from penstock.accounts import Account, AccountClaims, Permissions, Resolver, SubjectRules
-from penstock.config import Authorization
+from penstock.config.accounts import Account, AccountClaims, Permissions, Resolver, SubjectRules
+from penstock.config.server import Authorization
 from penstock.core.auth import Caller, Identity, Verified
 from penstock.core.authenticators import authenticator_for
 from penstock.core.templates import InvalidTemplate, filled

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.jetstream.world import World
 
-from penstock.accounts import JetStreamLimits
+from penstock.config.accounts import JetStreamLimits
 
 SMALL = 1000
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.unit.core.peers import Later
 
-from penstock.config import JetStreamConfig, ServerConfig
+from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.hot import wire
 from penstock.jetstream.disk import RealDisk

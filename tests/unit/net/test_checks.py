@@ -11,8 +11,8 @@ import pytest
 from tests.unit.core.test_auth import SECRET_HASH
 from tests.unit.net.streams import Stream, connected, run, until
 
-from penstock.accounts import User
-from penstock.config import Authorization, Limits
+from penstock.config.accounts import User
+from penstock.config.server import Authorization, Limits
 from penstock.core.auth import Check
 from penstock.net.checks import BUSY
 from penstock.net.server import Server

@@ -8,7 +8,7 @@ import pytest
 from tests.aio import asynchronous
 
 from penstock.client import connect
-from penstock.config import JetStreamConfig, ServerConfig
+from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.net.clock import SteadyClock
 from penstock.net.server import Server
 

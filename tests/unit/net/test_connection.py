@@ -9,7 +9,7 @@ import socket
 import pytest
 from tests.unit.net.streams import QUIET, Stream, connected, run, until
 
-from penstock.config import Limits
+from penstock.config.server import Limits
 from penstock.net.connection import Connection
 from penstock.net.server import Server
 

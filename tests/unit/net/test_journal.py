@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.aio import asynchronous, until
 
-from penstock.config import JetStreamConfig
+from penstock.config.server import JetStreamConfig
 from penstock.errors import StoreError
 from penstock.jetstream import disk
 from penstock.jetstream.rubbish import SWEPT_MAX

@@ -11,8 +11,8 @@ import bcrypt
 import pytest
 from tests.unit.net.streams import QUIET, connected, run, until
 
-from penstock.accounts import User
-from penstock.config import Authorization
+from penstock.config.accounts import User
+from penstock.config.server import Authorization
 from penstock.core.auth import Check, Verified
 from penstock.net import reactor as reactor_module
 from penstock.net.poller import READ

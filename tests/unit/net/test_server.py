@@ -13,11 +13,11 @@ import pytest
 from tests.unit.net.streams import DEADLINE_S, QUIET, connected, run, until
 
 import penstock
-from penstock.accounts import User
-from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.config.accounts import User
+from penstock.config.server import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.config.transport import WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.net.server import Server
-from penstock.transport import WebSocketConfig
 
 ANN = Authorization(users=(User(name="ann", password="x"),))
 

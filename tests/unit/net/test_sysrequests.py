@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.unit.net.streams import connected, run
 
-from penstock.accounts import Account, User
-from penstock.config import Authorization
+from penstock.config.accounts import Account, User
+from penstock.config.server import Authorization
 from penstock.net.server import Server
 
 SYS = Account(name="SYS", users=(User(name="admin", password="x"),))

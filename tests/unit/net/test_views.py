@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.core.peers import Later
 
-from penstock.accounts import User
-from penstock.config import Authorization, Limits, ServerConfig
+from penstock.config.accounts import User
+from penstock.config.server import Authorization, Limits, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.record import SUBSCRIPTIONS_MAX
 from penstock.core.session import Session

@@ -11,7 +11,7 @@ import tempfile
 
 from penstock.bus.config import BusConfig
 from penstock.bus.engines.nats import NatsEngine
-from penstock.config import JetStreamConfig
+from penstock.config.server import JetStreamConfig
 from penstock.net.server import Server
 
 

@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
-from penstock.flags import nearest
 
 
 @dataclass(frozen=True, kw_only=True)

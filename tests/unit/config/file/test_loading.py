@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
-from penstock.config import Authorization, JetStreamConfig, Limits, ServerConfig
-from penstock.directives import (
+from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config.file.directives import (
     ALIASES,
     BLOCKS,
     DIRECTIVES,
@@ -19,10 +18,11 @@ from penstock.directives import (
     REFUSED_FLAGS,
     UNSUPPORTED,
 )
+from penstock.config.file.flags import parse_flags
+from penstock.config.file.loading import ALL_READERS, load
+from penstock.config.server import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
-from penstock.flags import parse_flags
-from penstock.options import ALL_READERS, load
-from penstock.transport import TlsConfig, WebSocketConfig
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
 

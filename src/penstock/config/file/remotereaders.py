@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.conf import Node
+from penstock.config.file.language import Node
+from penstock.config.file.readers import entries_of, fail, read_boolean, read_text, read_texts
+from penstock.config.remotes import RemoteConfig, RemoteTls
 from penstock.errors import ConfigError
-from penstock.readers import entries_of, fail, read_boolean, read_text, read_texts
-from penstock.remotes import RemoteConfig, RemoteTls
 
 REMOTE_TEXTS = ("name", "account", "domain", "user", "password", "token", "nkey", "credentials")
 REMOTE_KEYS = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.accounts import GLOBAL
+from penstock.config.accounts import GLOBAL
+from penstock.config.setting import setting
 from penstock.errors import ConfigError
-from penstock.setting import setting
 
 IDENTITIES = ("user", "token", "nkey", "credentials")
 

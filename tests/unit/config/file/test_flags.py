@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.config.file.flags import Flag, parse_flags
 from penstock.errors import ConfigError
-from penstock.flags import Flag, parse_flags
 
 FLAGS = (
     Flag(names=("p", "port"), kind=int, doc="Port."),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.config import JetStreamConfig, ServerConfig
+from penstock.config.file.loading import load
+from penstock.config.remotes import RemoteConfig, RemoteTls
+from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.errors import ConfigError
 from penstock.net.remotes import Remotes
-from penstock.options import load
-from penstock.remotes import RemoteConfig, RemoteTls
 
 URLS = ("nats://hub:4222",)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.accounts import (
+from penstock.config.accounts import (
     GLOBAL,
     Account,
     AccountLimits,
@@ -25,11 +25,8 @@ from penstock.accounts import (
     SubjectMapping,
     check_name,
 )
-from penstock.conf import Node
-from penstock.errors import ConfigError
-from penstock.protocol import transforms
-from penstock.protocol.subjects import is_valid
-from penstock.readers import (
+from penstock.config.file.language import Node
+from penstock.config.file.readers import (
     block_of,
     entries_of,
     fail,
@@ -42,7 +39,10 @@ from penstock.readers import (
     read_texts,
     read_users,
 )
-from penstock.sharing import check_import
+from penstock.config.sharing import check_import
+from penstock.errors import ConfigError
+from penstock.protocol import transforms
+from penstock.protocol.subjects import is_valid
 
 ACCOUNT_KEYS = {
     **{key: key for key in ("users", "default_permissions", "limits", "jetstream", "exports")},

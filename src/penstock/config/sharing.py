@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from penstock.accounts import Account, Import
+from penstock.config.accounts import Account, Import
 from penstock.errors import ConfigError
 from penstock.protocol.subjects import is_valid, overlap
 

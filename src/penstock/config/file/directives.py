@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from penstock.config import (
+from penstock.config.file.flags import Flag
+from penstock.config.server import (
     Authorization,
     JetStreamConfig,
     Limits,
     ProcessConfig,
     ServerConfig,
 )
-from penstock.flags import Flag
-from penstock.transport import TlsConfig, WebSocketConfig
+from penstock.config.transport import TlsConfig, WebSocketConfig
 
 WEBSOCKET = "websocket."
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.accounts import Account, Export, Import
+from penstock.config.accounts import Account, Export, Import
+from penstock.config.sharing import Relation, check_import, intersection
 from penstock.errors import ConfigError
-from penstock.sharing import Relation, check_import, intersection
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.accounts import (
+from penstock.config.accounts import (
     Account,
     AccountClaims,
     AccountLimits,
@@ -27,12 +27,12 @@ from penstock.accounts import (
     SubjectMapping,
     SubjectRules,
 )
+from penstock.config.sharing import check_import
 from penstock.errors import ConfigError
 from penstock.keys import tokens
 from penstock.keys.tokens import Claims, InvalidToken
 from penstock.protocol import transforms
 from penstock.protocol.times import SECOND_NS
-from penstock.sharing import check_import
 
 log = logging.getLogger("penstock")
 

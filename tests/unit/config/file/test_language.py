@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.conf import digest, parse, parse_file, parse_value, plain
+from penstock.config.file.language import digest, parse, parse_file, parse_value, plain
 from penstock.errors import ConfigError
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"

@@ -10,8 +10,8 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from penstock.config.setting import check_bounds, setting
 from penstock.errors import ConfigError
-from penstock.setting import check_bounds, setting
 
 TlsVersion = Literal["1.2", "1.3"]
 HandshakeFirst = float | None

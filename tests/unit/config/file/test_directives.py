@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.directives import (
+from penstock.config.file.directives import (
     ALIASES,
     DIRECTIVES,
     FLAGS,
@@ -16,9 +16,9 @@ from penstock.directives import (
     REFUSED_FLAGS,
     UNSUPPORTED,
 )
+from penstock.config.file.flags import parse_flags
+from penstock.config.file.loading import load
 from penstock.errors import ConfigError
-from penstock.flags import parse_flags
-from penstock.options import load
 
 TLS = 'cert_file: "c", key_file: "k"'
 AROUND = {

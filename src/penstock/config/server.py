@@ -15,8 +15,8 @@ from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Literal
 
-from penstock import accounttokens
-from penstock.accounts import (
+from penstock.config import accounttokens
+from penstock.config.accounts import (
     GLOBAL,
     SYSTEM,
     Account,
@@ -27,11 +27,11 @@ from penstock.accounts import (
     SubjectMapping,
     User,
 )
+from penstock.config.remotes import RemoteConfig, check_remotes
+from penstock.config.setting import check_bounds, setting
+from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.keys import nkeys, xkeys
-from penstock.remotes import RemoteConfig, check_remotes
-from penstock.setting import check_bounds, setting
-from penstock.transport import TlsConfig, WebSocketConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,14 @@
 
 import pytest
 
-from penstock.accounts import User
-from penstock.config import Authorization, JetStreamConfig, Limits, ProcessConfig, ServerConfig
+from penstock.config.accounts import User
+from penstock.config.server import (
+    Authorization,
+    JetStreamConfig,
+    Limits,
+    ProcessConfig,
+    ServerConfig,
+)
 from penstock.errors import ConfigError
 
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
-from penstock.accounts import Permissions, ResponseRules, SubjectRules, User
-from penstock.conf import Block, Node
+from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
+from penstock.config.file.language import Block, Node
+from penstock.config.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 from penstock.errors import ConfigError
 from penstock.protocol import times
 from penstock.protocol.subjects import is_valid
-from penstock.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 
 JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
 QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)

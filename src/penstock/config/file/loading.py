@@ -19,17 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import accountreaders, conf, remotereaders
-from penstock.accounts import User
-from penstock.conf import Block, Node
-from penstock.config import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-)
-from penstock.directives import (
+from penstock.config.accounts import User
+from penstock.config.file import accountreaders, remotereaders
+from penstock.config.file import language as conf
+from penstock.config.file.directives import (
     ALIASES,
     BLOCK_ALIASES,
     BLOCKS,
@@ -42,11 +35,19 @@ from penstock.directives import (
     WEBSOCKET,
     field_directives,
 )
+from penstock.config.file.flags import Given, nearest
+from penstock.config.file.language import Block, Node
+from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
+from penstock.config.server import (
+    Authorization,
+    JetStreamConfig,
+    Limits,
+    ProcessConfig,
+    ServerConfig,
+)
+from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
-from penstock.flags import Given, nearest
 from penstock.protocol import times
-from penstock.readers import READERS, fail, read_address, read_jetstream_switch
-from penstock.transport import TlsConfig, WebSocketConfig
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
 ADDRESSES = {

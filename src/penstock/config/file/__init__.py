@@ -1,0 +1,1 @@
+"""The configuration file and the command line: the language, the readers, the loading."""

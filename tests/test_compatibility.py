@@ -14,7 +14,7 @@ from penstock.cli.compatibility import (
     Section,
     sections,
 )
-from penstock.core.connect import OPTION_TYPES
+from penstock.core.identity.connect import OPTION_TYPES
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = list(sections())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.conformance.matrix import USERS, Party, open_parties
 
-from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
+from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
 
 SUBJECTS = (
     *("ev.1", "ev.2", "ask", "plain", "nothing", "s.1", "_INBOX.x", "_R_.x"),

@@ -19,7 +19,7 @@ import pytest
 from tests.conformance.matrix import USERS, Party, open_parties
 from tests.servers import HOST, RawClient, ServerProcess
 
-from penstock.net.monitor import ALIASES, ENDPOINTS
+from penstock.net.monitor.monitor import ALIASES, ENDPOINTS
 
 SERVER_KINDS = (
     *("IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ"),

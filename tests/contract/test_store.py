@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jetstream.disk import RealDisk
-from penstock.jetstream.filestore import FileSettings, open_file_store
-from penstock.jetstream.memstore import open_memory_store
-from penstock.jetstream.store import Entry, Store, StoreLimits, complete
+from penstock.jetstream.store.file.disk import RealDisk
+from penstock.jetstream.store.file.log import FileSettings, open_file_store
+from penstock.jetstream.store.memory import open_memory_store
+from penstock.jetstream.store.values import Entry, Store, StoreLimits, complete
 
 SECOND = 1_000_000_000
 SMALL = FileSettings(segment_bytes_max=512, index_bytes_max=1, tail_bytes_max=64, files_max=2)
@@ -60,7 +60,7 @@ def open_store(
 ) -> Iterator[Open]:
     opened: list[Store] = []
     if request.param == "tiny blocks":
-        monkeypatch.setattr("penstock.jetstream.memstore.BLOCK_MESSAGES_MAX", 8)
+        monkeypatch.setattr("penstock.jetstream.store.memory.BLOCK_MESSAGES_MAX", 8)
 
     def open_it(**limits: int) -> Store:
         wanted = StoreLimits(**limits, compresses=request.param == "compressed")
@@ -352,7 +352,7 @@ def test_limits_that_are_lowered_take_effect_when_enforced(open_store: Open) -> 
 def test_an_unfindable_filter_gives_up_for_now(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.messagestore.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.store.SEARCH_MAX", 10)
     fill(store, 30)
     messages, following = store.read(1, count_max=5, bytes_max=999, filters=(b"other.*",))
     assert messages == []
@@ -363,7 +363,7 @@ def test_an_unfindable_filter_gives_up_for_now(
 def test_single_subjects_are_found_without_a_search(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.messagestore.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.store.SEARCH_MAX", 10)
     fill(store, 30)
     store.append([(b"one", b"", b"", 1), (b"two", b"", b"", 1)])
     fill(store, 30)

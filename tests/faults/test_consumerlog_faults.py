@@ -8,10 +8,10 @@ import random
 import pytest
 from tests.simdisk import SimDisk
 
-from penstock.jetstream import consumerlog
-from penstock.jetstream.consumerlog import open_consumer_log
-from penstock.jetstream.consumerrecords import ConsumerState
-from penstock.jetstream.store import complete
+from penstock.jetstream.consumers import consumerlog
+from penstock.jetstream.consumers.consumerlog import open_consumer_log
+from penstock.jetstream.consumers.consumerrecords import ConsumerState
+from penstock.jetstream.store.values import complete
 
 DIRECTORY = "streams/s/consumers"
 

@@ -21,10 +21,10 @@ from tests.unit.jetstream.world import BIG, START_NS, World
 from penstock.client.window import PubAck
 from penstock.config.server import JetStreamConfig
 from penstock.hot import wire
-from penstock.jetstream.filestore import FileSettings, open_file_store
-from penstock.jetstream.model import StreamConfig
-from penstock.jetstream.store import Store, complete
-from penstock.jetstream.streamfiles import StreamFiles
+from penstock.jetstream.config.stream import StreamConfig
+from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.store.file.log import FileSettings, open_file_store
+from penstock.jetstream.store.values import Store, complete
 
 ROUNDS = int(os.environ.get("POWER_ROUNDS", "400"))
 CUTS = 3

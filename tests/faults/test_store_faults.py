@@ -17,9 +17,9 @@ import pytest
 from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
-from penstock.jetstream.filestore import FileSettings, open_file_store
-from penstock.jetstream.messagestore import VOID
-from penstock.jetstream.store import Entry, Message, Store, StoreLimits, complete
+from penstock.jetstream.store.file.log import FileSettings, open_file_store
+from penstock.jetstream.store.store import VOID
+from penstock.jetstream.store.values import Entry, Message, Store, StoreLimits, complete
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(

@@ -19,8 +19,8 @@ from typing import Any
 from tests.servers import HOST, RawClient
 from tests.websocket import BINARY, RawWebSocket, frame
 
-from penstock.jetstream import archive
-from penstock.jetstream.archive import ArchiveEntry
+from penstock.jetstream.snapshots import archive
+from penstock.jetstream.snapshots.archive import ArchiveEntry
 
 DONE = b"MSG done 99 0\r\n"
 PATIENCE_S = 120.0

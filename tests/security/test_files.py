@@ -15,7 +15,7 @@ from tests.servers import PENSTOCK, RawClient, ServerProcess, wait_until
 
 from penstock.config.accounts import Resolver
 from penstock.files import PRIVATE, replace_file
-from penstock.net.accountfiles import AccountFiles
+from penstock.net.system.accountfiles import AccountFiles
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "penstock"
 

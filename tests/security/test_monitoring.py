@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Servers
 from tests.servers import HOST, PENSTOCK, RawClient, ServerProcess, wait_until
 
-from penstock.net.http import CONNECTIONS_MAX
+from penstock.net.monitor.http import CONNECTIONS_MAX
 
 CONFIG = """
 http: "127.0.0.1:-1"

@@ -10,9 +10,9 @@ import pytest
 from tests.security.tenants import Tenant, config
 from tests.servers import PENSTOCK, PROGRAMS, Program, ServerProcess
 
-from penstock.jetstream import archive
-from penstock.jetstream.archive import ArchiveEntry
-from penstock.jetstream.compression import snappy_compressor
+from penstock.jetstream.snapshots import archive
+from penstock.jetstream.snapshots.archive import ArchiveEntry
+from penstock.jetstream.store.file.compression import snappy_compressor
 
 CHUNK = 128 * 1024
 DIGITS = "9" * 5000

@@ -21,7 +21,7 @@ from penstock.config.accounts import User
 from penstock.config.remotes import RemoteConfig
 from penstock.config.server import Authorization
 from penstock.errors import ConfigError
-from penstock.net import usage
+from penstock.net.monitor import usage
 from penstock.spark.options import ConnectionOptions
 
 SECRET = "s3cr3t-0f-0urs"

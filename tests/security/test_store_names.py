@@ -12,10 +12,11 @@ from tests.unit.jetstream.world import World
 
 from penstock.config.file.loading import load
 from penstock.errors import ConfigError, JetStreamError
-from penstock.jetstream import consumers, rules
-from penstock.jetstream.consumerconfig import ConsumerConfig
-from penstock.jetstream.disk import NAME_BYTES_MAX, is_file_name
-from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.config import rules
+from penstock.jetstream.config.consumer import ConsumerConfig
+from penstock.jetstream.config.stream import StreamConfig
+from penstock.jetstream.consumers import consumers
+from penstock.jetstream.store.file.disk import NAME_BYTES_MAX, is_file_name
 
 REFUSED = (
     *("a\0b", "\0", "a\nb", "\x01", "\x7f", "\x85", "a\x1fb"),

@@ -24,12 +24,14 @@ from tests.unit.jetstream.world import World
 from tests.work import work_of
 
 from penstock.config.accounts import Permissions, ResponseRules
-from penstock.core.services import request_header
-from penstock.jetstream import clusterapi, consumerrules, cron, directget, originrules, rules
+from penstock.core.sharing.services import request_header
+from penstock.jetstream.api import clusterapi, directget
+from penstock.jetstream.config import consumerrules, originrules, rules
 from penstock.jetstream.engine import CALLS
-from penstock.net.connz import LISTED_MAX, connz
-from penstock.net.query import QueryError
-from penstock.net.views import subsz
+from penstock.jetstream.intake import cron
+from penstock.net.monitor.connz import LISTED_MAX, connz
+from penstock.net.monitor.query import QueryError
+from penstock.net.monitor.views import subsz
 from penstock.protocol import strictjson
 from penstock.protocol.times import parse_duration
 from penstock.protocol.transforms import DESTINATION_BYTES_MAX

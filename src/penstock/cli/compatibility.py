@@ -140,9 +140,9 @@ def sections() -> Iterator[Section]:
 
 
 def _jetstream() -> Iterator[Section]:
-    from penstock.jetstream import clusterapi, consumerapi, snapshotapi, streamapi
-    from penstock.jetstream.consumerconfig import ConsumerConfig
-    from penstock.jetstream.model import STREAM_SOURCE, StreamConfig
+    from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
+    from penstock.jetstream.config.consumer import ConsumerConfig
+    from penstock.jetstream.config.stream import STREAM_SOURCE, StreamConfig
 
     also = ("tests/conformance/*/*.txt", "tests/conformance/*.py", "tests/unit/jetstream/*.py")
     calls = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
@@ -162,7 +162,7 @@ def _jetstream() -> Iterator[Section]:
 
 
 def _monitoring() -> Iterator[Section]:
-    from penstock.net.monitor import ALIASES, ENDPOINTS
+    from penstock.net.monitor.monitor import ALIASES, ENDPOINTS
 
     proofs = ("tests/conformance/*.py", "tests/unit/net/*.py", "tests/cli/*.py")
     rows = {path: title for path, (title, _) in ENDPOINTS.items()}

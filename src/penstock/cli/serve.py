@@ -121,7 +121,7 @@ def _check(path: str | None, given: list[Given]) -> int:
 
 def _check_files(options: Options) -> None:
     """Read the files of TLS, which the server would do at its start."""
-    from penstock.net.tls import server_context
+    from penstock.net.listeners.tls import server_context
 
     websocket = options.server.websocket
     for tls in (options.server.tls, websocket.tls if websocket is not None else None):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock import hot
 from penstock.config import accounts
-from penstock.core.route import (
+from penstock.core.routing.route import (
     FAMILIES,
     Deliver,
     Handler,
@@ -29,9 +29,9 @@ from penstock.errors import cause
 from penstock.hot.wire import CRLF, PUB, Buffer, Op, delivery_line
 
 if TYPE_CHECKING:
-    from penstock.core.mappings import Mappings
-    from penstock.core.services import Replies
     from penstock.core.session import Session
+    from penstock.core.sharing.mappings import Mappings
+    from penstock.core.sharing.services import Replies
 
 log = logging.getLogger("penstock")
 

@@ -17,16 +17,16 @@ from typing import Any, Protocol
 
 from penstock.config.accounts import GLOBAL
 from penstock.config.server import ServerConfig
-from penstock.core import trace
 from penstock.core.account import Account, Figures, sum_figures
-from penstock.core.auth import Authenticator, Verified
-from penstock.core.authenticators import authenticator_for, websocket_authenticator
-from penstock.core.callout import Callouts
 from penstock.core.directory import Directory
-from penstock.core.record import SessionRecord
+from penstock.core.identity.auth import Authenticator, Verified
+from penstock.core.identity.authenticators import authenticator_for, websocket_authenticator
+from penstock.core.identity.callout import Callouts
+from penstock.core.identity.tokenauth import TokenAuthenticator
+from penstock.core.reports import trace
+from penstock.core.reports.record import SessionRecord
+from penstock.core.reports.system import System
 from penstock.core.session import WEBSOCKET, Session
-from penstock.core.system import System
-from penstock.core.tokenauth import TokenAuthenticator
 from penstock.keys import nkeys
 from penstock.version import API_LEVEL, NATS_VERSION
 

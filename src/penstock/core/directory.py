@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from penstock.config.accounts import GLOBAL
 from penstock.config.sharing import Relation
 from penstock.core.account import Account
-from penstock.core.mappings import Mappings
-from penstock.core.services import Replies, ServiceImport
-from penstock.core.streamimports import StreamImport
+from penstock.core.sharing.mappings import Mappings
+from penstock.core.sharing.services import Replies, ServiceImport
+from penstock.core.sharing.streamimports import StreamImport
 
 if TYPE_CHECKING:
     from penstock.config.server import Authorization

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.config.server import ServerConfig
-from penstock.core import trace
-from penstock.core.auth import Check, Pending
-from penstock.core.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.broker import Broker
+from penstock.core.identity.auth import Check, Pending
+from penstock.core.identity.authenticators import authenticator_for, websocket_authenticator
+from penstock.core.reports import trace
 from penstock.core.session import Session
 
 NEEDS_RESTART = (

@@ -14,13 +14,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
-from penstock.core import trace
 from penstock.core.account import Account, Figures, single_messages
-from penstock.core.auth import Caller, Identity, Pending
-from penstock.core.connect import read_options
-from penstock.core.permissions import RESERVED_REPLIES, Permissions
-from penstock.core.route import Subscription
-from penstock.core.tls import TlsState
+from penstock.core.identity.auth import Caller, Identity, Pending
+from penstock.core.identity.connect import read_options
+from penstock.core.identity.permissions import RESERVED_REPLIES, Permissions
+from penstock.core.identity.tls import TlsState
+from penstock.core.reports import trace
+from penstock.core.routing.route import Subscription
 from penstock.hot import wire
 from penstock.hot.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 from penstock.protocol import subjects, times

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.account import new_message
-from penstock.core.clientinfo import client_info
+from penstock.core.reports.clientinfo import client_info
 from penstock.hot.wire import Op
 from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.api import Request
+    from penstock.jetstream.api.api import Request
     from penstock.jetstream.engine import Engine
 
 ADVISORY = "$JS.EVENT.ADVISORY"

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.errors import cause
-from penstock.jetstream.store import Work
+from penstock.jetstream.store.values import Work
 
 log = logging.getLogger("penstock")
 

@@ -24,30 +24,24 @@ from typing import TYPE_CHECKING, Any
 from penstock import hot
 from penstock.config.accounts import JetStreamLimits
 from penstock.core.account import Account
-from penstock.core.route import ACK_PREFIX
+from penstock.core.routing.route import ACK_PREFIX
 from penstock.errors import JetStreamError, StoreError, cause, reason
 from penstock.hot.wire import Op
-from penstock.jetstream import (
-    clusterapi,
-    consumerapi,
-    consumers,
-    originrules,
-    quota,
-    rules,
-    snapshotapi,
-    streamapi,
-)
+from penstock.jetstream import quota
 from penstock.jetstream.advisories import Advisories
-from penstock.jetstream.api import Api
+from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
+from penstock.jetstream.api.api import Api
 from penstock.jetstream.commit import Allowance, Change, Commit, Durable, release
-from penstock.jetstream.memstore import open_memory_store
-from penstock.jetstream.model import StreamConfig
-from penstock.jetstream.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
-from penstock.jetstream.remote import AccountRemote, Remote
-from penstock.jetstream.rubbish import Rubbish
-from penstock.jetstream.store import Store, Work
+from penstock.jetstream.config import originrules, rules
+from penstock.jetstream.config.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
+from penstock.jetstream.config.stream import StreamConfig
+from penstock.jetstream.consumers import consumers
+from penstock.jetstream.copies.remote import AccountRemote, Remote
+from penstock.jetstream.files.rubbish import Rubbish
+from penstock.jetstream.files.streamfiles import Creation, Deletion, StreamFiles, close_store
+from penstock.jetstream.store.memory import open_memory_store
+from penstock.jetstream.store.values import Store, Work
 from penstock.jetstream.stream import Consumer, Stream
-from penstock.jetstream.streamfiles import Creation, Deletion, StreamFiles, close_store
 from penstock.jetstream.timers import Timer, Timers
 from penstock.protocol import errorcodes, subjects
 

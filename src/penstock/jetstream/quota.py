@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError, JetStreamError
-from penstock.jetstream.consumerconfig import ConsumerConfig
-from penstock.jetstream.consumerrules import MAX_ACK_PENDING
+from penstock.jetstream.config.consumer import ConsumerConfig
+from penstock.jetstream.config.consumerrules import MAX_ACK_PENDING
 from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
+    from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.engine import Engine
-    from penstock.jetstream.model import StreamConfig
     from penstock.jetstream.stream import Stream
 
 

@@ -21,17 +21,17 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.core.route import Subscription
+from penstock.core.routing.route import Subscription
 from penstock.errors import JetStreamError, cause
 from penstock.hot.wire import Op
-from penstock.jetstream import lookup
-from penstock.jetstream.expiry import Expiry
-from penstock.jetstream.model import StreamConfig, store_limits
-from penstock.jetstream.origins import Origins
-from penstock.jetstream.patterns import PatternIndex
-from penstock.jetstream.publish import Intake
-from penstock.jetstream.schedules import Schedules
-from penstock.jetstream.store import Store, Work
+from penstock.jetstream.config.patterns import PatternIndex
+from penstock.jetstream.config.stream import StreamConfig, store_limits
+from penstock.jetstream.copies.origins import Origins
+from penstock.jetstream.intake.expiry import Expiry
+from penstock.jetstream.intake.publish import Intake
+from penstock.jetstream.intake.schedules import Schedules
+from penstock.jetstream.store import lookup
+from penstock.jetstream.store.values import Store, Work
 from penstock.jetstream.timers import Timer
 from penstock.protocol import errorcodes
 from penstock.protocol.jsontext import Encoded
@@ -39,10 +39,10 @@ from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
-    from penstock.jetstream.consumerconfig import ConsumerConfig
-    from penstock.jetstream.consumerfiles import ConsumerFiles
+    from penstock.jetstream.config.consumer import ConsumerConfig
+    from penstock.jetstream.consumers.consumerfiles import ConsumerFiles
+    from penstock.jetstream.copies.follower import StreamFollower
     from penstock.jetstream.engine import Engine
-    from penstock.jetstream.follower import StreamFollower
 
 log = logging.getLogger("penstock")
 

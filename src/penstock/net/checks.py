@@ -17,7 +17,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.auth import Check, Identity, Pending, Question
+from penstock.core.identity.auth import Check, Identity, Pending, Question
 from penstock.core.session import Session
 
 if TYPE_CHECKING:

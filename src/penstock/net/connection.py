@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import hot
-from penstock.core import trace
+from penstock.core.reports import trace
 from penstock.core.session import Session
 from penstock.hot.outbox import drain
 

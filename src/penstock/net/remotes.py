@@ -19,7 +19,7 @@ from penstock.client.options import ClientOptions, tls_context
 from penstock.config.remotes import RemoteConfig
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 from penstock.hot.wire import Op
-from penstock.jetstream.remote import Receive, Watcher
+from penstock.jetstream.copies.remote import Receive, Watcher
 
 log = logging.getLogger("penstock")
 

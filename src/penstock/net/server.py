@@ -25,19 +25,19 @@ from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
 from penstock.keys import nkeys
-from penstock.net import views
-from penstock.net.accountfiles import AccountFiles
-from penstock.net.claims import ClaimsRequests
 from penstock.net.clock import SteadyClock
+from penstock.net.committer import Journal
 from penstock.net.connection import Connection
-from penstock.net.door import Door, WebSocketDoor, tls_info, websocket_info
-from penstock.net.handshake import Tls
-from penstock.net.journal import Journal
-from penstock.net.monitor import Monitor
+from penstock.net.listeners.acceptor import Door, WebSocketDoor, tls_info, websocket_info
+from penstock.net.listeners.handshake import Tls
+from penstock.net.listeners.tls import load_files, server_context
+from penstock.net.monitor import views
+from penstock.net.monitor.monitor import Monitor
+from penstock.net.monitor.usage import Usage
 from penstock.net.reactor import Reactor
-from penstock.net.sysrequests import SystemRequests
-from penstock.net.tls import load_files, server_context
-from penstock.net.usage import Usage
+from penstock.net.system.accountfiles import AccountFiles
+from penstock.net.system.claims import ClaimsRequests
+from penstock.net.system.sysrequests import SystemRequests
 from penstock.version import NATS_VERSION, VERSION
 
 log = logging.getLogger("penstock")

@@ -15,8 +15,8 @@ from penstock.cli.consumersettings import CONSUMER_SETTINGS, as_fields, read_sta
 from penstock.cli.settings import CONFIG_FILE, Setting
 from penstock.cli.streamsettings import STREAM_SETTINGS
 from penstock.errors import ConfigError
-from penstock.jetstream.consumerconfig import ConsumerConfig
-from penstock.jetstream.model import StreamConfig
+from penstock.jetstream.config.consumer import ConsumerConfig
+from penstock.jetstream.config.stream import StreamConfig
 
 
 async def nothing(context: Any) -> None:

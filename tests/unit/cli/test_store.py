@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.store import run
-from penstock.jetstream.disk import RealDisk
-from penstock.jetstream.model import StreamConfig
-from penstock.jetstream.streamfiles import StreamFiles
+from penstock.jetstream.config.stream import StreamConfig
+from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.store.file.disk import RealDisk
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tests.unit.core.identity.test_auth import SECRET_HASH
 from tests.unit.core.peers import Peer, World
-from tests.unit.core.test_auth import SECRET_HASH
 
 from penstock.config.accounts import Permissions, User
 from penstock.config.server import Authorization, Limits

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.core.identity.test_auth import SECRET_HASH
 from tests.unit.core.peers import CONNECT, SECOND_NS, Peer, World
-from tests.unit.core.test_auth import SECRET_HASH
 
 from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
 from penstock.config.server import Authorization, Limits
-from penstock.core.auth import Check, Identity
+from penstock.core.identity.auth import Check, Identity
 from penstock.hot.wire import CLOSE_REASONS
 from penstock.protocol import subjects
 

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.jetstream.world import FailingDisk, World, error
 
 from penstock.jetstream.commit import CHANGES_MAX
-from penstock.jetstream.disk import RealDisk
-from penstock.jetstream.store import complete
+from penstock.jetstream.store.file.disk import RealDisk
+from penstock.jetstream.store.values import complete
 
 CHANGES = (
     "make_directory",

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.jetstream.test_stream import Witness
 from tests.unit.jetstream.world import World, error
 
-from penstock.jetstream.store import complete
+from penstock.jetstream.store.values import complete
 from penstock.jetstream.timers import Timers
 
 

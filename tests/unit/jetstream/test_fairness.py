@@ -11,8 +11,8 @@ from tests.unit.jetstream.test_creation import CountingDisk, ask
 from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream.commit import CHANGES_MAX
-from penstock.jetstream.rubbish import SWEPT_MAX
-from penstock.jetstream.store import complete
+from penstock.jetstream.files.rubbish import SWEPT_MAX
+from penstock.jetstream.store.values import complete
 
 FEW = CHANGES_MAX + 4
 MANY = 4 * FEW

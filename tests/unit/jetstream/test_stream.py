@@ -7,8 +7,8 @@ import pytest
 from tests.unit.jetstream.world import SECOND_NS, World, error
 
 from penstock.hot.wire import Op
-from penstock.jetstream.consumerconfig import ConsumerConfig
-from penstock.jetstream.store import Work
+from penstock.jetstream.config.consumer import ConsumerConfig
+from penstock.jetstream.store.values import Work
 
 
 class Witness:

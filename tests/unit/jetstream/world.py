@@ -15,11 +15,11 @@ from tests.unit.core.peers import Later
 from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.hot import wire
-from penstock.jetstream.disk import RealDisk
+from penstock.jetstream.copies.remote import Remote
 from penstock.jetstream.engine import Engine
-from penstock.jetstream.remote import Remote
-from penstock.jetstream.store import complete
-from penstock.jetstream.streamfiles import StreamFiles
+from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.store.file.disk import RealDisk
+from penstock.jetstream.store.values import complete
 from penstock.protocol import headers
 
 SECOND_NS = 1_000_000_000

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import bcrypt
 import pytest
-from tests.unit.core.test_auth import SECRET_HASH
+from tests.unit.core.identity.test_auth import SECRET_HASH
 from tests.unit.net.streams import Stream, connected, run, until
 
 from penstock.config.accounts import User
 from penstock.config.server import Authorization, Limits
-from penstock.core.auth import Check
+from penstock.core.identity.auth import Check
 from penstock.net.checks import BUSY
 from penstock.net.server import Server
 

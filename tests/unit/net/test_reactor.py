@@ -13,7 +13,7 @@ from tests.unit.net.streams import QUIET, connected, run, until
 
 from penstock.config.accounts import User
 from penstock.config.server import Authorization
-from penstock.core.auth import Check, Verified
+from penstock.core.identity.auth import Check, Verified
 from penstock.net import reactor as reactor_module
 from penstock.net.poller import READ
 from penstock.net.server import Server

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.net.monitor import write
-from penstock.net.sysrequests import _plain
+from penstock.net.monitor.monitor import write
+from penstock.net.system.sysrequests import _plain
 
 DOCUMENTS: list[Any] = [
     {},

@@ -1,0 +1,50 @@
+"""
+Who a client is by its certificate, as `verify_and_map` asks.
+
+A user may be named by one of the certificate's e-mail addresses, its DNS names or its
+URIs; or by its distinguished name, whose parts may stand in any order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from penstock.core.identity.tls import Certificate
+
+PART = re.compile(r"((?:\\.|[^,\\])*),?", re.DOTALL)
+ESCAPE = re.compile(r"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
+
+Name = Counter[tuple[str, str]]
+
+
+def user_in(certificate: Certificate, users: Iterable[str]) -> str | None:
+    """Return the first of the users that a certificate names."""
+    # In their order, and looked up at once: a certificate may have thousands of names.
+    known = dict.fromkeys(users)
+    for name in (*certificate.emails, *certificate.dns_names, *certificate.uris):
+        if name in known:
+            return name
+    own: Name = Counter((kind.upper(), value) for kind, value in certificate.subject)
+    if not own:
+        return None
+    return next((user for user in known if distinguished_name(user) == own), None)
+
+
+def distinguished_name(text: str) -> Name | None:
+    """Return the parts of a distinguished name; None if the text is none."""
+    parts: Name = Counter()
+    for part in PART.findall(text):
+        if not part:
+            continue
+        kind, equals, value = part.partition("=")
+        if not equals:
+            return None
+        parts[kind.strip().upper(), ESCAPE.sub(_unescaped, value.strip())] += 1
+    return parts or None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    return chr(int(code, 16)) if len(code) == 2 else code

@@ -1,0 +1,1 @@
+"""Reports about connections and about the server."""

@@ -1,0 +1,199 @@
+"""
+What the server says of itself under `$SYS`: who a client is, and who comes and goes.
+
+`$SYS.REQ.USER.INFO` tells any client who it is to the server. Events go to the system
+account, and are only made if somebody there listens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import accounts
+from penstock.core.account import Account, Figures, message_count, sum_figures
+from penstock.core.reports.clientinfo import client_info
+from penstock.core.reports.record import user_of
+from penstock.core.session import Session
+from penstock.hot.wire import Op
+from penstock.protocol import times
+from penstock.version import NATS_VERSION
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+Json = dict[str, Any]
+
+USER_INFO = b"$SYS.REQ.USER.INFO"
+JETSTREAM_ENABLED = 1
+"""The one capability flag of `server.flags` that says anything here."""
+EVENT_TYPE = "io.nats.server.advisory.v1"
+NOTHING = {"msgs": 0, "bytes": 0}
+
+
+class System:
+    """Answers `$SYS.REQ.USER.INFO`, and tells the system account what happens."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sequences = count(1)
+
+    def install(self, account: Account) -> None:
+        """Answer the requests of an account."""
+        account.listen(USER_INFO, self.answer)
+
+    def answer(self, batch: list[Op], publisher: Session | None) -> None:
+        """Tell a client who it is. Who gives no reply subject is told nothing."""
+        if publisher is None:
+            return
+        for run in batch:
+            reply = run[2]
+            for _ in range(message_count(run) if reply else 0):
+                document = {"server": self.server(), "data": user_info(publisher)}
+                publisher.account.send(reply, encode(document))
+
+    def connected(self, session: Session) -> None:
+        """Tell that a client has come; of those in no account nats-server says nothing."""
+        account = session.account
+        if account.name != accounts.GLOBAL:
+            self._connections_changed(account)
+            self._tell(f"$SYS.ACCOUNT.{account.name}.CONNECT", "client_connect", session)
+
+    def disconnected(self, session: Session, reason: str) -> None:
+        """Tell that a client has gone."""
+        account = session.account
+        if account.name != accounts.GLOBAL:
+            self._connections_changed(account)
+        kind = f"$SYS.ACCOUNT.{account.name}.DISCONNECT"
+        self._tell(kind, "client_disconnect", session, reason=reason)
+
+    def refused(self, session: Session) -> None:
+        """Tell that somebody was not let in."""
+        kind = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
+        self._tell(kind, "client_disconnect", session, reason="Authentication Failure")
+
+    def said(self, kind: str, make: Callable[[], Json] = dict) -> None:
+        """Tell something about the server itself: `SHUTDOWN`, `LAMEDUCK` or `STATSZ`."""
+        subject = f"$SYS.SERVER.{self._broker.server_id}.{kind}".encode()
+        if self._is_heard(subject):
+            self._account.send(subject, encode({"server": self.server()} | make()))
+
+    def connections_event(self, account: Account) -> Json:
+        """Return what is told of an account when its connections change."""
+        return self._event("account_connections") | account_stats(self._broker, account)
+
+    def server(self) -> Json:
+        """Return which server speaks, and when."""
+        broker = self._broker
+        has_jetstream = broker.config.jetstream is not None
+        server = {
+            "name": broker.server_name,
+            "host": broker.config.host,
+            "id": broker.server_id,
+            "ver": NATS_VERSION,
+            "tags": list(broker.config.tags),
+            "metadata": dict(broker.config.metadata),
+        }
+        return {name: value for name, value in server.items() if value} | {
+            "jetstream": has_jetstream,
+            "flags": JETSTREAM_ENABLED if has_jetstream else 0,
+            "seq": next(self._sequences),
+            "time": times.timestamp(broker.clock_ns()),
+        }
+
+    @property
+    def _account(self) -> Account:
+        return self._broker.directory.system
+
+    def _is_heard(self, subject: bytes) -> bool:
+        return self._account.has_interest(subject)
+
+    def _event(self, kind: str) -> Json:
+        return {
+            "type": f"{EVENT_TYPE}.{kind}",
+            "id": self._broker.directory.new_id(),
+            "timestamp": times.timestamp(self._broker.clock_ns()),
+            "server": self.server(),
+        }
+
+    def _connections_changed(self, account: Account) -> None:
+        for form in ("$SYS.SERVER.ACCOUNT.{}.CONNS", "$SYS.ACCOUNT.{}.SERVER.CONNS"):
+            subject = form.format(account.name).encode()
+            if self._is_heard(subject):
+                self._account.send(subject, encode(self.connections_event(account)))
+
+    def _tell(self, name: str, kind: str, session: Session, reason: str = "") -> None:
+        subject = name.encode()
+        if not self._is_heard(subject):
+            return
+        client = client_info(session) | {"name_tag": session.account.config.label}
+        event = self._event(kind) | {"client": client}
+        if reason:
+            client["stop"] = times.timestamp(self._broker.clock_ns())
+            event["sent"] = {"msgs": session.out_messages, "bytes": session.out_bytes}
+            event["received"] = {"msgs": session.in_messages, "bytes": session.in_bytes}
+            event["reason"] = reason
+        self._account.send(subject, encode(event))
+
+
+def encode(document: Json) -> bytes:
+    """Return a document as it is sent."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def account_stats(broker: Broker, account: Account, own: list[Figures] | None = None) -> Json:
+    """Return the figures of an account; who has those of its connections hands them in."""
+    if own is None:
+        own = [each.figures for each in broker.sessions.values() if each.account is account]
+    figures = sum_figures((account.closed_figures, *own))
+    elsewhere = {name: NOTHING for name in ("gateways", "routes", "leafs")}
+    return {
+        "acc": account.name,
+        "name": account.config.label,
+        "conns": account.connections,
+        "leafnodes": 0,
+        "total_conns": account.connections,
+        "num_subscriptions": len(account.routes.trie),
+        "sent": {"msgs": figures[2], "bytes": figures[3]} | elsewhere,
+        "received": {"msgs": figures[0], "bytes": figures[1]} | elsewhere,
+        "slow_consumers": account.slow_consumers,
+    }
+
+
+def user_info(session: Session) -> Json:
+    """Return what a client may know about itself."""
+    account, identity = session.account, session.identity
+    info: Json = {
+        "user": user_of(session),
+        "account": account.name,
+        "account_name": account.config.label,
+    }
+    if identity is None:
+        return info
+    if identity.label:
+        info["user_name"] = identity.label
+    if identity.permissions is not None:
+        info["permissions"] = _permissions(identity.permissions)
+    if identity.expires_s:
+        left_ns = int(identity.expires_s * times.SECOND_NS) - session.broker.clock_ns()
+        info["expires"] = max(left_ns, 0)
+    return info
+
+
+def _permissions(rules: accounts.Permissions) -> Json:
+    document: Json = {
+        "publish": _subject_rules(rules.publish),
+        "subscribe": _subject_rules(rules.subscribe),
+    }
+    if rules.allow_responses is not None:
+        expires_ns = int(rules.allow_responses.expires_s * times.SECOND_NS)
+        document["responses"] = {"max": rules.allow_responses.messages_max, "ttl": expires_ns}
+    return document
+
+
+def _subject_rules(rules: accounts.SubjectRules) -> dict[str, list[str]]:
+    """Return the rules; a list that is empty is left out, as in nats-server."""
+    lists = {"allow": list(rules.allow or ()), "deny": list(rules.deny)}
+    return {name: subjects for name, subjects in lists.items() if subjects}

@@ -1,0 +1,1 @@
+"""Routes from subjects to subscriptions."""

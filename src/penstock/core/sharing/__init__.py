@@ -1,0 +1,1 @@
+"""Sharing between accounts: imports, exports, mappings, and the latency of services."""

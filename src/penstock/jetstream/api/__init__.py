@@ -1,0 +1,1 @@
+"""The JetStream API: requests in, answers out."""

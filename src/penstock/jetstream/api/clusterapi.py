@@ -1,0 +1,27 @@
+"""
+The calls of the API that only a cluster has an answer to.
+
+One server has no peers and no leader to elect, so it says what it would need, in
+nats-server's words. Calls about servers, the meta leader and other accounts'
+streams (`META.>`, `SERVER.>`, `ACCOUNT.>`) are silent, as they are there.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import JetStreamError
+from penstock.jetstream.api.api import Answer, Call, Request
+from penstock.protocol import errorcodes
+
+
+def refuse(request: Request) -> Answer:
+    """Say that there is no cluster."""
+    raise JetStreamError(errorcodes.CLUSTER_REQUIRED)
+
+
+CALLS = {
+    ("STREAM", "LEADER", "STEPDOWN"): Call("stream_leader_stepdown", 1, refuse),
+    ("STREAM", "PEER", "REMOVE"): Call("stream_remove_peer", 1, refuse),
+    ("STREAM", "PEER", "EVACUATE"): Call("stream_evacuate_peer", 1, refuse),
+    ("STREAM", "CANCEL_MOVE"): Call("stream_cancel_move", 1, refuse),
+    ("CONSUMER", "LEADER", "STEPDOWN"): Call("consumer_leader_stepdown", 2, refuse),
+}

@@ -1,0 +1,216 @@
+"""The calls of the API that are about consumers."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from penstock.errors import JetStreamError
+from penstock.jetstream.api.api import Answer, Call, Request
+from penstock.jetstream.config.consumer import CONSUMER_CONFIG_FIELDS, ConsumerConfig
+from penstock.jetstream.config.consumerrules import check_group_name
+from penstock.jetstream.consumers import consumers
+from penstock.jetstream.consumers.consumer import Consumer
+from penstock.jetstream.copies import sourcing
+from penstock.protocol import errorcodes, headers, strictjson
+from penstock.protocol.rfc3339 import ZERO, parse_time
+
+NAMES_MAX = 1024
+LIST_MAX = 256
+
+CREATE_FIELDS = {
+    "stream_name": "string",
+    "config": CONSUMER_CONFIG_FIELDS,
+    "action": strictjson.ANYTHING,
+    "pedantic": "bool",
+}
+ACTIONS = ("", "create", "update")
+LIST_FIELDS = {"offset": "int"}
+PAUSE_FIELDS = {"pause_until": "string"}
+UNPIN_FIELDS = {"group": "string"}
+RESET_FIELDS = {"seq": "uint64"}
+UNPAUSED = {"paused": False, "pause_until": ZERO}
+UNPAGED = {"total": 0, "offset": 0, "limit": 0}
+
+
+def create(request: Request) -> Answer:
+    """`CONSUMER.CREATE.<stream>[.<name>[.<filter>]]`."""
+    values, config = _decode(request)
+    stream_name = request.names[0]
+    name = request.names[1] if len(request.names) > 1 else ""
+    filter_subject = ".".join(request.names[2:])
+    _check_stream(values, stream_name)
+    _check_separators(name or config.name)
+    if not name:
+        if config.durable_name:
+            raise JetStreamError(errorcodes.CONSUMER_EPHEMERAL_WITH_DURABLE_NAME)
+        name = config.name
+    elif config.durable_name and config.durable_name != name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
+    if filter_subject and config.filter_subjects:
+        raise JetStreamError(errorcodes.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED)
+    if filter_subject and config.filter_subject != filter_subject:
+        raise JetStreamError(errorcodes.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH)
+    _create(request, values, config.but(name=name))
+    return None
+
+
+def create_durable(request: Request) -> Answer:
+    """`CONSUMER.DURABLE.CREATE.<stream>.<name>`: how it was done before names were for all."""
+    values, config = _decode(request)
+    if len(request.names) != 2:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT)
+    stream_name, name = request.names
+    _check_stream(values, stream_name)
+    _check_separators(name)
+    if not config.durable_name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_SET)
+    if config.durable_name != name:
+        raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
+    _create(request, values, config.but(name=name))
+    return None
+
+
+def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
+    values = request.decode(CREATE_FIELDS, "CreateConsumerRequest")
+    action = values.setdefault("action", "")
+    if action not in ACTIONS:
+        error = f"unknown consumer action: {json.dumps(action)}"
+        raise JetStreamError(errorcodes.INVALID_JSON, err=error)
+    config = ConsumerConfig.from_json(values.get("config", {}))
+    _check_time(config.opt_start_time)
+    _check_time(config.pause_until)
+    return values, config
+
+
+def _check_time(text: str) -> int:
+    """Return a time, 0 if there is none; refuse what is no time: to Go that is bad JSON."""
+    try:
+        return parse_time(text) if text else 0
+    except ValueError as error:
+        raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
+
+
+def _check_stream(values: dict[str, Any], stream_name: str) -> None:
+    if values.get("stream_name", "") != stream_name:
+        raise JetStreamError(errorcodes.STREAM_MISMATCH)
+
+
+def _check_separators(name: str) -> None:
+    if "/" in name or "\\" in name:
+        raise JetStreamError(errorcodes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS)
+
+
+def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) -> None:
+    """Make or change a consumer; it answers when that is safe."""
+    if config.num_replicas > 1:
+        raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
+    stream = request.stream()
+    answer: consumers.Answer = request.answer
+    if config.is_private:
+        sourcing.check_identity(stream, request.header)
+        config = sourcing.served(config, stream)
+        answer = partial(request.answer, header=sourcing.identity_header(stream))
+    consumers.create(
+        stream,
+        config,
+        action=values["action"],
+        pedantic=values.get("pedantic", False),
+        answer=answer,
+    )
+
+
+def info(request: Request) -> Answer:
+    """`CONSUMER.INFO.<stream>.<consumer>`."""
+    if not request.is_empty:
+        raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    return _consumer(request).info()
+
+
+def delete(request: Request) -> Answer:
+    """`CONSUMER.DELETE.<stream>.<consumer>`."""
+    if not request.is_empty:
+        raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    _consumer(request).delete(lambda: request.answer({"success": True}))
+    return None
+
+
+def pause(request: Request) -> Answer:
+    """`CONSUMER.PAUSE.<stream>.<consumer>`: until a time, or no longer."""
+    options = request.decode_options(PAUSE_FIELDS, "JSApiConsumerPauseRequest")
+    until_ns = _check_time(options.get("pause_until", ""))
+    consumers.pause(_consumer(request), until_ns, request.answer)
+    return None
+
+
+def unpin(request: Request) -> Answer:
+    """`CONSUMER.UNPIN.<stream>.<consumer>`: let another client of a group be pinned."""
+    if not request.body.strip():
+        raise JetStreamError(errorcodes.INVALID_JSON, err="unexpected end of JSON input")
+    group = request.decode_loosely(UNPIN_FIELDS, "JSApiConsumerUnpinRequest").get("group", "")
+    if not group:
+        raise JetStreamError(errorcodes.INVALID_JSON, err="consumer group not specified")
+    check_group_name(group)
+    consumer = _consumer(request)
+    if group not in consumer.config.priority_groups:
+        raise JetStreamError(errorcodes.CONSUMER_INVALID_PRIORITY_GROUP)
+    consumer.unpin(group)
+    return {}
+
+
+def reset(request: Request) -> Answer:
+    """`CONSUMER.RESET.<stream>.<consumer>`: begin again; a consumer that is not there is silent."""
+    stream = request.engine.streams.get(request.names[0])
+    consumer = stream.consumers.get(request.names[1]) if stream is not None else None
+    if not isinstance(consumer, Consumer):
+        return None
+    options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
+    answer: consumers.Answer = request.answer
+    if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
+        answer = partial(request.answer, header=sourcing.identity_header(consumer.stream))
+    consumers.reset(consumer, options.get("seq", 0), answer)
+    return None
+
+
+def names(request: Request) -> Answer:
+    """`CONSUMER.NAMES.<stream>`."""
+    found, page = _page(request, NAMES_MAX, "JSApiConsumersRequest")
+    return page | {"consumers": [consumer.name for consumer in found]}
+
+
+def list_consumers(request: Request) -> Answer:
+    """`CONSUMER.LIST.<stream>`."""
+    found, page = _page(request, LIST_MAX, "JSApiConsumersRequest")
+    return page | {"consumers": [consumer.info() for consumer in found]}
+
+
+def _page(
+    request: Request, count_max: int, type_name: str
+) -> tuple[list[Consumer], dict[str, Any]]:
+    options = request.decode_options(LIST_FIELDS, type_name)
+    found = request.stream().consumers
+    ordered = [found[name] for name in sorted(found) if not found[name].config.direct]
+    offset = min(max(options.get("offset", 0), 0), len(ordered))
+    shown = [each for each in ordered[offset:][:count_max] if isinstance(each, Consumer)]
+    return shown, {"total": len(ordered), "offset": offset, "limit": count_max}
+
+
+def _consumer(request: Request) -> Consumer:
+    consumer = request.stream().consumers.get(request.names[1])
+    if not isinstance(consumer, Consumer):
+        raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
+    return consumer
+
+
+CALLS = {
+    ("CONSUMER", "CREATE"): Call("consumer_create", -1, create),
+    ("CONSUMER", "DURABLE", "CREATE"): Call("consumer_create", -1, create_durable),
+    ("CONSUMER", "INFO"): Call("consumer_info", 2, info),
+    ("CONSUMER", "DELETE"): Call("consumer_delete", 2, delete),
+    ("CONSUMER", "PAUSE"): Call("consumer_pause", 2, pause, UNPAUSED),
+    ("CONSUMER", "UNPIN"): Call("consumer_unpin", 2, unpin),
+    ("CONSUMER", "RESET"): Call("consumer_reset", 2, reset, {"reset_seq": 0}, is_audited=False),
+    ("CONSUMER", "NAMES"): Call("consumer_names", 1, names, UNPAGED | {"consumers": []}),
+    ("CONSUMER", "LIST"): Call("consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}),
+}

@@ -1,0 +1,1 @@
+"""The configurations of streams and consumers, and the rules for them."""

@@ -1,0 +1,1 @@
+"""Consumers: deliveries and acks."""

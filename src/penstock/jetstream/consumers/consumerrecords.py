@@ -1,0 +1,218 @@
+"""
+How far a consumer is, and the bytes that say how it got there. Pure functions over bytes.
+
+A record of the consumers' log is a whole state, or one change to it. Sequences are
+listed behind the name of the consumer, and a checksum stands in front of it all.
+`consumerlog.py` has the file they are in.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+from penstock.jetstream.store.file.segment import from_little_endian, little_endian
+
+FORMAT_VERSION = 1
+START, STATE, DELIVERED, ACKED, ADVANCED, REMOVED, GIVEN_UP = KINDS = range(1, 8)
+
+_RECORD = struct.Struct("<IIBBHQQq")
+_BODY = struct.Struct("<IBBHQQq")
+
+
+@dataclass
+class ConsumerState:
+    """How far a consumer is. Pairs are consumer sequence and stream sequence."""
+
+    delivered_consumer_sequence: int = 0
+    delivered_stream_sequence: int = 0
+    ack_floor_consumer_sequence: int = 0
+    ack_floor_stream_sequence: int = 0
+    pending: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """
+    Delivered but not acknowledged: stream sequence to the consumer sequence of the first
+    delivery and the time of the last.
+    """
+    redelivered: dict[int, int] = field(default_factory=dict)
+    """How often again: stream sequence to deliveries after the first."""
+
+    def deliver(
+        self, consumer_sequence: int, stream_sequences: Sequence[int], time_ns: int
+    ) -> None:
+        """Take note of messages delivered, the first of them as `consumer_sequence`."""
+        pending = self.pending
+        for stream_sequence in stream_sequences:
+            first = consumer_sequence
+            if stream_sequence in pending:
+                self.redelivered[stream_sequence] = self.redelivered.get(stream_sequence, 0) + 1
+                first = pending[stream_sequence][0]
+            pending[stream_sequence] = (first, time_ns)
+            consumer_sequence += 1
+        self.delivered_consumer_sequence = consumer_sequence - 1
+        last = max(stream_sequences, default=0)
+        self.delivered_stream_sequence = max(self.delivered_stream_sequence, last)
+
+    def ack(self, stream_sequences: Sequence[int]) -> None:
+        """Take note of messages acknowledged, and move the floor if it can be."""
+        for stream_sequence in stream_sequences:
+            self.pending.pop(stream_sequence, None)
+            self.redelivered.pop(stream_sequence, None)
+        self._raise_floor()
+
+    def give_up(self, stream_sequences: Sequence[int]) -> None:
+        """Take note of messages that are not delivered again although they are not acked."""
+        for stream_sequence in stream_sequences:
+            self.pending.pop(stream_sequence, None)
+            self.redelivered.setdefault(stream_sequence, 0)
+        self._raise_floor()
+
+    def advance(self, consumer_sequence: int, stream_sequence: int) -> None:
+        """Take note that everything up to here was delivered and is settled."""
+        for pending in [each for each in self.pending if each <= stream_sequence]:
+            del self.pending[pending]
+            self.redelivered.pop(pending, None)
+        self.delivered_consumer_sequence = max(self.delivered_consumer_sequence, consumer_sequence)
+        self.delivered_stream_sequence = max(self.delivered_stream_sequence, stream_sequence)
+        self.ack_floor_consumer_sequence = max(self.ack_floor_consumer_sequence, consumer_sequence)
+        self.ack_floor_stream_sequence = max(self.ack_floor_stream_sequence, stream_sequence)
+
+    def _raise_floor(self) -> None:
+        if not self.pending:
+            self.ack_floor_consumer_sequence = self.delivered_consumer_sequence
+            self.ack_floor_stream_sequence = self.delivered_stream_sequence
+            return
+        first = min(self.pending)
+        lowest = min(consumer_sequence for consumer_sequence, _ in self.pending.values())
+        self.ack_floor_stream_sequence = max(self.ack_floor_stream_sequence, first - 1)
+        self.ack_floor_consumer_sequence = max(self.ack_floor_consumer_sequence, lowest - 1)
+
+
+class Change(NamedTuple):
+    """One record: what it is about, and its numbers."""
+
+    kind: int
+    name: str
+    first: int
+    second: int
+    time_ns: int
+    numbers: array[int]
+
+
+def encode(change: Change) -> bytes:
+    """Return the record of a change."""
+    name = change.name.encode()
+    length = _RECORD.size + len(name) + 8 * len(change.numbers)
+    head = _BODY.pack(
+        length, change.kind, FORMAT_VERSION, len(name), change.first, change.second, change.time_ns
+    )
+    body = b"".join((head, name, little_endian(change.numbers)))
+    return struct.pack("<I", crc32(body)) + body
+
+
+def scan(data: bytes) -> tuple[list[Change], int]:
+    """
+    Return the records that check out, and how many bytes belong to none.
+
+    The walk goes on behind what is damaged. That is right even for what was never
+    synced: an acknowledgement holds without the record before it.
+    """
+    changes: list[Change] = []
+    offset = damaged = 0
+    while offset < len(data):
+        found = _record_at(data, offset)
+        if found is None:
+            damaged += 1
+            offset += 1
+        else:
+            change, offset = found
+            changes.append(change)
+    return changes, damaged
+
+
+def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:
+    """Return the record at an offset and where it ends; None if there is none."""
+    if offset + _RECORD.size > len(data):
+        return None
+    checksum, length, kind, version, name_length, first, second, time_ns = _RECORD.unpack_from(
+        data, offset
+    )
+    end = offset + length
+    name_at = offset + _RECORD.size
+    if version != FORMAT_VERSION or kind not in KINDS or end > len(data):
+        return None
+    if end < name_at + name_length or crc32(data[offset + 4 : end]) != checksum:
+        return None
+    name = data[name_at : name_at + name_length].decode()
+    numbers = from_little_endian("Q", data[name_at + name_length : end])
+    return Change(kind, name, first, second, time_ns, numbers), end
+
+
+def encode_state(name: str, state: ConsumerState) -> bytes:
+    """Return the record of everything known of a consumer."""
+    numbers = array("Q", (state.ack_floor_consumer_sequence, state.ack_floor_stream_sequence))
+    numbers.extend((len(state.pending), len(state.redelivered)))
+    for stream_sequence, (consumer_sequence, time_ns) in state.pending.items():
+        numbers.extend((stream_sequence, consumer_sequence, time_ns))
+    for stream_sequence, count in state.redelivered.items():
+        numbers.extend((stream_sequence, count))
+    delivered = state.delivered_consumer_sequence, state.delivered_stream_sequence
+    return encode(Change(STATE, name, *delivered, 0, numbers))
+
+
+def decode_state(change: Change) -> ConsumerState:
+    """Return what the record of a state says."""
+    floor_consumer, floor_stream, pending_count, _ = change.numbers[:4]
+    pending_end = 4 + 3 * pending_count
+    pending = change.numbers[4:pending_end]
+    redelivered = change.numbers[pending_end:]
+    return ConsumerState(
+        change.first,
+        change.second,
+        floor_consumer,
+        floor_stream,
+        {
+            stream: (consumer, time_ns)
+            for stream, consumer, time_ns in zip(
+                pending[::3], pending[1::3], pending[2::3], strict=True
+            )
+        },
+        dict(zip(redelivered[::2], redelivered[1::2], strict=True)),
+    )
+
+
+def is_complete(changes: Sequence[Change]) -> bool:
+    """Tell whether a file starts with the state of every consumer there was."""
+    if not changes or changes[0].kind != START:
+        return False
+    announced = changes[0].second
+    return [change.kind for change in changes[1 : 1 + announced]] == [STATE] * announced
+
+
+def replay(changes: Sequence[Change]) -> dict[str, ConsumerState]:
+    """Return the states that records lead to."""
+    states: dict[str, ConsumerState] = {}
+    for change in changes:
+        if change.kind == STATE:
+            states[change.name] = decode_state(change)
+        elif change.kind == REMOVED:
+            states.pop(change.name, None)
+        elif change.name in states:
+            _apply(states[change.name], change)
+    return states
+
+
+def _apply(state: ConsumerState, change: Change) -> None:
+    if change.kind == DELIVERED:
+        # Behind a gap nobody knows what else was delivered, and it must be delivered again.
+        if change.first == state.delivered_consumer_sequence + 1:
+            state.deliver(change.first, change.numbers, change.time_ns)
+    elif change.kind == ACKED:
+        state.ack(change.numbers)
+    elif change.kind == GIVEN_UP:
+        state.give_up(change.numbers)
+    elif change.kind == ADVANCED:
+        state.advance(change.first, change.second)

@@ -1,0 +1,180 @@
+"""
+One stream reading another of the same account: what most mirrors and sources are made of.
+
+A follower reads what is safe in its origin, in order, and hands it to its own
+stream. It keeps two places: up to where it has read, and up to where its stream
+has made that safe. The second is what survives, and what an origin with interest
+or work queue retention may let go of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import JetStreamError
+from penstock.jetstream.copies.origin import Origin, Take
+from penstock.jetstream.store.values import Message
+from penstock.protocol import errorcodes
+from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
+
+log = logging.getLogger("penstock")
+
+READ_COUNT = 1000
+READ_BYTES = 1024 * 1024
+RETRY_NS = SECOND_NS
+HEARTBEAT_NS = SECOND_NS
+"""How often nats-server hears from an idle origin, at least."""
+
+
+class StreamFollower:
+    """Follows one origin in the same account."""
+
+    def __init__(self, stream: Stream, origin: Origin, take: Take) -> None:
+        self.origin = origin
+        self._stream = stream
+        self._take = take
+        self._followed: Stream | None = None
+        self._heard_ns = 0
+        self._unsafe: deque[tuple[int, int, list[int]]] = deque()
+        """Not safe yet: last sequence here, last sequence there, those to settle there."""
+        self._is_waiting = False
+        self._is_missing = False
+
+    @property
+    def has_unsafe(self) -> bool:
+        """Whether something was read that the stream could still lose."""
+        return bool(self._unsafe)
+
+    # The origin.
+
+    def open(self) -> None:
+        """Begin to read the origin, or go on where this left off, if it is there."""
+        found = self._stream.engine.streams.get(self.origin.name)
+        self._is_missing = found is None
+        if found is not None:
+            self.on_stream(found)
+
+    def on_stream(self, stream: Stream) -> None:
+        """Read a stream if it is the origin."""
+        origin = self.origin
+        if stream.name != origin.name or self._followed is stream or self._stream.is_closed:
+            return
+        self._followed, self._is_missing = stream, False
+        if origin.identity not in ("", stream.identity) and not self._stream.config.mirror:
+            # A mirror has no other sequences than its origin, so it waits for higher ones.
+            origin.begin_again()
+            self._unsafe.clear()
+        origin.identity = stream.identity
+        if not origin.read_sequence:
+            origin.read_sequence = origin.safe_sequence = self._start(stream) - 1
+        stream.followers.append(self)
+        stream.consumers_changed()
+        self._heard_ns = self._stream.engine.clock_ns()
+        self.on_messages()
+
+    def close(self, *, for_good: bool) -> None:
+        """Stop to read."""
+        self.detach()
+
+    def detach(self) -> None:
+        """Stop to read this origin: it may be gone."""
+        followed, self._followed = self._followed, None
+        if followed is not None:
+            followed.followers.remove(self)
+            if not followed.is_closed:
+                followed.consumers_changed()
+
+    def _start(self, stream: Stream) -> int:
+        """Return the first sequence to read of an origin that was never read."""
+        config = self.origin.config
+        if config.get("opt_start_seq"):
+            return int(config["opt_start_seq"])
+        if config.get("opt_start_time"):
+            return stream.store.sequence_at(parse_time(config["opt_start_time"]))
+        return 1
+
+    # What an origin asks of those who read it.
+
+    def on_messages(self) -> None:
+        """Read what is new, or the first piece of it."""
+        followed, stream, origin = self._followed, self._stream, self.origin
+        if followed is None or self._is_waiting:
+            return
+        messages, following = followed.store.read(
+            origin.read_sequence + 1,
+            count_max=READ_COUNT,
+            bytes_max=READ_BYTES,
+            filters=origin.filters,
+            last_sequence=followed.visible_sequence,
+        )
+        try:
+            if messages:
+                self._take(origin, messages)
+                self._heard_ns = stream.engine.clock_ns()
+        except JetStreamError as error:
+            log.warning("Stream '%s' can not store from '%s': %s", stream.name, origin.name, error)
+            self._wait(RETRY_NS)
+            return
+        origin.read_sequence = max(origin.read_sequence, following - 1)
+        self._note(messages, followed)
+        if following <= followed.visible_sequence:
+            self._wait(0)
+
+    def _note(self, messages: list[Message], followed: Stream) -> None:
+        if not messages:
+            return
+        is_settled = followed.config.retention != "limits"
+        settled = [message[0] for message in messages] if is_settled else []
+        self._unsafe.append((self._stream.store.last_sequence, messages[-1][0], settled))
+
+    def _wait(self, delay_ns: int) -> None:
+        engine = self._stream.engine
+        self._is_waiting = True
+        engine.timers.at(engine.clock_ns() + delay_ns, lambda now_ns: self._go_on())
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        self.on_messages()
+
+    def wants(self, subject: bytes) -> bool:
+        """Tell whether its filters let messages of this subject through."""
+        return self.origin.wants(subject)
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Tell whether it wants this message of the origin and does not have it safe."""
+        return sequence > self.origin.safe_sequence and self.wants(subject)
+
+    # What its own stream tells it.
+
+    def on_safe(self, visible_sequence: int) -> None:
+        """Note that the stream would not lose what it has up to a sequence."""
+        while self._unsafe and self._unsafe[0][0] <= visible_sequence:
+            _, self.origin.safe_sequence, settled = self._unsafe.popleft()
+            if settled and self._followed is not None:
+                self._followed.on_acked(self, settled)
+
+    def info(self) -> dict[str, Any]:
+        """Return what StreamInfo says of the origin."""
+        return self.origin.info(
+            lag=self._lag(),
+            active_ns=self._active_ns(),
+            is_mirror=self._stream.config.mirror is not None,
+            error=JetStreamError(errorcodes.STREAM_NOT_FOUND) if self._is_missing else None,
+        )
+
+    def _lag(self) -> int:
+        if self._followed is None:
+            return 0
+        return self._followed.store.count(self.origin.read_sequence + 1, self.origin.filters)
+
+    def _active_ns(self) -> int:
+        if not self._heard_ns:
+            return -1
+        passed_ns = max(self._stream.engine.clock_ns() - self._heard_ns, 0)
+        return passed_ns if self._followed is None else passed_ns % HEARTBEAT_NS

@@ -1,0 +1,290 @@
+"""
+Where a stream takes its messages from, beside its own subjects: its mirror or its sources.
+
+A mirror has the messages of its origin under their own sequences and times, so
+where it goes on after a restart is its last sequence. What comes from sources is
+numbered again; each message says in `Nats-Stream-Source` which it was. Up to where
+each source was read is kept in a file now and then, and what was stored after that
+is looked through at the start: nothing is missed and nothing comes twice, not even
+when the messages are gone by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import cause, reason
+from penstock.jetstream.commit import Change
+from penstock.jetstream.config.originrules import source_key
+from penstock.jetstream.copies.follower import StreamFollower
+from penstock.jetstream.copies.origin import Follower, Origin, Take
+from penstock.jetstream.copies.remotefollower import RemoteFollower
+from penstock.jetstream.store.store import VOID
+from penstock.jetstream.store.values import Entry, Message
+from penstock.protocol import headers
+from penstock.protocol.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
+
+log = logging.getLogger("penstock")
+
+SOURCE_HEADER = b"Nats-Stream-Source"
+SAVE_NS = 5 * SECOND_NS
+READ_COUNT = 1000
+READ_BYTES = 1024 * 1024
+UNWANTED_PREFIXES = (b"Nats-Expected-", b"Nats-Batch-")
+"""What was asked of the origin is not asked again of those who copy from it."""
+
+
+class Origins:
+    """The followers of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._mirror: Follower | None = None
+        self._sources: dict[tuple[str, ...], Follower] = {}
+        self._is_changed = False
+        self._is_purged = False
+        self._saved_ns = 0
+
+    def configure(self) -> None:
+        """Follow what the configuration says, and nothing else."""
+        stream, config = self._stream, self._stream.config
+        if self._mirror is not None and config.mirror is None:
+            self._mirror.close(for_good=True)
+            self._mirror = None
+        if self._mirror is None and config.mirror is not None:
+            self._mirror = self._follow(config.mirror, self._take_mirrored)
+            self._mirror.origin.read_sequence = stream.store.last_sequence
+            # A power cut may have come between a skip and the record of what it removed.
+            stream.store.purge(VOID)
+        wanted = {source_key(source): source for source in config.sources}
+        for key in self._sources.keys() - wanted.keys():
+            self._sources.pop(key).close(for_good=True)
+        fresh = {key: source for key, source in wanted.items() if key not in self._sources}
+        for key, source in fresh.items():
+            self._sources[key] = self._follow(source, self._take_sourced)
+        self._sources = {key: self._sources[key] for key in wanted}
+        if fresh:
+            self._recover({key: self._sources[key].origin for key in fresh})
+
+    def _follow(self, config: Mapping[str, Any], take: Take) -> Follower:
+        stream = self._stream
+        origin = Origin(config, stream.engine.random)
+        remote = stream.engine.remote_of(config)
+        if remote is None:
+            return StreamFollower(stream, origin, take)
+        return RemoteFollower(stream, origin, take, remote, skip_to=self._skip_to)
+
+    @property
+    def _followers(self) -> list[Follower]:
+        mirror = [self._mirror] if self._mirror is not None else []
+        return mirror + list(self._sources.values())
+
+    def open(self) -> None:
+        """Begin to read; soon, so that whoever created the stream hears of that first."""
+        if self._mirror is not None or self._sources:
+            engine = self._stream.engine
+            engine.timers.at(engine.clock_ns(), lambda now_ns: self._open_followers())
+
+    def _open_followers(self) -> None:
+        if not self._stream.is_closed:
+            for follower in self._followers:
+                try:
+                    follower.open()
+                except Exception as error:
+                    name, origin = self._stream.name, follower.origin.name
+                    log.error("Stream '%s' can not follow '%s': %s", name, origin, cause(error))
+
+    def on_stream(self, created: Stream) -> None:
+        """A stream was created: it may be the one that is waited for."""
+        for follower in self._followers:
+            follower.on_stream(created)
+
+    def on_safe(self, visible_sequence: int) -> bool:
+        """
+        What the stream has up to a sequence would not be lost any more.
+
+        Return whether its answers have to wait until it is kept how far sources were read.
+        """
+        if self._mirror is None and not self._sources:
+            return False
+        for follower in self._followers:
+            try:
+                follower.on_safe(visible_sequence)
+            except Exception as error:
+                log.error("Stream '%s' can not go on: %s", self._stream.name, cause(error))
+        is_due = self._stream.engine.clock_ns() - self._saved_ns >= SAVE_NS
+        is_purged, self._is_purged = self._is_purged, False
+        if not self._is_changed or not (is_due or is_purged):
+            return False
+        self._save(visible_sequence)
+        return is_purged
+
+    def on_purged(self) -> None:
+        """Messages are gone that say how far sources were read: keep that at the next commit."""
+        self._is_purged = True
+
+    def close(self, *, for_good: bool = False) -> None:
+        """Stop to read; keep how far that came, unless it is for good. Twice is once."""
+        for follower in self._followers:
+            follower.close(for_good=for_good)
+        self._is_changed = self._is_changed and not for_good
+        if self._is_changed and self._stream.config.storage != "memory":
+            self._is_changed = False
+            write = self._writer(self._stream.visible_sequence)
+            try:
+                write()
+            except OSError as error:
+                self._complain(error)
+
+    def info(self) -> dict[str, Any]:
+        """Return what StreamInfo says of the origins."""
+        if self._mirror is not None:
+            return {"mirror": self._mirror.info()}
+        if self._sources:
+            return {"sources": [follower.info() for follower in self._sources.values()]}
+        return {}
+
+    # Mirrors.
+
+    def _take_mirrored(self, origin: Origin, messages: list[Message]) -> None:
+        """Store messages under the sequences they have."""
+        intake, store = self._stream.intake, self._stream.store
+        entries: list[Entry] = []
+        for sequence, time_ns, subject, header, payload in messages:
+            if sequence <= store.last_sequence:
+                continue
+            gap = sequence - store.last_sequence - len(entries) - 1
+            is_special = intake.is_careful or b"\r\nNats-" in header
+            if entries and (gap or is_special):
+                intake.append_internal(entries)
+                entries = []
+            if gap:
+                self._skip(sequence, gap)
+            if header:
+                header = headers.without_prefixes(header, UNWANTED_PREFIXES)
+            subject = origin.target(subject)
+            if is_special:
+                intake.take_internal(subject, header, payload, time_ns=time_ns)
+            else:
+                entries.append((subject, header, payload, time_ns))
+            origin.read_sequence = store.last_sequence
+        if entries:
+            intake.append_internal(entries)
+        assert store.last_sequence >= messages[-1][0], "a mirror has the sequences of its origin"
+
+    def _skip_to(self, sequence: int) -> None:
+        """Have the sequences of an origin up to here, which has no messages under them any more."""
+        store = self._stream.store
+        gap = sequence - store.last_sequence
+        if self._mirror is not None and gap > 0:
+            self._skip(sequence + 1, gap)
+            self._stream.engine.touch(self._stream)
+
+    def _skip(self, sequence: int, gap: int) -> None:
+        store = self._stream.store
+        if store.last_sequence:
+            store.skip(gap)
+        else:
+            store.purge(b">", before=sequence)
+
+    # Sources.
+
+    def _take_sourced(self, origin: Origin, messages: list[Message]) -> None:
+        """Store messages under sequences of their own; each says where it is from."""
+        intake = self._stream.intake
+        self._is_changed = True
+        entries: list[Entry] = []
+        now_ns = intake.time_ns()
+        for sequence, _, subject, header, payload in messages:
+            is_special = intake.is_careful or b"\r\nNats-" in header
+            if header:
+                header = headers.remove(header, SOURCE_HEADER)
+                header = headers.without_prefixes(header, UNWANTED_PREFIXES)
+            header = headers.add(header, SOURCE_HEADER, _source(origin, sequence, subject))
+            entry = (origin.target(subject), header, payload, now_ns)
+            if not is_special:
+                entries.append(entry)
+                continue
+            if entries:
+                intake.append_internal(entries)
+                entries = []
+            origin.read_sequence = sequence - 1
+            intake.take_internal(*entry[:3])
+            origin.read_sequence = sequence
+        if entries:
+            intake.append_internal(entries)
+
+    def _recover(self, origins: dict[tuple[str, ...], Origin]) -> None:
+        """Find out up to where sources were read before."""
+        store = self._stream.store
+        is_kept = self._stream.config.storage != "memory"
+        files = self._stream.engine.files
+        saved = (files.read_sources(self._stream.name) if is_kept else None) or {}
+        for key, origin in origins.items():
+            sequence, identity = saved.get("positions", {}).get("\n".join(key), (0, ""))
+            origin.read_sequence, origin.identity = sequence, identity
+        by_label = {origin.label: origin for origin in origins.values()}
+        sequence = saved.get("last_sequence", 0) + 1
+        while sequence <= store.last_sequence:
+            messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
+            for message in messages:
+                value = headers.get(message[3], SOURCE_HEADER) if message[3] else None
+                if value is not None:
+                    _restore(by_label, value)
+        for origin in origins.values():
+            origin.safe_sequence = origin.read_sequence
+
+    def _save(self, visible_sequence: int) -> None:
+        """Keep up to where sources were read, with the next commit."""
+        engine = self._stream.engine
+        self._is_changed = any(each.has_unsafe for each in self._sources.values())
+        self._saved_ns = engine.clock_ns()
+        if self._stream.config.storage != "memory":
+            engine.touch(Change(self._writer(visible_sequence), self._saved, can_wait=False))
+
+    def _saved(self, error: Exception | None) -> None:
+        if error is not None and not self._stream.is_closed:
+            self._is_changed = True
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        log.error("Stream '%s' can not keep its sources: %s", self._stream.name, reason(error))
+
+    def _writer(self, visible_sequence: int) -> Callable[[], None]:
+        """Return what keeps up to where sources were read now. Any thread."""
+        stream = self._stream
+        positions = {
+            "\n".join(key): (follower.origin.safe_sequence, follower.origin.identity)
+            for key, follower in self._sources.items()
+        }
+        document = {"last_sequence": visible_sequence, "positions": positions}
+
+        def write() -> None:
+            # A stream that was deleted meanwhile may have a successor of its name.
+            if stream.engine.streams.get(stream.name) is stream:
+                stream.engine.files.write_sources(stream.name, document)
+
+        return write
+
+
+def _source(origin: Origin, sequence: int, subject: bytes) -> bytes:
+    name, filters, targets = origin.label
+    value = b"%b %d %b %b %b" % (name, sequence, filters, targets, subject)
+    return b"%b %b" % (value, origin.identity.encode()) if origin.identity else value
+
+
+def _restore(origins: Mapping[tuple[bytes, bytes, bytes], Origin], value: bytes) -> None:
+    """Take from a stored message up to where its source was read."""
+    fields = value.split(b" ")
+    sequence = headers.number(fields[1]) if len(fields) >= 5 else None
+    if sequence is None:
+        return
+    origin = origins.get((fields[0], fields[2], fields[3]))
+    if origin is not None:
+        origin.read_sequence = sequence
+        origin.identity = fields[5].decode(errors="replace") if len(fields) > 5 else ""

@@ -1,0 +1,1 @@
+"""The directories of streams: kept, checked, repaired, removed."""

@@ -1,0 +1,49 @@
+"""Look at what a stream keeps beside its messages: its configuration, and its consumers."""
+
+from __future__ import annotations
+
+from penstock.errors import StoreError
+from penstock.jetstream.consumers.consumerfiles import read_meta as read_consumer
+from penstock.jetstream.consumers.consumerlog import read_states
+from penstock.jetstream.files.streamfiles import read_meta, salt_of
+from penstock.jetstream.store.file.compression import TransparentDisk
+from penstock.jetstream.store.file.disk import Disk
+from penstock.jetstream.store.file.recovery import load
+
+
+def check_stream(disk: Disk, directory: str) -> list[str]:
+    """Return what is wrong with a stream's directory, in words; its bytes are for `check`."""
+    return [*_meta_faults(disk, directory), *_consumer_faults(disk, f"{directory}/consumers")]
+
+
+def _meta_faults(disk: Disk, directory: str) -> list[str]:
+    try:
+        config, _ = read_meta(disk, directory)
+    except StoreError as error:
+        return [str(error)]
+    name = directory.rpartition("/")[2]
+    if config.name != name:
+        return [f"`{directory}/stream.json` is that of stream `{config.name}`"]
+    messages = f"{directory}/messages"
+    try:
+        found = load(TransparentDisk(disk), messages, salt_of(name))
+    except StoreError as error:
+        return [str(error)]
+    if found.salt != salt_of(name):
+        return [f"`{messages}` has the messages of another stream"]
+    return found.missing
+
+
+def _consumer_faults(disk: Disk, directory: str) -> list[str]:
+    faults = []
+    # A name has no dot, so whatever has one is a log.
+    names = {name for name in disk.names(directory) if "." not in name}
+    for name in sorted(names):
+        try:
+            if read_consumer(disk, directory, name) is None:
+                faults.append(f"`{directory}/{name}` has no configuration")
+        except StoreError as error:
+            faults.append(str(error))
+    for name in sorted(read_states(disk, directory).keys() - names):
+        faults.append(f"`{directory}`: consumer `{name}` has a state, and no configuration")
+    return faults

@@ -1,0 +1,1 @@
+"""From a published message to a stored one."""

@@ -1,0 +1,267 @@
+"""
+What a message asks of its stream by its headers, and what the stream has room for.
+
+A message is examined before it is stored, and nothing changes by that: what it
+will do once it is stored comes back as a `Prepared`. The messages of an atomic
+batch are examined one after another as if those before them were stored already;
+`Staged` says what those would have changed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.errors import JetStreamError
+from penstock.jetstream import quota
+from penstock.jetstream.intake import counters, schedules
+from penstock.jetstream.intake.dedupe import DuplicateWindow
+from penstock.jetstream.intake.expiry import NEVER, time_to_live_ns
+from penstock.jetstream.store import lookup
+from penstock.jetstream.store.values import Entry
+from penstock.protocol import errorcodes, headers
+from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
+from penstock.protocol.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
+
+HEADER_BYTES_MAX = 64 * 1024 - 1
+
+Prepared: TypeAlias = tuple[Entry, bytes | None, bytes | None, int | None]
+"""A message to store, its id, what it rolls up, how long it lives."""
+
+REQUEST_INFO = (b"Nats-Request-Info:",)
+"""What the server says of who asks is for the service alone, and not kept: it may be forged."""
+
+
+class Duplicate(Exception):
+    """A message that is there already, under this sequence."""
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+
+
+class Staged:
+    """What the messages of a batch that were examined already would have changed."""
+
+    def __init__(self) -> None:
+        self.subjects: set[bytes] = set()
+        self.messages = 0
+        self.size_bytes = 0
+        self.ids: set[bytes] = set()
+        self.totals: dict[bytes, counters.Total] = {}
+
+    def add(self, prepared: Prepared) -> None:
+        """Take in one more."""
+        (subject, header, payload, _), message_id, _, _ = prepared
+        self.subjects.add(subject)
+        self.messages += 1
+        self.size_bytes += len(header) + len(payload)
+        if message_id:
+            self.ids.add(message_id)
+
+
+class Checks:
+    """Examines what is published to one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._duplicates: DuplicateWindow | None = None
+        self.last_message_id = b""
+
+    def configure(self) -> None:
+        """Take over what the stream's options say."""
+        if self._duplicates is not None:
+            self._duplicates.window_ns = self._stream.config.duplicate_window
+
+    def examine(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ns: int,
+        *,
+        is_internal: bool = False,
+        staged: Staged | None = None,
+    ) -> Prepared:
+        """Return what to store; raise JetStreamError, or Duplicate."""
+        config = self._stream.config
+        rollup = message_id = ttl_ns = None
+        if config.sealed:
+            raise JetStreamError(errorcodes.STREAM_SEALED)
+        if config.allow_msg_counter and not is_internal:
+            counters.check(header, payload)
+        if b"\r\nNats-" in header:
+            if not is_internal:
+                header = self._check_demands(subject, header, now_ns, staged)
+            message_id = headers.get(header, b"Nats-Msg-Id")
+            if message_id and not config.mirror:
+                self._check_duplicate(message_id, now_ns, staged)
+            if not is_internal:
+                self._check_last_message_id(header)
+            rollup = self._rollup(subject, header, staged, is_internal=is_internal)
+        if config.allow_msg_counter:
+            totals = staged.totals if staged is not None else {}
+            store = self._stream.store
+            header, payload = counters.counted(store, subject, header, payload, totals)
+        self._check_size(subject, header, payload, staged)
+        if b"\r\nNats-TTL:" in header:
+            ttl_ns, header = self._time_to_live(header)
+        return (subject, header, payload, now_ns), message_id, rollup, ttl_ns
+
+    def _check_demands(
+        self, subject: bytes, header: bytes, now_ns: int, staged: Staged | None
+    ) -> bytes:
+        """Check what the publisher expects of the stream; return the headers to store."""
+        stream = self._stream
+        if not stream.config.allow_msg_counter and headers.get(header, b"Nats-Incr"):
+            counters.increment(header)
+            raise JetStreamError(errorcodes.MESSAGE_COUNTER_DISABLED)
+        expected = headers.get(header, b"Nats-Expected-Stream")
+        if expected and expected != stream.name.encode():
+            raise JetStreamError(errorcodes.STREAM_NOT_MATCH)
+        if not stream.config.allow_msg_ttl and _says_time_to_live(header):
+            raise JetStreamError(errorcodes.MESSAGE_TTL_DISABLED)
+        if b"\r\nNats-Expected-Last-" in header:
+            self._check_last_subject_sequence(subject, header, staged)
+            self._check_last_sequence(header, staged)
+        if b"\r\nNats-Schedule" in header:
+            header = schedules.checked(stream, subject, header, now_ns)
+        if headers.get(header, b"Nats-Stream-Source"):
+            raise JetStreamError(errorcodes.MESSAGE_SOURCE_HEADER_NOT_ALLOWED)
+        return headers.without_prefixes(header, REQUEST_INFO)
+
+    def _check_last_sequence(self, header: bytes, staged: Staged | None) -> None:
+        sequence = _expected(header, b"Nats-Expected-Last-Sequence")
+        if sequence is None:
+            return
+        last_sequence = self._stream.store.last_sequence + (staged.messages if staged else 0)
+        if sequence != last_sequence:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE, seq=last_sequence)
+        if staged is not None and staged.messages:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+
+    def _check_last_subject_sequence(
+        self, subject: bytes, header: bytes, staged: Staged | None
+    ) -> None:
+        sequence = _expected(header, b"Nats-Expected-Last-Subject-Sequence")
+        other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
+        if sequence is None or len(other or b"") > SUBJECT_CHARACTERS_MAX:
+            if other:
+                raise JetStreamError(errorcodes.STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID)
+            return
+        if staged is not None and (other or subject) in staged.subjects:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+        last_sequence = lookup.last_sequence(self._stream.store, other or subject)
+        if sequence != last_sequence:
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_SEQUENCE, seq=last_sequence)
+
+    def _check_last_message_id(self, header: bytes) -> None:
+        expected = headers.get(header, b"Nats-Expected-Last-Msg-Id")
+        if expected and expected != self.last_message_id:
+            last = self.last_message_id.decode(errors="replace")
+            raise JetStreamError(errorcodes.STREAM_WRONG_LAST_MESSAGE_ID, id=last)
+
+    def _check_duplicate(self, message_id: bytes, now_ns: int, staged: Staged | None) -> None:
+        sequence = self.window(now_ns).find(message_id, now_ns)
+        if staged is None:
+            if sequence is not None:
+                raise Duplicate(sequence)
+        elif sequence is not None or message_id in staged.ids:
+            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE)
+
+    def window(self, now_ns: int) -> DuplicateWindow:
+        """Return the known message ids, read back from the store at the first use."""
+        if self._duplicates is None:
+            self._duplicates = DuplicateWindow(self._stream.config.duplicate_window)
+            self._duplicates.recover(self._stream.store, now_ns)
+        return self._duplicates
+
+    def _rollup(
+        self, subject: bytes, header: bytes, staged: Staged | None, *, is_internal: bool
+    ) -> bytes | None:
+        """Return what older messages the message replaces: those of its subject, or all."""
+        rollup = headers.get(header, b"Nats-Rollup")
+        if not rollup:
+            return None
+        rollup = rollup.lower()
+        config = self._stream.config
+        if not config.allow_rollup_hdrs or config.deny_purge:
+            if is_internal:
+                return None
+            raise _rollup_failed("rollup not permitted")
+        if rollup not in (b"sub", b"all"):
+            raise _rollup_failed(
+                f"rollup value invalid: {json.dumps(rollup.decode(errors='replace'))}"
+            )
+        if staged is not None and rollup == b"sub" and subject in staged.subjects:
+            raise _rollup_failed("batch rollup sub invalid")
+        if staged is not None and rollup == b"all" and staged.messages:
+            raise _rollup_failed("batch rollup all invalid")
+        return rollup
+
+    def _time_to_live(self, header: bytes) -> tuple[int | None, bytes]:
+        """Return how long the message is to live, if it says so, and what it is to say then."""
+        config = self._stream.config
+        ttl_ns = time_to_live_ns(header)
+        if ttl_ns is None or ttl_ns == NEVER or not config.allow_msg_ttl:
+            return None, header
+        marker_ttl_ns = config.subject_delete_marker_ttl // SECOND_NS * SECOND_NS
+        if ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
+            # Otherwise one could go while the marker of the one before is still there.
+            ttl_ns = marker_ttl_ns
+            header = headers.remove(header, b"Nats-TTL")
+            header = headers.add(header, b"Nats-TTL", b"%d" % (ttl_ns // SECOND_NS))
+        return ttl_ns, header
+
+    def _check_size(
+        self, subject: bytes, header: bytes, payload: bytes, staged: Staged | None
+    ) -> None:
+        """Check what the stream has room for."""
+        config, store = self._stream.config, self._stream.store
+        size = len(header) + len(payload)
+        if 0 <= config.max_msg_size < size:
+            raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+        if len(header) > HEADER_BYTES_MAX:
+            raise JetStreamError(errorcodes.STREAM_HEADER_EXCEEDS_MAXIMUM)
+        quota.check_room(self._stream.engine, config.storage, len(subject) + size)
+        if config.discard != "new":
+            return
+        messages, size_bytes = store.messages, store.size_bytes
+        if staged is not None:
+            messages, size_bytes = messages + staged.messages, size_bytes + staged.size_bytes
+        per_subject_max = config.max_msgs_per_subject
+        # Where a subject is full, its oldest message makes room for the new one.
+        replaces = 0 < per_subject_max <= store.last(subject)[1]
+        if replaces and config.discard_new_per_subject:
+            raise store_failed("maximum messages per subject exceeded")
+        if 0 < config.max_msgs <= messages and not replaces:
+            raise store_failed("maximum messages exceeded")
+        if 0 < config.max_bytes <= size_bytes + size and not replaces:
+            raise store_failed("maximum bytes exceeded")
+
+
+def store_failed(text: str) -> JetStreamError:
+    """Return the error of a message that could not be stored."""
+    return JetStreamError(errorcodes.STREAM_STORE_FAILED, err=text)
+
+
+def _rollup_failed(text: str) -> JetStreamError:
+    return JetStreamError(errorcodes.STREAM_ROLLUP_FAILED, err=text)
+
+
+def _says_time_to_live(header: bytes) -> bool:
+    try:
+        return b"\r\nNats-TTL:" in header and time_to_live_ns(header) is not None
+    except JetStreamError:
+        return False
+
+
+def _expected(header: bytes, name: bytes) -> int | None:
+    """Return the sequence that a header expects, -1 for what is no number; None if it has none."""
+    value = headers.get(header, name)
+    if not value:
+        return None
+    sequence = headers.number(value)
+    return -1 if sequence is None else sequence

@@ -1,0 +1,362 @@
+"""
+From what is published to what is stored: the checks, the refusals and the PubAcks.
+
+A message without headers, to a stream that keeps whatever it is sent, needs no
+check at all: a whole batch of them is one `append`, and later one answer. Only
+headers, and options that may refuse a message, make it be looked at by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock import hot
+from penstock.core.account import new_message, payloads
+from penstock.errors import JetStreamError, StoreError
+from penstock.hot.wire import Op
+from penstock.jetstream import quota
+from penstock.jetstream.intake import counters, fastbatch
+from penstock.jetstream.intake.atomicbatch import AtomicBatches
+from penstock.jetstream.intake.checks import (
+    HEADER_BYTES_MAX,
+    Checks,
+    Duplicate,
+    Prepared,
+    store_failed,
+)
+from penstock.jetstream.intake.fastbatch import FastBatches
+from penstock.jetstream.intake.republish import Republish
+from penstock.protocol import headers
+from penstock.protocol.transforms import Transform
+
+if TYPE_CHECKING:
+    from penstock.core.session import Session
+    from penstock.jetstream.config.stream import StreamConfig
+    from penstock.jetstream.store.values import Entry
+    from penstock.jetstream.stream import Stream
+
+
+class Intake:
+    """Takes in what is published to the subjects of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.checks = Checks(stream)
+        self._atomic = AtomicBatches(self)
+        self._fast = FastBatches(self)
+
+    def configure(self) -> None:
+        """Work out once what the stream's options mean for each message."""
+        config = self.stream.config
+        engine = self.stream.engine
+        self._transform = _transform(config, engine.random)
+        self._republish = _republish(config, engine.random)
+        self.is_careful = (
+            config.sealed
+            or _may_be_full(config)
+            or config.retention == "interest"
+            or config.max_msg_size >= 0
+            or config.allow_msg_counter
+            or config.allow_msg_schedules
+            or config.allow_batched
+            or quota.has_limit(engine, config.storage)
+        )
+        name = json.dumps(config.name)
+        self._refused = f'"stream":{name},"seq":0}}'
+        domain = f',"domain":{json.dumps(engine.domain)},' if engine.domain else ","
+        self._ack = f'{{"stream":{name}{domain}"seq":'.encode()
+        self.checks.configure()
+
+    def close(self) -> None:
+        """Give up what is not complete."""
+        self._atomic.close()
+        self._fast.close()
+
+    def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
+        """Store what was published, in order."""
+        now_ns = self.time_ns()
+        if self._transform is not None:
+            batch = [(each[0], self.transformed(each[1]), *each[2:]) for each in batch]
+        # Whoever sends one message of a fast batch sends others with it, so one look is enough.
+        if not self.is_careful and not batch[0][2].endswith(fastbatch.SUFFIX):
+            plain = hot.plain_entries(batch, now_ns)
+            if plain is None:
+                self._take_together(batch, now_ns)
+            else:
+                self._append(*plain)
+            return
+        for publish in batch:
+            self._take(publish, now_ns)
+
+    def take_internal(
+        self, subject: bytes, header: bytes, payload: bytes = b"", *, time_ns: int = 0
+    ) -> None:
+        """Store a message of the server's own; raise JetStreamError if that can not be."""
+        now_ns = time_ns or self.time_ns()
+        if not self._take_one(subject, b"", header, payload, now_ns, is_internal=True):
+            failure = self.stream.store.failure
+            if failure is not None:
+                raise store_failed(failure)
+
+    def append_together(self, batch: list[Prepared], reply: bytes, suffix: bytes) -> None:
+        """Store messages of one batch, all or none; the answer ends with `suffix`."""
+        first_sequence = self._append(
+            [each[0] for each in batch],
+            [],
+            is_atomic=True,
+            replaces=any(map(self._replaces, batch)),
+        )
+        if not first_sequence:
+            raise store_failed(self.stream.store.failure or "not stored")
+        for sequence, prepared in enumerate(batch, first_sequence):
+            self._finish(prepared, sequence)
+        self.owe_ack(reply, first_sequence + len(batch) - 1, suffix)
+
+    def append_internal(self, entries: list[Entry]) -> None:
+        """Store messages of the server's own that need no check; raise JetStreamError."""
+        if not self._append(entries, []):
+            raise store_failed(self.stream.store.failure or "not stored")
+
+    def time_ns(self) -> int:
+        """Return the time at which a message that comes now is stored."""
+        # A clock that is set back must not make the stream unsorted.
+        stream = self.stream
+        stream.last_time_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
+        return stream.last_time_ns
+
+    def transformed(self, subject: bytes) -> bytes:
+        """Return the subject under which a message is stored."""
+        return (self._transform and self._transform.apply(subject)) or subject
+
+    def _take_together(self, batch: list[Op], now_ns: int) -> None:
+        """Store messages in order, together as far as nothing is to be checked but their id."""
+        entries: list[Entry] = []
+        replies: list[bytes] = []
+        ids: dict[bytes, int] = {}
+        for publish in batch:
+            _, subject, reply, header_bytes, size, data = publish
+            message_id = _lone_id(publish)
+            if message_id is None or (message_id and self._is_known(message_id, ids, now_ns)):
+                self._append_with_ids(entries, replies, ids, now_ns)
+                entries, replies, ids = [], [], {}
+                self._take(publish, now_ns)
+            elif header_bytes or len(data) == size + 2:
+                if message_id:
+                    ids[message_id] = len(entries)
+                entries.append((subject, data[:header_bytes], data[header_bytes:-2], now_ns))
+                replies.append(reply)
+            else:
+                starts = range(0, len(data), size + 2)
+                entries += [(subject, b"", data[start : start + size], now_ns) for start in starts]
+                replies += [reply] * len(starts)
+        self._append_with_ids(entries, replies, ids, now_ns)
+
+    def _is_known(self, message_id: bytes, ids: dict[bytes, int], now_ns: int) -> bool:
+        return message_id in ids or self.checks.window(now_ns).find(message_id, now_ns) is not None
+
+    def _append_with_ids(
+        self, entries: list[Entry], replies: list[bytes], ids: dict[bytes, int], now_ns: int
+    ) -> None:
+        """Store messages, and remember the ids that some of them have."""
+        first_sequence = self._append(entries, replies) if entries else 0
+        if not first_sequence or not ids:
+            return
+        window = self.checks.window(now_ns)
+        for message_id, index in ids.items():
+            window.remember(message_id, first_sequence + index, now_ns)
+            if index == len(entries) - 1:
+                self.checks.last_message_id = message_id
+
+    def send_acks(self, first_sequence: int, replies: list[bytes]) -> None:
+        """Send the PubAcks of messages stored one after another."""
+        account = self.stream.engine.account
+        if b"" not in replies:
+            account.answer_all(replies, (self._ack, b"}"), first_sequence)
+            return
+        for sequence, reply in enumerate(replies, first_sequence):
+            if reply:
+                account.send(reply, b"%b%d}" % (self._ack, sequence))
+
+    def refusal(self, error: JetStreamError) -> bytes:
+        """Return the PubAck of a message that was not stored."""
+        document = json.dumps(error.document, separators=(",", ":"))
+        return f'{{"error":{document},{self._refused}'.encode()
+
+    def _append(
+        self,
+        entries: list[Entry],
+        replies: list[bytes],
+        *,
+        is_atomic: bool = False,
+        replaces: bool = False,
+    ) -> int:
+        """Store messages that need no further check; return the first sequence."""
+        stream = self.stream
+        plan = self._republish and self._republish.plan(stream.store, entries)
+        try:
+            first_sequence = stream.store.append(entries, is_atomic=is_atomic, replaces=replaces)
+        except StoreError as error:
+            refusal = self.refusal(store_failed(str(error)))
+            for reply in replies:
+                stream.answer(reply, refusal)
+            return 0
+        if plan and self._republish is not None:
+            stream.announce(self._republish.copies(plan, entries, first_sequence))
+        if replies and not stream.config.no_ack:
+            stream.owe_acks(first_sequence, replies)
+        self.checks.last_message_id = b""
+        stream.engine.touch(stream)
+        return first_sequence
+
+    def _take(self, publish: Op, now_ns: int) -> None:
+        """Store the messages of a run one by one, each with all its checks."""
+        _, subject, reply, header_bytes, _, _ = publish
+        for message in payloads(publish):
+            header, payload = message[:header_bytes], message[header_bytes:-2]
+            try:
+                batch_id = headers.get(header, b"Nats-Batch-Id") if header_bytes else None
+                if reply.endswith(fastbatch.SUFFIX):
+                    self._fast.take((subject, header, payload), reply)
+                elif batch_id:
+                    self._atomic.take(batch_id, (subject, header, payload), reply)
+                else:
+                    self._take_one(subject, reply, header, payload, now_ns)
+            except JetStreamError as error:
+                self.stream.answer(reply, self.refusal(error))
+
+    def _take_one(
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ns: int,
+        *,
+        is_internal: bool = False,
+    ) -> int:
+        """Store one message; return its sequence, 0 if it was not stored."""
+        try:
+            prepared = self.checks.examine(
+                subject, header, payload, now_ns, is_internal=is_internal
+            )
+        except Duplicate as duplicate:
+            # The first one may not be safe yet, so the second waits with it.
+            self.owe_ack(reply, duplicate.sequence, b',"duplicate": true}')
+            return 0
+        if not self.stream.config.allow_msg_counter:
+            return self._append_one(prepared, [reply])
+        sequence = self._append_one(prepared, [])
+        if sequence:
+            value = counters.value(prepared[0][2])
+            self.owe_ack(reply, sequence, b',"val":"%b"}' % value.encode())
+        return sequence
+
+    def take_examined(self, subject: bytes, header: bytes, payload: bytes) -> int:
+        """Store one message that nobody waits for; raise JetStreamError, or Duplicate."""
+        prepared = self.checks.examine(subject, header, payload, self.time_ns())
+        sequence = self._append_one(prepared, [])
+        if not sequence:
+            raise store_failed(self.stream.store.failure or "not stored")
+        return sequence
+
+    def _append_one(self, prepared: Prepared, replies: list[bytes]) -> int:
+        entry, _, rollup, _ = prepared
+        previous = self.stream.store.last(entry[0]) if rollup == b"sub" else None
+        sequence = self._append([entry], replies, replaces=self._replaces(prepared))
+        if sequence:
+            self._finish(prepared, sequence, previous)
+        return sequence
+
+    def _replaces(self, prepared: Prepared) -> bool:
+        """Tell whether storing a message removes others, by a rollup or the end of a schedule."""
+        (_, header, _, _), _, rollup, _ = prepared
+        if rollup is not None:
+            return True
+        stream = self.stream
+        return stream.config.allow_msg_schedules and bool(stream.schedules.purged_subject(header))
+
+    def _finish(
+        self, prepared: Prepared, sequence: int, previous: tuple[int, int] | None = None
+    ) -> None:
+        """Do what a message asks for that is stored now; its subject had `previous` before."""
+        (subject, header, _, time_ns), message_id, rollup, ttl_ns = prepared
+        stream = self.stream
+        if not self._is_wanted(subject):
+            stream.store.remove([sequence])
+        if message_id:
+            self.checks.last_message_id = message_id
+            self.checks.window(time_ns).remember(message_id, sequence, time_ns)
+        if ttl_ns is not None:
+            stream.expiry.add(time_ns + ttl_ns, sequence)
+        if rollup is not None:
+            self._roll_up(subject, rollup, sequence, previous)
+        if stream.config.allow_msg_schedules:
+            stream.schedules.note(sequence, subject, header, time_ns)
+            purged = stream.schedules.purged_subject(header)
+            if purged:
+                stream.purge(purged)
+
+    def _roll_up(
+        self, subject: bytes, rollup: bytes, sequence: int, previous: tuple[int, int] | None
+    ) -> None:
+        if rollup == b"all":
+            self.stream.purge(b">", before=sequence)
+        elif previous is None or previous[1] > 1:
+            self.stream.purge(subject, before=sequence)
+        elif previous[1]:
+            self.stream.roll_up(previous[0])
+
+    def owe_ack(self, reply: bytes, sequence: int, suffix: bytes) -> None:
+        """Answer with more than a sequence once what was stored so far is safe."""
+        self.owe_document(reply, b"%b%d%b" % (self._ack, sequence, suffix))
+
+    def owe_document(self, reply: bytes, document: bytes) -> None:
+        """Answer once what was stored so far is safe."""
+        stream = self.stream
+        if reply and not stream.config.no_ack:
+            stream.owe([new_message(reply, document)])
+        stream.engine.touch(stream)
+
+    def _is_wanted(self, subject: bytes) -> bool:
+        """Tell whether retention keeps the message: by interest only if somebody has any."""
+        stream = self.stream
+        return stream.config.retention != "interest" or any(
+            reader.wants(subject) for reader in stream.readers
+        )
+
+
+def _lone_id(publish: Op) -> bytes | None:
+    """
+    Return the message id of a publish that asks for nothing else, b"" if it has none.
+
+    None is for those that do ask for something, or whose run is not worth taking apart.
+    """
+    header_bytes, size, data = publish[3:]
+    if not header_bytes:
+        return b""
+    header = data[:header_bytes]
+    demands = header.count(b"\r\nNats-")
+    if demands > 1 or header_bytes > HEADER_BYTES_MAX or len(data) != size + 2:
+        return None
+    return headers.get(header, b"Nats-Msg-Id") if demands else b""
+
+
+def _transform(config: StreamConfig, random: Callable[[], float]) -> Transform | None:
+    options = config.subject_transform
+    if not options or not options.get("dest"):
+        return None
+    return Transform(options.get("src", "").encode(), options["dest"].encode(), random)
+
+
+def _republish(config: StreamConfig, random: Callable[[], float]) -> Republish | None:
+    if not config.republish or not config.republish.get("dest"):
+        return None
+    return Republish(config, random)
+
+
+def _may_be_full(config: StreamConfig) -> bool:
+    """Tell whether a stream refuses what it has no room for; a KV bucket has no limit."""
+    has_limit = config.max_msgs > 0 or config.max_bytes > 0 or config.discard_new_per_subject
+    return config.discard == "new" and has_limit

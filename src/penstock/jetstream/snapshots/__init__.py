@@ -1,0 +1,1 @@
+"""Streams as archives: out by SNAPSHOT, back by RESTORE."""

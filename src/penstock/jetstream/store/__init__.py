@@ -1,0 +1,1 @@
+"""Stored messages: which ones exist, and where their bytes are."""

@@ -1,0 +1,517 @@
+"""
+Which messages a stream has: by sequence and by subject. No bytes, no disk.
+
+The catalog is the one place that counts. It holds the blocks in order, the
+subject table, and what was removed since that was last written down. Everything
+a limit, an acknowledgement or a purge does comes down to `_clear`: a stretch of
+one block is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+from penstock.jetstream.store.block import Block
+from penstock.jetstream.store.columns import Matcher
+from penstock.jetstream.store.file.segment import Removal
+from penstock.jetstream.store.subjecttable import (
+    CountedSubjects,
+    Evicted,
+    SubjectTable,
+    TrackedSubjects,
+)
+from penstock.jetstream.store.values import Filters, StoreLimits
+
+MATCHERS_MAX = 64
+MAX = 1 << 64
+
+
+class Loader(Protocol):
+    """Brings back the columns of a block that are not in memory."""
+
+    def load_places(self, block: Block) -> None:
+        """Set `block.places`."""
+
+    def load_topics(self, block: Block) -> None:
+        """Set `block.topics`."""
+
+
+class Catalog:
+    """The messages of a stream, counted and findable."""
+
+    def __init__(self, loader: Loader, *, per_subject_max: int = 0, journal: bool = True) -> None:
+        self.blocks: list[Block] = []
+        self.subjects = new_subject_table(per_subject_max)
+        self.first_sequence = 1
+        self.last_sequence = 0
+        self.last_time_ns = 0
+        self.messages = 0
+        self.size_bytes = 0
+        self.removals = 0
+        self.lost = 0
+        self.on_lost: Callable[[int], None] | None = None
+        """Called with the sequence of a message that turns out to be damaged."""
+        self._emptied: list[Block] = []
+        self._loader = loader
+        self._journal = journal
+        """Whether somebody takes the removals to write them down."""
+        self._front_moved = False
+        self._removed: list[tuple[int, int]] = []
+        self._erased: list[tuple[int, int]] = []
+        self._floor_recorded = 1
+        self._matchers: dict[Filters, Matcher] = {}
+
+    def add_block(self, block: Block) -> None:
+        """Add a block behind the others."""
+        assert not self.blocks or block.first_sequence > self.blocks[-1].last_sequence
+        self.blocks.append(block)
+
+    def insert_block(self, block: Block, *, after: Block) -> None:
+        """Add a block with messages that another one had."""
+        index = self.blocks.index(after) if after in self.blocks else -1
+        self.blocks.insert(index + 1, block)
+
+    def replace_blocks(self, old: list[Block], new: Block) -> None:
+        """Put one block in place of neighbours whose messages it has."""
+        index = self.blocks.index(old[0])
+        assert self.blocks[index : index + len(old)] == old
+        self.blocks[index : index + len(old)] = [new]
+
+    def supersede(self, old: list[Block], new: Block) -> None:
+        """Put an empty block in place of the last ones, of which nothing is left."""
+        assert not any(block.count for block in old)
+        self.blocks = [block for block in self.blocks if block not in old] + [new]
+        self._emptied = [block for block in self._emptied if block not in old]
+        self.settle()
+
+    def append(self, block: Block, offset: int, subjects: list[bytes], lengths: list[int]) -> None:
+        """Take in messages just written at an offset of the last block."""
+        assert block is self.blocks[-1]
+        first, size_bytes = self.last_sequence + 1, block.size_bytes
+        block.extend(offset, lengths, subjects)
+        self.last_sequence = last = block.last_sequence
+        self.messages += len(lengths)
+        self.size_bytes += block.size_bytes - size_bytes
+        evicted = self.subjects.add(range(first, last + 1), subjects, lengths)
+        if evicted:
+            self._evict(evicted)
+        self.settle()
+
+    def _evict(self, evicted: Evicted) -> None:
+        """Remove messages known to be there, without loading anything."""
+        evicted.sort()
+        start = 0
+        while start < len(evicted):
+            block = self.blocks[self.block_at(evicted[start][0])]
+            stop = bisect_right(evicted, (block.last_sequence, MAX), start)
+            group = evicted[start:stop]
+            block.drop([sequence for sequence, _ in group])
+            self._reduce(block, len(group), sum(length for _, length in group))
+            start = stop
+        if evicted and evicted[0][0] <= self.first_sequence:
+            self._front_moved = True
+        if self._journal:
+            self._removed += [(sequence, sequence) for sequence, _ in evicted]
+
+    def _note(self, first: int, last: int, *, erase: bool = False) -> None:
+        """Remember that a range is gone, for `take_removals`."""
+        if first <= self.first_sequence:
+            self._front_moved = True
+        if self._journal:
+            self._removed.append((first, last))
+            if erase:
+                self._erased.append((first, last))
+
+    def _reduce(self, block: Block, count: int, size_bytes: int) -> None:
+        block.count -= count
+        block.size_bytes -= size_bytes
+        self.messages -= count
+        self.size_bytes -= size_bytes
+        self.removals += count
+        assert block.count >= 0
+        assert block.size_bytes >= 0
+
+    def block_at(self, sequence: int) -> int:
+        """Return the index of the block a sequence is in, or would be in; -1 before all."""
+        return bisect_right(self.blocks, sequence, key=_first_sequence) - 1
+
+    def placed(self, block: Block) -> Block:
+        """Return the block with its places loaded."""
+        if block.places is None:
+            self._loader.load_places(block)
+        if block.unresolved:
+            block.resolve()
+        return block
+
+    def positioned(self, block: Block) -> Block:
+        """Return the block fit to tell positions from sequences."""
+        return block if block.dense else self.placed(block)
+
+    def described(self, block: Block) -> Block:
+        """Return the block with its places and subjects loaded."""
+        if block.topics is None:
+            self._loader.load_topics(block)
+        return self.placed(block)
+
+    def locate(self, sequence: int) -> tuple[Block, int] | None:
+        """Return where a message is, or None if it is not there."""
+        index = self.block_at(sequence)
+        if index < 0 or not self.first_sequence <= sequence <= self.last_sequence:
+            return None
+        block = self.blocks[index]
+        position = (block if block.dense else self.placed(block)).find(sequence)
+        return None if position < 0 else (block, position)
+
+    def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
+        """Remove single messages; return how many were there."""
+        before = self.messages
+        for first, last in to_ranges(sequences):
+            self.remove_range(first, last, erase=erase)
+        self.settle()
+        return before - self.messages
+
+    def remove_range(self, first: int, last: int, *, erase: bool = False) -> None:
+        """Remove whatever is there from one sequence to another. `settle` must follow."""
+        first, last = max(first, self.first_sequence), min(last, self.last_sequence)
+        index = max(self.block_at(first), 0)
+        while index < len(self.blocks) and self.blocks[index].first_sequence <= last:
+            block = self.blocks[index]
+            if block.count and block.last_sequence >= first:
+                self.described(block)
+                self._clear(block, block.position(first), block.position(last + 1), erase=erase)
+            index += 1
+
+    def _clear(self, block: Block, start: int, stop: int, *, erase: bool = False) -> None:
+        """Take a stretch of one block out of all counts, and remember to write that down."""
+        before = self.messages
+        start = max(start, block.start)
+        if stop - start == 1:
+            if block.holds(start):
+                self._clear_one(block, start)
+        elif start < stop:
+            self._clear_many(block, start, stop)
+        if self.messages == before:
+            return
+        block.scrub = block.scrub or erase
+        self._note(block.sequence(start), block.sequence(stop - 1), erase=erase)
+
+    def _clear_one(self, block: Block, position: int) -> None:
+        assert block.places is not None
+        assert block.topics is not None
+        self.subjects.discard(block.topics.subject(position), [block.sequence(position)])
+        block.clear(position, position + 1)
+        self._reduce(block, 1, block.places.lengths[position])
+
+    def _clear_many(self, block: Block, start: int, stop: int) -> None:
+        assert block.places is not None
+        assert block.topics is not None
+        if isinstance(self.subjects, CountedSubjects):
+            first, last = block.sequence(start), block.sequence(stop - 1)
+            for subject, count in block.tally(start, stop).items():
+                self.subjects.reduce(subject, count, first, last)
+        else:
+            for position in block.held(start, stop):
+                subject = block.topics.subject(position)
+                self.subjects.discard(subject, [block.sequence(position)])
+        lengths = block.places.lengths
+        if block.live is None:
+            count, size_bytes = stop - start, sum(lengths[start:stop])
+        else:
+            held = list(block.held(start, stop))
+            count, size_bytes = len(held), sum(map(lengths.__getitem__, held))
+        block.clear(start, stop)
+        self._reduce(block, count, size_bytes)
+
+    def lose(self, block: Block, position: int) -> None:
+        """Count a message as lost: its bytes are damaged. That is not written down."""
+        self.described(block)
+        sequence = block.sequence(position)
+        self._clear_one(block, position)
+        self.lost += 1
+        self._front_moved = True
+        self.settle()
+        if self.on_lost is not None:
+            self.on_lost(sequence)
+
+    def remove_before(self, sequence: int) -> int:
+        """Remove everything below a sequence; above the last one, the next gets that number."""
+        before = self.messages
+        if sequence > self.last_sequence:
+            self._remove_all()
+        else:
+            self.remove_range(self.first_sequence, sequence - 1)
+        self.last_sequence = max(self.last_sequence, sequence - 1)
+        self._front_moved = True
+        self.settle()
+        return before - self.messages
+
+    def _remove_all(self) -> None:
+        """Remove every message, without a look at any of them."""
+        self._note(self.first_sequence, self.last_sequence)
+        for block in self.blocks:
+            self._reduce(block, block.count, block.size_bytes)
+            block.clear_all()
+        self.reset_subjects(self.subjects.per_subject_max)
+
+    def skip(self, count: int) -> None:
+        """Leave out so many sequences."""
+        first = self.last_sequence + 1
+        self.last_sequence += count
+        self._note(first, self.last_sequence)
+        self.settle()
+
+    def remove_matching(self, pattern: bytes, *, before: int, keep: int) -> int:
+        """Remove the messages that match, below a sequence, all but the last `keep`."""
+        before = before or self.last_sequence + 1
+        if pattern == b">":
+            below = self.messages - self.count(before, ())
+            return self.remove_before(self._sequence_after(below - keep) if keep else before)
+        matcher = self.matcher((pattern,))
+        surplus = self.count(self.first_sequence, (pattern,)) - self.count(before, (pattern,))
+        surplus = removed = max(surplus - keep, 0)
+        for block in self.blocks:
+            if surplus and block.count:
+                self.described(block)
+                stop = block.position(before)
+                positions, _ = block.select(matcher, 0, stop=stop, count_max=surplus)
+                surplus -= len(positions)
+                for first, last in to_ranges(positions):
+                    self._clear(block, first, last + 1)
+        self.settle()
+        return removed
+
+    def surplus_sequence(self, limits: StoreLimits) -> int:
+        """Return the sequence below which messages are too many or too large in sum."""
+        sequence = self.first_sequence
+        if limits.messages_max and self.messages > limits.messages_max:
+            sequence = self._sequence_after(self.messages - limits.messages_max)
+        if limits.bytes_max and self.size_bytes > limits.bytes_max:
+            sequence = max(sequence, self._sequence_freeing(self.size_bytes - limits.bytes_max))
+        return sequence
+
+    def _sequence_after(self, count: int) -> int:
+        """Return the sequence that has exactly `count` messages before it."""
+        if count <= 0:
+            return self.first_sequence
+        for block in self.blocks:
+            if block.count > count:
+                self.positioned(block)
+                positions, _ = block.select(None, 0, stop=block.total, count_max=count + 1)
+                return block.sequence(positions[-1])
+            count -= block.count
+        return self.last_sequence + 1
+
+    def _sequence_freeing(self, size_bytes: int) -> int:
+        """Return the first sequence before which at least so many bytes lie."""
+        for block in self.blocks:
+            if block.size_bytes > size_bytes:
+                places = self.placed(block).places
+                assert places is not None
+                for position in block.held(0, block.total):
+                    if size_bytes <= 0:
+                        return block.sequence(position)
+                    size_bytes -= places.lengths[position]
+            size_bytes -= block.size_bytes
+            if size_bytes <= 0:
+                return block.last_sequence + 1
+        return self.last_sequence + 1
+
+    def settle(self) -> None:
+        """Move the front past what is gone."""
+        if not self._front_moved and (not self.blocks or self.blocks[0].count):
+            return
+        self._front_moved = False
+        while len(self.blocks) > 1 and not self.blocks[0].count:
+            self._emptied.append(self.blocks.pop(0))
+        if not self.messages:
+            self.first_sequence = self.last_sequence + 1
+            return
+        block = self.positioned(self.blocks[0])
+        self.first_sequence = block.sequence(block.next_held(0))
+
+    def take_emptied(self) -> list[Block]:
+        """Return the blocks that left the front since the last call: nothing is left in them."""
+        emptied, self._emptied = self._emptied, []
+        return emptied
+
+    def take_removals(self) -> list[Removal]:
+        """Return what was removed since the last call, to be written down."""
+        floor = self.first_sequence
+        if floor == self._floor_recorded and not (self._removed or self._erased):
+            return []
+        ranges = _above(floor, self._removed)
+        erased = _above(floor, self._erased)
+        self._removed.clear()
+        self._erased.clear()
+        if not ranges and not erased and floor == self._floor_recorded:
+            return []
+        self._floor_recorded = floor
+        plain = [Removal(floor, ranges)]
+        return [*plain, Removal(floor, erased, erase=True)] if erased else plain
+
+    def matcher(self, filters: Filters) -> Matcher | None:
+        """Return what tells whether a subject matches; None when everything does."""
+        if not filters or b">" in filters:
+            return None
+        matcher = self._matchers.get(filters)
+        if matcher is None:
+            if len(self._matchers) >= MATCHERS_MAX:
+                self._matchers.clear()
+            matcher = self._matchers[filters] = Matcher(filters)
+        return matcher
+
+    def count(self, first_sequence: int, filters: Filters) -> int:
+        """Return how many messages match from a sequence on."""
+        if first_sequence <= self.first_sequence and not filters:
+            return self.messages
+        matcher = self.matcher(filters)
+        if matcher is not None and first_sequence <= self.first_sequence:
+            return self.subjects.messages(self.subjects.matching(filters))
+        total = 0
+        for block in reversed(self.blocks):
+            if block.last_sequence < first_sequence:
+                break
+            total += self._count_in(block, first_sequence, matcher)
+        return total
+
+    def _count_in(self, block: Block, first_sequence: int, matcher: Matcher | None) -> int:
+        if not block.count:
+            return 0
+        if matcher is not None:
+            self.described(block)
+            return block.count_matching(matcher, block.position(first_sequence))
+        if first_sequence <= block.first_sequence:
+            return block.count
+        return self.positioned(block).count_from(block.position(first_sequence))
+
+    def last(self, subject: bytes) -> tuple[int, int]:
+        """Return a subject's last sequence and its number of messages."""
+        sequence, count = self.subjects.last(subject)
+        if subject not in self.subjects.stale:
+            return sequence, count
+        sequence = self._last_before(subject, sequence)
+        self.subjects.correct(subject, sequence)
+        return sequence, count
+
+    def _last_before(self, subject: bytes, sequence: int) -> int:
+        matcher = Matcher((subject,))
+        for block in reversed(self.blocks):
+            if block.count and block.first_sequence < sequence:
+                self.described(block)
+                stop = block.position(sequence)
+                found, _ = block.select(matcher, 0, stop=stop, count_max=block.total)
+                if found:
+                    return block.sequence(found[-1])
+        raise AssertionError(f"no message of {subject!r}, though some are counted")
+
+    def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
+        """Return subject, last sequence and number of messages for all that match."""
+        found = self.subjects.matching(filters)
+        for subject in self.subjects.stale.intersection(found) if self.subjects.stale else ():
+            self.last(subject)
+        return self.subjects.rows(found)
+
+    def deleted(self, count_max: int) -> list[int]:
+        """Return the sequences that are gone between the first and the last."""
+        return list(islice(self._gone(), count_max))
+
+    def _gone(self) -> Iterator[int]:
+        expected = self.first_sequence
+        for block in self.blocks:
+            if block.count:
+                self.positioned(block)
+                first, last = block.bounds()
+                yield from range(expected, first)
+                yield from block.gone()
+                expected = last + 1
+        yield from range(expected, self.last_sequence + 1)
+
+    def retable(self, per_subject_max: int) -> int:
+        """Keep subjects as a new limit per subject needs it; return how many it removed."""
+        before = self.messages
+        if (per_subject_max == 0) != (self.subjects.per_subject_max == 0):
+            self.tabulate(per_subject_max)
+        elif isinstance(self.subjects, TrackedSubjects):
+            self._evict(self.subjects.narrow(per_subject_max))
+        self.settle()
+        return before - self.messages
+
+    def tabulate(self, per_subject_max: int) -> None:
+        """Build the subject table again from what the blocks say."""
+        self.reset_subjects(per_subject_max)
+        for block in self.blocks:
+            if block.count:
+                self.tabulate_block(block)
+
+    def reset_subjects(self, per_subject_max: int) -> None:
+        """Start with an empty subject table."""
+        self.subjects = new_subject_table(per_subject_max)
+
+    def restore(
+        self, floor_sequence: int, *, last_sequence: int, last_time_ns: int, lost: int
+    ) -> None:
+        """Take the figures from blocks that were just put together."""
+        self.last_sequence = last_sequence
+        self.last_time_ns = last_time_ns
+        self.lost = lost
+        self.messages = sum(block.count for block in self.blocks)
+        self.size_bytes = sum(block.size_bytes for block in self.blocks)
+        self._floor_recorded = floor_sequence
+        self._front_moved = True
+
+    def tabulate_block(self, block: Block) -> None:
+        """Take the messages of a block into the subject table."""
+        self.described(block)
+        places, topics = block.places, block.topics
+        assert places is not None
+        assert topics is not None
+        if isinstance(self.subjects, CountedSubjects):
+            subjects = topics.slice(0, block.total)
+            last = {subjects[position]: position for position in block.held(0, block.total)}
+            for subject, count in block.tally(0, block.total).items():
+                self.subjects.merge(subject, block.sequence(last[subject]), count)
+            return
+        held = list(block.held(0, block.total))
+        subjects = topics.slice(0, block.total)
+        evicted = self.subjects.add(
+            block.sequences(held),
+            [subjects[position] for position in held],
+            [places.lengths[position] for position in held],
+        )
+        self._evict(evicted)
+
+
+def new_subject_table(per_subject_max: int) -> SubjectTable:
+    """Return an empty table fit for a limit per subject."""
+    return TrackedSubjects(per_subject_max) if per_subject_max else CountedSubjects()
+
+
+def to_ranges(sequences: Iterable[int]) -> list[tuple[int, int]]:
+    """Return sequences as ranges, first and last of each, in order."""
+    ranges: list[tuple[int, int]] = []
+    first = last = -2
+    for sequence in sorted(set(sequences)):
+        if sequence != last + 1:
+            if last >= 0:
+                ranges.append((first, last))
+            first = sequence
+        last = sequence
+    return [*ranges, (first, last)] if last >= 0 else ranges
+
+
+def _above(floor: int, ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges that reach above a floor, joined where they meet."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(pair for pair in ranges if pair[1] >= floor):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def _first_sequence(block: Block) -> int:
+    return block.first_sequence

@@ -1,0 +1,1 @@
+"""A store on disk: segments, their recovery, and their upkeep."""

@@ -1,0 +1,244 @@
+"""
+Complete segments, compressed: `compression: s2`.
+
+A segment that takes no more records is written again as frames, each a stretch of
+64 KiB compressed for itself, behind an index of them. A `TransparentDisk` opens such a
+file so that it reads as the segment it was made of: nobody else needs to know.
+
+What nats-server calls s2 is its own dialect of Snappy; the bytes on disk are nobody's
+business but ours, so a frame is Snappy if `cramjam` is installed, and else zlib at its
+fastest, which is always there. A frame that does not shrink is kept as it is.
+docs/internals/file-format.md has it byte by byte.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.jetstream.store.file.disk import Disk, File, Lock, read_whole
+
+if TYPE_CHECKING:
+    from penstock.jetstream.store.block import Block
+
+MAGIC = b"PENSTPCK"
+VERSION = 1
+ZLIB, SNAPPY = 1, 2
+FRAME_BYTES = 64 * 1024
+ZLIB_LEVEL = 1
+HEADER = struct.Struct("<8sHHIQII")
+"""Magic, version, method, bytes a frame, size of the segment, frames, checksum of the index."""
+FRAME = struct.Struct("<II")
+"""Length and checksum of a frame as it is stored."""
+CACHED_FRAMES = 4
+
+Codec = Callable[[bytes], bytes]
+
+
+def compressed(data: bytes) -> bytes:
+    """Return a segment as frames behind an index."""
+    method, squeeze = _compressor()
+    frames = []
+    for start in range(0, len(data), FRAME_BYTES):
+        plain = data[start : start + FRAME_BYTES]
+        frame = squeeze(plain)
+        frames.append(frame if len(frame) < len(plain) else plain)
+    index = b"".join(FRAME.pack(len(frame), zlib.crc32(frame)) for frame in frames)
+    checksum = zlib.crc32(index)
+    head = HEADER.pack(MAGIC, VERSION, method, FRAME_BYTES, len(data), len(frames), checksum)
+    return b"".join((head, index, *frames))
+
+
+def _snappy() -> Any:
+    with suppress(ImportError):
+        return import_module("cramjam").snappy
+    return None
+
+
+def snappy_compressor() -> Codec | None:
+    """Return what makes a block of Snappy, which is S2 too; None without the extra `s2`."""
+    snappy = _snappy()
+    return None if snappy is None else lambda plain: bytes(snappy.compress_raw(plain))
+
+
+def _compressor() -> tuple[int, Codec]:
+    compress = snappy_compressor()
+    if compress is not None:
+        return SNAPPY, compress
+    return ZLIB, lambda plain: zlib.compress(plain, ZLIB_LEVEL)
+
+
+def _decompressor(method: int) -> Codec:
+    if method == ZLIB:
+        return zlib.decompress
+    snappy = _snappy()
+    if snappy is None:
+        text = "a segment is compressed as Snappy; hint: pip install 'penstock[s2]'"
+        raise OSError(errno.ENOTSUP, text)
+    return lambda frame: bytes(snappy.decompress_raw(frame))
+
+
+class CompressedFile:
+    """A compressed segment, read as if it were not. A `File` that nobody writes to."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._frame_bytes: int
+        self._size: int
+        _, _, method, self._frame_bytes, self._size, count, checksum = _header(file)
+        index = file.read(HEADER.size, FRAME.size * count)
+        self._frames: list[tuple[int, int, int]] = []
+        """Offset, length and checksum of each."""
+        # With a damaged index nothing can be found: it reads as zeros, which check out as nothing.
+        if len(index) == FRAME.size * count and zlib.crc32(index) == checksum:
+            offset = HEADER.size + len(index)
+            for length, frame_checksum in FRAME.iter_unpack(index):
+                self._frames.append((offset, length, frame_checksum))
+                offset += length
+        self._decompress = _decompressor(method)
+        self._cache: dict[int, bytes] = {}
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes from an offset; zeros where the file is damaged."""
+        end = min(offset + length, self._size)
+        if offset >= end:
+            return b""
+        first = offset // self._frame_bytes
+        last = (end - 1) // self._frame_bytes
+        data = b"".join([self._frame(number) for number in range(first, last + 1)])
+        start = offset - first * self._frame_bytes
+        return data[start : start + end - offset]
+
+    def _frame(self, number: int) -> bytes:
+        plain = self._cache.get(number)
+        if plain is None:
+            plain = self._read_frame(number)
+            if len(self._cache) >= CACHED_FRAMES:
+                del self._cache[next(iter(self._cache))]
+            self._cache[number] = plain
+        return plain
+
+    def _read_frame(self, number: int) -> bytes:
+        size = min(self._frame_bytes, self._size - number * self._frame_bytes)
+        if number < len(self._frames):
+            offset, length, checksum = self._frames[number]
+            frame = self._file.read(offset, length)
+            if len(frame) == length and zlib.crc32(frame) == checksum:
+                return frame if length == size else self._decompress(frame)
+        return bytes(size)
+
+    def size(self) -> int:
+        """Return the length of the segment it was made of."""
+        return self._size
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Refuse: it is complete."""
+        raise OSError(errno.EROFS, "a compressed segment is not written to")
+
+    def truncate(self, length: int) -> None:
+        """Refuse: it is complete."""
+        raise OSError(errno.EROFS, "a compressed segment is not cut off")
+
+    def sync(self) -> None:
+        """Do nothing: it was synced before it got its name."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _header(file: File) -> tuple[Any, ...]:
+    data = file.read(0, HEADER.size)
+    return HEADER.unpack(data) if len(data) == HEADER.size else (b"",) + (0,) * 6
+
+
+def is_compressed(file: File) -> bool:
+    """Tell whether a file is a compressed segment of a version that is known."""
+    return isinstance(file, CompressedFile) or _header(file)[:2] == (MAGIC, VERSION)
+
+
+class TransparentDisk:
+    """A disk on which compressed segments read as if they were not. See `Disk`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it, durably."""
+        self._disk.make_directory(path)
+
+    def add_directory(self, path: str) -> None:
+        """Make one directory, in one that is there."""
+        self._disk.add_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory and everything in it."""
+        self._disk.remove_directory(path)
+
+    def remove_some(self, path: str, count_max: int) -> int:
+        """Remove at most so many files and directories of a directory, itself the last."""
+        return self._disk.remove_some(path, count_max)
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, in order."""
+        return self._disk.names(path)
+
+    def create(self, path: str) -> File:
+        """Open a new, empty file."""
+        return self._disk.create(path)
+
+    def open(self, path: str) -> File:
+        """Open a file that is there, compressed or not."""
+        file = self._disk.open(path)
+        try:
+            return CompressedFile(file) if is_compressed(file) else file
+        except OSError:
+            file.close()
+            raise
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name, in place of what had it."""
+        self._disk.rename(path, new_path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self._disk.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Return once the names in a directory would survive a power cut."""
+        self._disk.sync_directory(path)
+
+    def lock(self, path: str) -> Lock:
+        """Take a directory for this process."""
+        return self._disk.lock(path)
+
+
+class Press:
+    """Compresses one complete segment into a draft beside it. Any thread."""
+
+    def __init__(self, disk: Disk, block: Block, path: str, draft: str) -> None:
+        self.block = block
+        self.path = path
+        self.draft = draft
+        self._disk = disk
+
+    def run(self) -> bool:
+        """Write the draft, and sync it; False if the segment is compressed already."""
+        file = self._disk.open(self.path)
+        try:
+            if is_compressed(file):
+                return False
+        finally:
+            file.close()
+        draft = self._disk.create(self.draft)
+        try:
+            draft.write(compressed(read_whole(self._disk, self.path) or b""), 0)
+            draft.sync()
+        finally:
+            draft.close()
+        return True

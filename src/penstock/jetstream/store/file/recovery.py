@@ -1,0 +1,364 @@
+"""
+Read a store's directory: what is in it, and what has to be put right.
+
+A segment with a good trailer is taken at its word. Any other is walked. What was
+synced must be there: a record that does not check out is damage, and the walk goes
+on behind it. That is all of every segment but the last, and of the last one as far
+as its own records say. Behind that, the walk ends at the first record that does
+not check out: half of a tick must not count without the other half.
+
+`load` only reads; `mend` changes files, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from penstock.errors import StoreError
+from penstock.hot.records import RECORD_BYTES_MIN
+from penstock.jetstream.store.block import Block
+from penstock.jetstream.store.columns import columns_of
+from penstock.jetstream.store.file.compression import is_compressed
+from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
+from penstock.jetstream.store.file.reserve import last_segment
+from penstock.jetstream.store.file.segment import (
+    Header,
+    Removal,
+    Scan,
+    encode_header,
+    find_record,
+    scan,
+)
+from penstock.jetstream.store.file.segmentfile import (
+    DRAFT,
+    SUMMARY,
+    read_footer,
+    read_header,
+    read_part,
+    segment_number,
+    segment_path,
+)
+from penstock.jetstream.store.file.trailer import Summary, decode_summary
+
+SET_ASIDE = ".lost"
+
+
+@dataclass
+class Loaded:
+    """One segment as it was found."""
+
+    header: Header
+    block: Block
+    removals: tuple[Removal, ...]
+    records_end: int
+    file_bytes: int
+    summary: Summary | None
+    """What the trailer says; None when the records were walked."""
+    synced_sequence: int = 0
+    """A sequence that was given, as all below it, whether its message can be read or not."""
+
+
+@dataclass
+class Recovered:
+    """A store's directory as it was found."""
+
+    segments: list[Loaded] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Those of the notes that are about files which should be there."""
+    stale: list[str] = field(default_factory=list)
+    """Files that are left over and can go: drafts, and segments merged into others."""
+    torn: Loaded | None = None
+    """The last segment, if it ends in something that is not a record."""
+    headless: list[Loaded] = field(default_factory=list)
+    """Segments whose header does not check out, with one that will do."""
+    incomplete: str | None = None
+    """The last segment's file, if nothing in it checks out."""
+    next_number: int = 1
+    salt: int | None = None
+    lost: int = 0
+    compressed: list[str] = field(default_factory=list)
+    """Compressed segments whose trailer does not check out."""
+
+
+def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
+    """Read what is in a directory, and change nothing. `salt` helps where headers are damaged."""
+    found = Recovered()
+    names = disk.names(directory)
+    found.stale = [f"{directory}/{name}" for name in names if name.endswith(DRAFT)]
+    numbers = [number for name in names if (number := segment_number(name)) is not None]
+    headers = {number: _read_header(disk, directory, number) for number in numbers}
+    found.salt = next((h.salt for h in headers.values() if h is not None), salt)
+    found.next_number = max(numbers, default=0) + 1
+    covered = 0
+    for number in numbers:
+        header = headers[number]
+        if number <= covered:
+            found.stale.append(segment_path(directory, number))
+            continue
+        _load_segment(disk, directory, number, header, found, is_last=number == numbers[-1])
+        covered = max(covered, header.covers if header else number)
+    for segment, following in pairwise(found.segments):
+        if segment.summary is None:
+            _report_missing(directory, segment, following, found)
+        _report_missing_files(directory, segment, following, found, names)
+    _report_missing_front(directory, found)
+    _report_missing_last(disk, directory, found, names)
+    found.notes += found.missing
+    return found
+
+
+def floor_sequence(found: Recovered) -> int:
+    """Return the sequence below which nothing is left, going by the records."""
+    floors = [segment.header.floor_sequence for segment in found.segments]
+    for segment in found.segments:
+        floors += [removal.floor_sequence for removal in segment.removals]
+    return max(floors, default=1) or 1
+
+
+def _report_missing_front(directory: str, found: Recovered) -> None:
+    """
+    Report messages missing before the first: the floor on record is that of a message.
+
+    They do not count as lost: a purge on a failing disk removes files before it is on record.
+    """
+    first = next((s.block.first_sequence for s in found.segments if s.block.total), 0)
+    floor = floor_sequence(found)
+    if floor < first and not found.lost:
+        found.missing.append(f"`{directory}`: messages {floor} to {first - 1} are missing")
+
+
+def _report_missing_last(disk: Disk, directory: str, found: Recovered, names: list[str]) -> None:
+    last = last_segment(disk, directory)
+    if last >= found.next_number and not _is_set_aside(last, names):
+        path = segment_path(directory, last)
+        found.missing.append(f"`{path}` is missing, and the last messages with it")
+        found.lost += 1
+        found.next_number = last + 1
+
+
+def _is_set_aside(number: int, names: list[str]) -> bool:
+    return segment_path("", number)[1:] + SET_ASIDE in names
+
+
+def _read_header(disk: Disk, directory: str, number: int) -> Header | None:
+    header = read_header(disk, segment_path(directory, number))
+    return header if header is not None and header.number == number else None
+
+
+def _load_segment(
+    disk: Disk,
+    directory: str,
+    number: int,
+    header: Header | None,
+    found: Recovered,
+    *,
+    is_last: bool,
+) -> None:
+    path = segment_path(directory, number)
+    if header is not None:
+        summarized = _by_trailer(disk, path, header)
+        if summarized is not None:
+            found.segments.append(summarized)
+            return
+    data = read_whole(disk, path) or b""
+    _note_compressed(disk, path, found)
+    is_headless = header is None
+    header = header or _guess_header(number, data, found, is_last=is_last, path=path)
+    if header is None:
+        return
+    walked = _walk_last(data, header.salt) if is_last else _walk(data, header.salt)
+    segment = _by_walk(header, walked, len(data))
+    if walked.damaged:
+        _report_damage(path, header, walked, found)
+    if is_last and walked.end < len(data):
+        found.torn = segment
+        if len(data) - walked.end > RECORD_BYTES_MIN:
+            # Not worth a word: the record of a sync, which itself is not synced.
+            found.notes.append(_describe_torn(path, data, walked, header.salt))
+    if is_headless:
+        found.headless.append(segment)
+    found.segments.append(segment)
+
+
+def _walk(data: bytes, salt: int) -> Scan:
+    return scan(data, salt, synced_end=len(data))
+
+
+def _walk_last(data: bytes, salt: int) -> Scan:
+    """Walk the segment that was being written; the records behind a damage say if it is one."""
+    strict = scan(data, salt)
+    if strict.end == len(data):
+        return strict
+    return scan(data, salt, synced_end=_walk(data, salt).synced_end)
+
+
+def _note_compressed(disk: Disk, path: str, found: Recovered) -> None:
+    file = disk.open(path)
+    try:
+        if is_compressed(file):
+            found.compressed.append(path)
+    finally:
+        file.close()
+
+
+def _by_trailer(disk: Disk, path: str, header: Header) -> Loaded | None:
+    file = disk.open(path)
+    try:
+        size = file.size()
+        footer = read_footer(file, header.salt)
+        data = read_part(file, header.salt, SUMMARY)
+    finally:
+        file.close()
+    if footer is None or data is None:
+        return None
+    summary = decode_summary(data)
+    block = Block(header.number, summary.first_sequence)
+    block.covers = header.covers
+    block.last_sequence = summary.last_sequence
+    block.first_time_ns, block.last_time_ns = summary.first_time_ns, summary.last_time_ns
+    block.total = block.count = summary.total
+    block.size_bytes = block.stored_bytes = summary.stored_bytes
+    block.dense = summary.dense
+    return Loaded(header, block, summary.removals, footer.records_end, size, summary)
+
+
+def _by_walk(header: Header, walked: Scan, file_bytes: int) -> Loaded:
+    first = walked.sequences[0] if walked.sequences else header.base_sequence + 1
+    block = Block(header.number, first)
+    block.covers = header.covers
+    block.places, block.topics = columns_of(walked)
+    block.dense = block.places.deltas is None
+    block.last_sequence = walked.sequences[-1] if walked.sequences else first - 1
+    block.first_time_ns, block.last_time_ns = walked.first_time_ns, walked.last_time_ns
+    block.total = block.count = len(walked.sequences)
+    block.size_bytes = block.stored_bytes = sum(walked.lengths)
+    removals = tuple(walked.removals)
+    return Loaded(header, block, removals, walked.end, file_bytes, None, walked.synced_sequence)
+
+
+def _guess_header(
+    number: int, data: bytes, found: Recovered, *, is_last: bool, path: str
+) -> Header | None:
+    """Return a header for a segment whose own does not check out; None if it has no records."""
+    salt = found.salt
+    first = None if salt is None else find_record(data, 0, salt)
+    if first is None or salt is None:
+        if not is_last:
+            raise StoreError(
+                f"`{path}` is no segment of this store, or its header is damaged and no record "
+                "in it checks out; hint: `penstock store repair` sets it aside"
+            )
+        found.notes.append(f"`{path}` was never completely written: set aside")
+        found.incomplete = path
+        return None
+    found.notes.append(f"`{path}`: the header is damaged, the records are walked")
+    last = found.segments[-1].block.last_sequence if found.segments else 0
+    return Header(number, number, salt, last, 0, 0)
+
+
+def _report_damage(path: str, header: Header, walked: Scan, found: Recovered) -> None:
+    # What follows the last record of a complete segment is its trailer.
+    damaged = [(offset, length) for offset, length in walked.damaged if offset < walked.end]
+    for offset, length in damaged:
+        found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
+    lost = sum(length > RECORD_BYTES_MIN for _, length in damaged)
+    sequences = walked.sequences
+    if sequences and header.base_sequence < sequences[0]:
+        # Where nothing was skipped, each sequence that is missing is a message that was damaged.
+        last = max(sequences[-1], walked.synced_sequence)
+        known = [each.removals for each in found.segments] + [tuple(walked.removals)]
+        there = [(sequence, sequence) for sequence in sequences]
+        there += [pair for removals in known for each in removals for pair in each.ranges]
+        missing = _without(sequences[0], last, there)
+        lost = max(lost, sum(end - start + 1 for start, end in missing))
+    found.lost += lost
+
+
+def _report_missing(directory: str, segment: Loaded, following: Loaded, found: Recovered) -> None:
+    """Report messages that the end of a segment should have had, going by the next one."""
+    path = segment_path(directory, segment.block.number)
+    block = segment.block
+    if block.total and segment.header.base_sequence >= block.first_sequence:
+        # Compaction writes records and trailer in one go.
+        found.notes.append(f"`{path}` has lost its end, and maybe messages with it")
+        found.lost += 1
+        return
+    removals = [removal for each in found.segments for removal in each.removals]
+    floor = max((removal.floor_sequence for removal in removals), default=0)
+    first = max(block.last_sequence, segment.header.base_sequence, floor - 1) + 1
+    last = min(following.header.base_sequence, following.block.first_sequence - 1)
+    missing = _without(first, last, [pair for removal in removals for pair in removal.ranges])
+    if missing:
+        span = f"{missing[0][0]} to {missing[-1][1]}"
+        found.notes.append(f"`{path}`: messages {span} are missing")
+        found.lost += sum(end - start + 1 for start, end in missing)
+
+
+def _report_missing_files(
+    directory: str, segment: Loaded, following: Loaded, found: Recovered, names: list[str]
+) -> None:
+    """Report the files between two segments, if they are gone and messages with them."""
+    first, last = segment.header.covers + 1, following.header.number - 1
+    lost = following.block.first_sequence - 1 - segment.block.last_sequence
+    if first <= last and lost > 0 and not _is_set_aside(first, names):
+        paths = f"`{segment_path(directory, first)}` to `{segment_path(directory, last)}`"
+        found.missing.append(f"{paths} are missing, and up to {lost} messages with them")
+        found.lost += lost
+
+
+def _without(first: int, last: int, removed: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what is left of a range, as ranges; a gap may be far too wide to list."""
+    left = []
+    for start, end in sorted(removed):
+        if start > last:
+            break
+        if first < start:
+            left.append((first, start - 1))
+        first = max(first, end + 1)
+    return [*left, (first, last)] if first <= last else left
+
+
+def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:
+    dropped = len(data) - walked.end
+    note = f"`{path}`: the last {dropped} bytes are no complete record: dropped"
+    if find_record(data, walked.end + 1, salt) is not None:
+        note += f"; records behind them are set aside in `{path}{SET_ASIDE}`"
+    return note
+
+
+def mend(disk: Disk, directory: str, found: Recovered) -> None:
+    """Cut off a torn tail, write missing headers, and remove what is left over."""
+    torn = found.torn
+    if torn is not None:
+        path = segment_path(directory, torn.block.number)
+        data = read_whole(disk, path) or b""
+        if find_record(data, torn.records_end + 1, torn.header.salt) is not None:
+            write_whole(disk, path + SET_ASIDE, data[torn.records_end :])
+        file = disk.open(path)
+        try:
+            file.truncate(torn.records_end)
+            file.sync()
+        finally:
+            file.close()
+        torn.file_bytes = torn.records_end
+    for path in found.compressed:
+        # A damaged one can not be mended as it is: from now on it is as if never compressed.
+        write_whole(disk, path + DRAFT, read_whole(disk, path) or b"")
+        disk.rename(path + DRAFT, path)
+    for segment in found.headless:
+        _write_header(disk, directory, segment.header)
+    if found.incomplete is not None:
+        disk.rename(found.incomplete, found.incomplete + SET_ASIDE)
+    for path in found.stale:
+        disk.remove(path)
+
+
+def _write_header(disk: Disk, directory: str, header: Header) -> None:
+    file = disk.open(segment_path(directory, header.number))
+    try:
+        file.write(encode_header(header), 0)
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,48 @@
+"""Segments as files: their names, and how to read a header or a part of a trailer."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from penstock.jetstream.store.file.disk import Disk, File
+from penstock.jetstream.store.file.segment import HEADER_BYTES, Header, decode_header
+from penstock.jetstream.store.file.trailer import FOOTER_BYTES, Footer, decode_footer
+
+SUFFIX = ".seg"
+DRAFT = ".tmp"
+SUMMARY, PLACES, TOPICS = 0, 1, 2
+
+
+def segment_path(directory: str, number: int) -> str:
+    """Return the path of a segment."""
+    return f"{directory}/{number:016d}{SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """Return the number in the name of a segment's file; None for other files."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and stem.isascii() and stem.isdecimal() else None
+
+
+def read_header(disk: Disk, path: str) -> Header | None:
+    """Return the header of a segment; None if it does not check out."""
+    file = disk.open(path)
+    try:
+        return decode_header(file.read(0, HEADER_BYTES))
+    finally:
+        file.close()
+
+
+def read_footer(file: File, salt: int) -> Footer | None:
+    """Return the footer of a segment; None if it has none that checks out."""
+    size = file.size()
+    return decode_footer(file.read(max(size - FOOTER_BYTES, 0), FOOTER_BYTES), size, salt)
+
+
+def read_part(file: File, salt: int, part: int) -> bytes | None:
+    """Return one part of a segment's trailer; None if it does not check out."""
+    footer = read_footer(file, salt)
+    if footer is None:
+        return None
+    data = file.read(footer.offsets[part], footer.lengths[part])
+    return data if crc32(data, salt) == footer.checksums[part] else None

@@ -1,0 +1,269 @@
+"""
+What a stream knows of each subject: cheap enough for a million of them.
+
+A subject costs one dictionary entry, one integer and one place in the index that finds
+it by a pattern, some 160 bytes in all.
+Without a limit per subject the integer is `last sequence << 32 | messages`
+(CountedSubjects). With one, the oldest message of a subject must be found at
+once, so its messages are kept: `sequence << 32 | length` while there is one,
+and an array of sequence, length, sequence, length, … from the second on
+(TrackedSubjects).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeAlias
+
+from penstock.jetstream.store.subjectindex import SubjectIndex
+from penstock.jetstream.store.values import Filters
+
+LOW = 0xFFFF_FFFF
+
+Evicted: TypeAlias = list[tuple[int, int]]
+"""Messages over the limit per subject: sequence, length."""
+
+
+class SubjectTable(Protocol):
+    """Last sequence and number of messages of every subject."""
+
+    per_subject_max: int
+
+    @property
+    def stale(self) -> set[bytes] | frozenset[bytes]:
+        """Return the subjects whose last message was removed: another is the last now."""
+
+    def __len__(self) -> int:
+        """Return how many subjects have messages."""
+
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return those that match one of the filters, or all of them without any."""
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
+
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
+        """Take in new messages; return those that are now too many of their subject."""
+
+    def last(self, subject: bytes) -> tuple[int, int]:
+        """Return last sequence and number of messages; (0, 0) if there are none."""
+
+    def discard(self, subject: bytes, sequences: list[int]) -> None:
+        """Forget messages of one subject."""
+
+    def correct(self, subject: bytes, last_sequence: int) -> None:
+        """Put right the last sequence of a subject."""
+
+
+class CountedSubjects:
+    """
+    Counts without a limit.
+
+    The last sequence of a subject that is `stale` was removed since. Whoever asks
+    for it looks for the one before, and puts it right.
+    """
+
+    per_subject_max = 0
+
+    def __init__(self) -> None:
+        self._packed: dict[bytes, int] = {}
+        self._index = SubjectIndex(self._packed)
+        self.stale: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return the subjects that match one of the filters, or all of them without any."""
+        return self._index.matching(filters)
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+        packed = self._packed
+        return sum([packed[subject] & LOW for subject in subjects])
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
+        packed = self._packed
+        return [(each, packed[each] >> 32, packed[each] & LOW) for each in subjects]
+
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
+        """Take in new messages."""
+        known = len(self._packed)
+        self._count(sequences, subjects)
+        if len(self._packed) > known:
+            self._index.add_newest(len(self._packed) - known)
+        if self.stale:
+            self.stale.difference_update(subjects)
+        return []
+
+    def _count(self, sequences: Sequence[int], subjects: list[bytes]) -> None:
+        packed = self._packed
+        count = subjects.count(subjects[0])
+        if count == len(subjects):
+            packed[subjects[0]] = sequences[-1] << 32 | ((packed.get(subjects[0], 0) & LOW) + count)
+            return
+        last = dict(zip(subjects, sequences, strict=True))
+        if len(last) == len(subjects):
+            for subject, sequence in last.items():
+                packed[subject] = sequence << 32 | ((packed.get(subject, 0) & LOW) + 1)
+        else:
+            for subject, count in Counter(subjects).items():
+                packed[subject] = last[subject] << 32 | ((packed.get(subject, 0) & LOW) + count)
+
+    def merge(self, subject: bytes, last_sequence: int, count: int) -> None:
+        """Take in what a block's summary says of a subject."""
+        known = self._packed.get(subject, 0)
+        self._packed[subject] = last_sequence << 32 | ((known & LOW) + count)
+        if not known:
+            self._index.add_newest(1)
+
+    def last(self, subject: bytes) -> tuple[int, int]:
+        """Return last sequence, which may be stale, and number of messages."""
+        packed = self._packed.get(subject, 0)
+        return packed >> 32, packed & LOW
+
+    def discard(self, subject: bytes, sequences: list[int]) -> None:
+        """Forget messages of one subject."""
+        self.reduce(subject, len(sequences), sequences[0], sequences[-1])
+
+    def reduce(self, subject: bytes, count: int, first_sequence: int, last_sequence: int) -> None:
+        """Forget a number of messages of one subject, all that lie between two sequences."""
+        packed = self._packed[subject]
+        assert packed & LOW >= count, "more messages of a subject removed than there were"
+        if packed & LOW == count:
+            del self._packed[subject]
+            self.stale.discard(subject)
+        else:
+            self._packed[subject] = packed - count
+            if first_sequence <= packed >> 32 <= last_sequence:
+                self.stale.add(subject)
+
+    def correct(self, subject: bytes, last_sequence: int) -> None:
+        """Put right the last sequence of a subject."""
+        self._packed[subject] = last_sequence << 32 | (self._packed[subject] & LOW)
+        self.stale.discard(subject)
+
+
+class TrackedSubjects:
+    """Every message of every subject, for a limit on how many one subject may have."""
+
+    stale: frozenset[bytes] = frozenset()
+    """None: what is held here is exact."""
+
+    def __init__(self, per_subject_max: int) -> None:
+        assert per_subject_max > 0
+        self.per_subject_max = per_subject_max
+        self._held: dict[bytes, int | array[int]] = {}
+        self._index = SubjectIndex(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def matching(self, filters: Filters) -> list[bytes]:
+        """Return the subjects that match one of the filters, or all of them without any."""
+        return self._index.matching(filters)
+
+    def messages(self, subjects: Iterable[bytes]) -> int:
+        """Return how many messages subjects of the table have together."""
+        found = [self._held[subject] for subject in subjects]
+        return sum([1 if isinstance(held, int) else len(held) // 2 for held in found])
+
+    def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
+        """Return subjects of the table, each with its last sequence and number of messages."""
+        found = [(subject, self._held[subject]) for subject in subjects]
+        return [
+            (subject, held >> 32, 1)
+            if isinstance(held, int)
+            else (subject, held[-2], len(held) // 2)
+            for subject, held in found
+        ]
+
+    def add(
+        self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
+    ) -> Evicted:
+        """Take in new messages; return those that are now too many of their subject."""
+        evicted: Evicted = []
+        held, known = self._held, len(self._held)
+        alone = self.per_subject_max == 1
+        for sequence, subject, length in zip(sequences, subjects, lengths, strict=True):
+            old = held.get(subject)
+            if old is None:
+                held[subject] = sequence << 32 | length
+            elif alone and isinstance(old, int):
+                evicted.append((old >> 32, old & LOW))
+                held[subject] = sequence << 32 | length
+            else:
+                self._push(subject, old, sequence, length, evicted)
+        if len(held) > known:
+            self._index.add_newest(len(held) - known)
+        return evicted
+
+    def narrow(self, per_subject_max: int) -> Evicted:
+        """Change the limit; return the messages that are now too many."""
+        self.per_subject_max = per_subject_max
+        evicted: Evicted = []
+        for subject, held in list(self._held.items()):
+            if not isinstance(held, int):
+                self._trim(subject, held, evicted)
+        return evicted
+
+    def _push(
+        self, subject: bytes, old: int | array[int], sequence: int, length: int, evicted: Evicted
+    ) -> None:
+        if isinstance(old, int):
+            old = array("Q", (old >> 32, old & LOW))
+        old.extend((sequence, length))
+        self._trim(subject, old, evicted)
+
+    def _trim(self, subject: bytes, held: array[int], evicted: Evicted) -> None:
+        surplus = len(held) - 2 * self.per_subject_max
+        if surplus > 0:
+            evicted.extend(zip(held[:surplus:2], held[1:surplus:2], strict=True))
+            del held[:surplus]
+        self._hold(subject, held)
+
+    def _hold(self, subject: bytes, messages: array[int]) -> None:
+        if not messages:
+            del self._held[subject]
+        elif len(messages) == 2:
+            self._held[subject] = messages[0] << 32 | messages[1]
+        else:
+            self._held[subject] = messages
+
+    def last(self, subject: bytes) -> tuple[int, int]:
+        """Return last sequence and number of messages."""
+        held = self._held.get(subject)
+        if held is None:
+            return 0, 0
+        if isinstance(held, int):
+            return held >> 32, 1
+        return held[-2], len(held) // 2
+
+    def discard(self, subject: bytes, sequences: list[int]) -> None:
+        """Forget messages of one subject."""
+        held = self._held[subject]
+        if isinstance(held, int):
+            assert sequences == [held >> 32], "a message removed that its subject does not have"
+            del self._held[subject]
+            return
+        if len(sequences) == 1 and sequences[0] == held[0]:
+            del held[:2]
+            self._hold(subject, held)
+            return
+        gone = set(sequences)
+        pairs = zip(held[::2], held[1::2], strict=True)
+        self._hold(subject, array("Q", [v for pair in pairs if pair[0] not in gone for v in pair]))
+
+    def correct(self, subject: bytes, last_sequence: int) -> None:
+        """Never needed: what is held here is exact."""
+        raise AssertionError(f"last sequence of {subject!r} is not {last_sequence}")

@@ -1,0 +1,1 @@
+"""From an accepted socket to a session: plain, TLS, WebSocket, PROXY header."""

@@ -1,0 +1,1 @@
+"""The monitoring endpoints, metrics and the dashboard."""

@@ -1,0 +1,92 @@
+"""The metrics of JetStream: of all of it, of each stream, and of each consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.config.accounts import GLOBAL
+from penstock.jetstream.consumers.consumer import Consumer
+from penstock.jetstream.engine import Engine
+from penstock.net.monitor.metric import Labels, Metric
+
+if TYPE_CHECKING:
+    from penstock.net.committer import Journal
+
+
+def jetstream_metrics(journal: Journal | None) -> Iterator[Metric]:
+    """Yield the metrics of JetStream; none if it is off."""
+    if journal is None:
+        return
+    for name, text, value in _figures(journal):
+        yield Metric(f"penstock_jetstream_{name}", text, [({}, value)])
+    engines = list(journal.engines.values())
+    yield from _of_streams(engines)
+    yield from _of_consumers(engines)
+
+
+def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
+    engines = journal.engines.values()
+    streams = [stream for engine in engines for stream in engine.streams.values()]
+    yield "streams", "Streams.", len(streams)
+    consumers = sum(len(stream.consumers) for stream in streams)
+    yield "consumers", "Consumers.", consumers
+    yield "memory_bytes", "Messages in memory streams.", _used(engines, "memory")
+    yield "storage_bytes", "Messages in file streams.", _used(engines, "file")
+    yield "api_requests_total", "Requests to the API.", sum(each.api.total for each in engines)
+    yield "api_errors_total", "Requests that failed.", sum(each.api.errors for each in engines)
+    yield (
+        "commits_total",
+        "Commits to the disk; each syncs all that came meanwhile.",
+        journal.commits,
+    )
+    yield "commit_seconds_total", "Time that commits took, syncs included.", journal.commit_s
+
+
+def _used(engines: Iterable[Engine], storage: str) -> int:
+    return sum(engine.used_bytes(storage) for engine in engines)
+
+
+def _labels(engine: Engine, **names: str) -> Labels:
+    """Label what belongs to a stream; the account only where there are others."""
+    account = engine.account.name
+    return names if account == GLOBAL else {"account": account} | names
+
+
+def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
+    streams = [
+        (_labels(engine, stream=each.name), each.store)
+        for engine in engines
+        for each in engine.streams.values()
+    ]
+    prefix = "penstock_stream_"
+    found: list[tuple[Labels, float]] = [(name, store.messages) for name, store in streams]
+    yield Metric(f"{prefix}messages", "Messages in the stream.", found)
+    found = [(name, store.size_bytes) for name, store in streams]
+    yield Metric(f"{prefix}bytes", "Bytes of those messages.", found)
+    found = [(name, store.first_sequence) for name, store in streams]
+    yield Metric(f"{prefix}first_sequence", "Sequence of the first message.", found)
+    found = [(name, store.last_sequence) for name, store in streams]
+    yield Metric(f"{prefix}last_sequence", "Sequence of the last message.", found)
+    found = [(name, int(store.failure is not None)) for name, store in streams]
+    yield Metric(f"{prefix}failed", "1 while the stream can not store.", found)
+    found = [(name, store.lost) for name, store in streams]
+    yield Metric(f"{prefix}lost_messages", "Messages that are damaged on disk.", found)
+
+
+def _of_consumers(engines: list[Engine]) -> Iterator[Metric]:
+    consumers = [
+        (_labels(engine, stream=stream.name, consumer=each.name), each)
+        for engine in engines
+        for stream in engine.streams.values()
+        for each in stream.consumers.values()
+        if isinstance(each, Consumer)
+    ]
+    prefix = "penstock_consumer_"
+    found: list[tuple[Labels, float]]
+    found = [(names, max(each.backlog.count(), 0)) for names, each in consumers]
+    yield Metric(f"{prefix}pending_messages", "Messages still to be delivered.", found)
+    found = [(names, len(each.ledger.pending)) for names, each in consumers]
+    yield Metric(f"{prefix}ack_pending_messages", "Messages delivered and not acked.", found)
+    found = [(names, len(each.outlet)) for names, each in consumers]
+    yield Metric(f"{prefix}waiting_requests", "Pull requests that wait for messages.", found)

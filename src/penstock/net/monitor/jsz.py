@@ -1,0 +1,168 @@
+"""
+`/jsz`: what JetStream holds and does, down to each consumer if that is asked for.
+
+The names of the fields are those of nats-server. A limit that is not set is -1. Streams
+and consumers are described when the document is written, piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.server import JetStreamConfig
+from penstock.jetstream.config.stream import REQUIRED_LEVEL
+from penstock.jetstream.consumers.consumer import Consumer
+from penstock.jetstream.engine import Engine
+from penstock.jetstream.stream import Stream
+from penstock.net.monitor import query
+from penstock.net.monitor.query import Query
+from penstock.protocol import times
+from penstock.protocol.rfc3339 import format_time
+from penstock.version import API_LEVEL
+
+if TYPE_CHECKING:
+    from penstock.net.server import Server
+
+Json = dict[str, Any]
+
+SWITCHES = ("accounts", "streams", "consumers", "config")
+IGNORED_SWITCHES = ("leader-only", "stream-leader-only", "raft", "direct-consumers")
+"""There is one server, and it leads everything: these change nothing, but must make sense."""
+LIMITS = {"default_max_consumers": 1000}
+NO_RESERVATION = (1 << 64) - 1
+"""What nats-server says of an account without limits."""
+
+
+def jsz(server: Server, asked: Query) -> Json:
+    """Return the figures of JetStream, with as much detail as was asked for."""
+    offset, limit = query.page(asked)
+    chosen = {name for name in SWITCHES if query.boolean(asked, name)}
+    for name in IGNORED_SWITCHES:
+        query.boolean(asked, name)
+    head = {"server_id": server.broker.server_id, "now": times.timestamp(server.broker.clock_ns())}
+    journal = server.journal
+    if journal is None:
+        return _stats([], 0) | head | {"disabled": True} | _disabled()
+    engines = list(journal.engines.values())
+    document = _stats(engines, API_LEVEL) | head | describe(journal.config) | _totals(engines)
+    account = asked.get("acc", "")
+    listed = [each for each in engines if each.account.name == account] if account else []
+    if not account and chosen - {"config"}:
+        listed = sorted(engines, key=lambda each: each.account.name)[offset:]
+    if listed[:limit]:
+        document["account_details"] = (_account(each, chosen) for each in listed[:limit])
+    return document | {"total": len(engines)}
+
+
+def jetstream_varz(server: Server) -> Json:
+    """Return what `/varz` says about JetStream: nothing, if it is off."""
+    if server.journal is None:
+        return {}
+    described = describe(server.journal.config)
+    stats = _stats(list(server.journal.engines.values()), API_LEVEL)
+    return {"config": described["config"], "stats": stats, "limits": described["limits"]}
+
+
+def describe(config: JetStreamConfig) -> Json:
+    """Return the settings of JetStream."""
+    settings: Json = {
+        "max_memory": _or_unlimited(config.max_memory_bytes),
+        "max_storage": _or_unlimited(config.max_storage_bytes),
+        "store_dir": f"{config.store_dir}/jetstream",
+    }
+    if config.sync == "always":
+        settings["sync_always"] = True
+    else:
+        settings["sync_interval"] = int(config.sync * times.SECOND_NS)
+    if config.domain:
+        settings["domain"] = config.domain
+    return {"config": settings | {"strict": True}, "limits": LIMITS}
+
+
+def _or_unlimited(limit: int | None) -> int:
+    return -1 if limit is None else limit
+
+
+def _disabled() -> Json:
+    counts = dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0)
+    return {"config": {"max_memory": 0, "max_storage": 0}} | counts
+
+
+def _stats(engines: list[Engine], level: int) -> Json:
+    return {
+        "memory": sum(engine.used_bytes("memory") for engine in engines),
+        "storage": sum(engine.used_bytes("file") for engine in engines),
+        "reserved_memory": sum(engine.reserved_bytes("memory") for engine in engines),
+        "reserved_storage": sum(engine.reserved_bytes("file") for engine in engines),
+        "accounts": len(engines),
+        "ha_assets": 0,
+        **_api(
+            level,
+            sum(engine.api.total for engine in engines),
+            sum(engine.api.errors for engine in engines),
+        ),
+    }
+
+
+def _api(level: int, total: int, errors: int) -> Json:
+    return {"api": {"level": level, "total": total, "errors": errors}}
+
+
+def _totals(engines: list[Engine]) -> Json:
+    streams = [stream for engine in engines for stream in engine.streams.values()]
+    return {
+        "streams": len(streams),
+        "consumers": sum(len(stream.consumers) for stream in streams),
+        "messages": sum(stream.store.messages for stream in streams),
+        "bytes": sum(stream.store.size_bytes for stream in streams),
+    }
+
+
+def _account(engine: Engine, chosen: set[str]) -> Json:
+    name = engine.account.name
+    details: Json = {"name": name, "id": name} | _stats([engine], 0)
+    limits = {"memory": engine.limits.memory_bytes_max, "storage": engine.limits.storage_bytes_max}
+    for kind, most in limits.items():
+        details[f"reserved_{kind}"] = most if most >= 0 else NO_RESERVATION
+    details |= {"accounts": 0, **_api(0, engine.api.total, engine.api.errors)}
+    if chosen & {"streams", "consumers"}:
+        details["stream_detail"] = _streams(engine, chosen)
+    return details
+
+
+def _streams(engine: Engine, chosen: set[str]) -> Iterator[Json]:
+    """Yield what is told of each stream that is still there when its turn comes."""
+    for name in sorted(engine.streams):
+        if name in engine.streams:
+            yield _stream(engine.streams[name], chosen)
+
+
+def _stream(stream: Stream, chosen: set[str]) -> Json:
+    details: Json = {
+        "name": stream.name,
+        "created": format_time(stream.created_ns),
+        "cluster": {"leader": stream.engine.server_name},
+    }
+    if "config" in chosen:
+        details["config"] = stream.config.to_json()
+    details["state"] = stream.state()
+    if "consumers" in chosen and stream.consumers:
+        details["consumer_detail"] = _consumers(stream, chosen)
+    return details
+
+
+def _consumers(stream: Stream, chosen: set[str]) -> Iterator[Json]:
+    for name in sorted(stream.consumers):
+        consumer = stream.consumers.get(name)
+        if isinstance(consumer, Consumer):
+            yield _consumer(consumer, chosen)
+
+
+def _consumer(consumer: Consumer, chosen: set[str]) -> Json:
+    info, config = consumer.info(), consumer.config
+    if "config" not in chosen:
+        del info["config"]
+        return info
+    metadata = dict(config.metadata) | {REQUIRED_LEVEL: "0"}
+    return info | {"config": config.to_json() | {"metadata": metadata}}

@@ -1,0 +1,1 @@
+"""Requests and commands of the system account."""

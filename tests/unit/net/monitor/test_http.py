@@ -1,0 +1,220 @@
+"""The HTTP server, through a socket and on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.net.monitor import http
+from penstock.net.monitor.http import BadRequest, HttpServer, Request, Response
+
+HOST = b"Host: x\r\n"
+
+
+async def greet(request: Request) -> Response:
+    return Response(200, f"{request.path} {dict(sorted(request.query.items()))}".encode())
+
+
+def talk(data: bytes, handler: http.Handler = greet) -> bytes:
+    """Return everything the server says to `data` until it hangs up."""
+
+    async def play(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    return with_server(play, handler)
+
+
+def with_server(play: Callable[[int], Awaitable[bytes]], handler: http.Handler = greet) -> bytes:
+    async def main() -> bytes:
+        server = HttpServer(handler)
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        await server.start(listener)
+        try:
+            return await asyncio.wait_for(play(port), 10)
+        finally:
+            await server.close()
+
+    return asyncio.run(main())
+
+
+def head_and_body(answer: bytes) -> tuple[list[str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode().split("\r\n"), body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ")[1])
+
+
+def test_a_get_is_answered_with_path_and_parameters() -> None:
+    request = b"GET /connz?subs=1&acc=%24G&subs=2&flag HTTP/1.1\r\nConnection: close\r\n"
+
+    lines, body = head_and_body(talk(request + HOST + b"\r\n"))
+
+    assert lines[0] == "HTTP/1.1 200 OK"
+    assert f"Content-Length: {len(body)}" in lines
+    assert "Connection: close" in lines
+    assert body == b"/connz {'acc': '$G', 'flag': '', 'subs': '1'}"
+
+
+def test_a_head_is_answered_without_the_body_but_with_its_size() -> None:
+    lines, body = head_and_body(talk(b"HEAD / HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"))
+
+    assert "Content-Length: 4" in lines
+    assert body == b""
+
+
+def test_requests_may_follow_one_another_on_one_connection() -> None:
+    first = b"GET /one HTTP/1.1\r\n" + HOST + b"\r\n"
+    last = b"GET /two HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+
+    answer = talk(first + first + last)
+
+    assert [answer.count(b"/one {}"), answer.count(b"/two {}")] == [2, 1]
+
+
+def test_an_old_client_is_hung_up_on_unless_it_asks_otherwise() -> None:
+    assert b"Connection: close" in talk(b"GET / HTTP/1.0\r\n\r\n")
+    assert http.parse(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").keeps_alive
+
+
+def test_an_absolute_target_is_understood() -> None:
+    assert http.parse(b"GET http://x/varz?a=1 HTTP/1.0\r\n\r\n").path == "/varz"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "expected"),
+    [
+        (b"POST /varz HTTP/1.1\r\nContent-Length: 3\r\n" + HOST + b"\r\nabc", 405),
+        (b"garbage\r\n\r\n", 400),
+        (b"GET /varz HTTP/1.1\r\n\r\n", 400),
+        (b"GET /varz HTTP/1.1\r\nno colon\r\n" + HOST + b"\r\n", 400),
+        (b"GET /varz HTTP/1.1\r\nName : x\r\n" + HOST + b"\r\n", 400),
+        (b"GET //[ HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+        (b"GET /?" + b"a&" * 100 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+        (b"GET /varz FTP/1.1\r\n" + HOST + b"\r\n", 400),
+        (b"GET /varz HTTP/2.0\r\n" + HOST + b"\r\n", 505),
+        (b"GET /varz HTTP/1.1\r\nA: " + b"x" * http.HEAD_BYTES_MAX + b"\r\n\r\n", 431),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_refused_and_ends_the_connection(
+    request_bytes: bytes, expected: int
+) -> None:
+    assert status(talk(request_bytes)) == expected
+
+
+def test_a_refused_method_is_told_which_ones_there_are() -> None:
+    with pytest.raises(BadRequest) as refused:
+        http.parse(b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert refused.value.response.headers == {"Allow": "GET, HEAD"}
+
+
+@pytest.mark.parametrize("header", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
+def test_a_get_with_a_body_is_the_last_of_its_connection(header: bytes) -> None:
+    assert not http.parse(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % header).keeps_alive
+
+
+def test_who_hangs_up_in_the_middle_gets_no_answer() -> None:
+    async def play(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HT")
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert with_server(play) == b""
+
+
+def test_who_sends_no_request_in_time_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+
+    assert talk(b"GET / HTTP/1.1\r\n") == b""
+
+
+def test_one_connection_too_many_costs_the_one_used_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+
+    async def play(port: int) -> bytes:
+        oldest, first = await asyncio.open_connection("127.0.0.1", port)
+        first.write(b"GET /first HTTP/1.1\r\n" + HOST + b"\r\n")
+        await oldest.readuntil(b"/first {}")
+        idle, second = await asyncio.open_connection("127.0.0.1", port)
+        # Asking again is a use: now the second, which never asked, is the one that waits longest.
+        first.write(b"GET /again HTTP/1.1\r\n" + HOST + b"\r\n")
+        await oldest.readuntil(b"/again {}")
+        reader, third = await asyncio.open_connection("127.0.0.1", port)
+        assert b"" == await idle.read()
+        third.write(b"GET /third HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
+        answer = await reader.read()
+        for writer in (first, second, third):
+            writer.close()
+        return answer
+
+    assert status(with_server(play)) == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 0\r\nContent-Length: 0\r\n",
+        b"content-length: 5\r\nCONTENT-LENGTH: 5\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -5\r\n",
+        b"Content-Length: 5, 5\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length:\r\n",
+        b"Host: y\r\n",
+    ],
+)
+def test_a_request_says_once_and_clearly_where_it_ends(lines: bytes) -> None:
+    with pytest.raises(BadRequest) as refused:
+        http.parse(b"GET / HTTP/1.1\r\n" + HOST + lines + b"\r\n")
+
+    assert 400 == refused.value.response.status
+
+
+def test_a_mistake_in_a_handler_costs_its_connection_and_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(request: Request) -> Response:
+        raise ZeroDivisionError
+
+    assert talk(b"GET / HTTP/1.0\r\n\r\n", fail) == b""
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_closing_drops_whoever_is_connected() -> None:
+    async def main() -> bytes:
+        server = HttpServer(greet)
+        await server.close()
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        await server.start(listener)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        await server.close()
+        await server.close()
+        try:
+            rest = await reader.read()
+        except ConnectionResetError:
+            rest = b"/ {}"
+        writer.close()
+        return rest
+
+    assert asyncio.run(main()) == b"/ {}"

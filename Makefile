@@ -37,7 +37,7 @@ types: setup
 # What the reference says comes from the code; the tests fail when it is stale.
 docs: setup
 	for page in $(REFERENCE); do $(BIN)/penstock reference $$page > docs/reference/$$page.md; done
-	$(BIN)/python -m penstock.bus.reference > docs/reference/eventbus.md
+	$(BIN)/python -m penstock.bus.config.reference > docs/reference/eventbus.md
 
 bench: setup
 	$(BIN)/penstock bench compare

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from benchmarks.busloads import PAYLOAD, events
-from penstock.bus.codec import Codec
+from penstock.bus.events.codec import Codec
 
 STREAM, SUBJECT, DURABLE = "RIVALS", "rivals.numbers", "rivals"
 FETCH = 500

@@ -27,10 +27,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import busloads, machine
 from benchmarks.table import markdown
 from penstock.bus import BusConfig, load_config
-from penstock.bus.codec import Codec
 from penstock.bus.engines.kafka.properties import consumer as consumer_properties
 from penstock.bus.engines.kafka.properties import producer as producer_properties
 from penstock.bus.engines.kafka.window import envelope_headers
+from penstock.bus.events.codec import Codec
 from penstock.bus.testing.kafka import KafkaBroker
 
 ROUNDS = 3

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass
 
 from penstock.bus import Envelope, EventBus
-from penstock.bus.letters import DeadLetterBox
+from penstock.bus.deadletters.stored import DeadLetterBox
 
 bus = EventBus.open("embedded:")
 lines: asyncio.Queue[str] = asyncio.Queue()

@@ -16,7 +16,7 @@ import asyncio
 from typing import Any
 
 from penstock.bus import Envelope, EventBus, SubscriberConfig
-from penstock.bus.letters import DeadLetterBox, Selection
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 
 FEW_ATTEMPTS = SubscriberConfig(attempts_max=2, backoff_s=0.01)
 ibans = {"account-2": "DE02"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.bus import Delivery, Envelope, EventBus, SubscriberConfig
-from penstock.bus.deadletters import CAUSE
+from penstock.bus.deadletters.deadletters import CAUSE
 
 ORDERS = [("ann", 10), ("bob", 20), ("ann", 30), ("bob", -1), ("ann", 50), ("bob", 60)]
 

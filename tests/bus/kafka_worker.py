@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 
 from penstock.bus import BusConfig, Envelope, EventBus, SubscriberConfig
-from penstock.bus.kafkaconfig import KafkaConfig, KafkaConsumerConfig
+from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig
 
 FAILING_SHARE = 0.01
 

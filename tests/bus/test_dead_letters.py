@@ -19,7 +19,7 @@ from tests.conftest import Servers
 from tests.servers import PROGRAMS, ServerProcess
 
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
-from penstock.bus.letters import DeadLetterBox, Selection
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.errors import BusError
 
 JETSTREAM = "jetstream { store_dir: store }"

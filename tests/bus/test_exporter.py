@@ -13,7 +13,7 @@ import pytest
 from tests.aio import asynchronous, until
 
 from penstock.bus import Envelope, EventBus
-from penstock.bus.exporter import Exporter
+from penstock.bus.operate.exporter import Exporter
 from penstock.bus.testing import PenstockServer
 
 SAMPLE = re.compile(r"[a-z_]+(\{[^}]*\})? -?[0-9.]+")

@@ -31,9 +31,9 @@ from tests.contract.kafkamock import (
 )
 
 from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, SubscriberConfig
+from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import ReplayFrom
-from penstock.bus.kafkaconfig import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
-from penstock.bus.letters import DeadLetterBox, Selection
 from penstock.bus.outbox import SQLITE, Outbox, Relay, SqliteStore
 from penstock.bus.testing.kafka import KafkaBroker, classpath
 from penstock.errors import BusError, MissingExtra, PenstockError, RequestTimeout

@@ -19,9 +19,9 @@ from tests.servers import PROGRAMS, ServerProcess
 
 import penstock
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
-from penstock.bus.engines.lease import Lease
-from penstock.bus.engines.source import GROUP
-from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
+from penstock.bus.engines.nats.lease import Lease
+from penstock.bus.engines.nats.source import GROUP
 from penstock.bus.testing import PenstockServer
 
 SUBJECT = "leases.billing"

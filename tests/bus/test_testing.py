@@ -28,7 +28,7 @@ from penstock.bus import (
     PublisherConfig,
     SubscriberConfig,
 )
-from penstock.bus.letters import DeadLetterBox
+from penstock.bus.deadletters.stored import DeadLetterBox
 from penstock.bus.testing import FaultProxy, PenstockServer, VirtualTime
 from penstock.bus.testing.frames import split
 from penstock.bus.testing.wire import TCP_INFO, is_carrying

@@ -15,8 +15,8 @@ from tests.conftest import Servers
 from tests.servers import PROGRAMS, ServerProcess
 
 from penstock.bus import EventBus
-from penstock.bus.topicplan import action_for
-from penstock.bus.topics import Drift, TopicReport
+from penstock.bus.topics.plan import action_for
+from penstock.bus.topics.topics import Drift, TopicReport
 
 FILE = """
 eventbus:

@@ -17,7 +17,7 @@ from tests.conformance.test_nats_py import connected, run
 from tests.contract.credentials import USER, Key
 from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess
 
-from penstock.client import auth
+from penstock.client.connection import auth
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -12,7 +12,7 @@ import pytest
 from tests.contract.credentials import ACCOUNT, ACCOUNT_LIMITS, NO_LIMITS, OPERATOR, USER, Key
 from tests.servers import Program, RawClient, ServerProcess
 
-from penstock.client import auth
+from penstock.client.connection import auth
 
 UPDATE, LIST, DELETE = (f"$SYS.REQ.CLAIMS.{order}" for order in ("UPDATE", "LIST", "DELETE"))
 STREAMING = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}

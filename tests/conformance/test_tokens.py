@@ -20,7 +20,7 @@ from tests.contract.credentials import (
 )
 from tests.servers import PENSTOCK, PROGRAMS, RawClient, ServerProcess
 
-from penstock.client import auth
+from penstock.client.connection import auth
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

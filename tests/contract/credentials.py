@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import auth
+from penstock.client.connection import auth
 from penstock.keys import nkeys
 
 OPERATOR, ACCOUNT, USER = 14 << 3, 0, 20 << 3

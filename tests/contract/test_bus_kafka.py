@@ -13,8 +13,8 @@ pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 from tests.contract.kafkamock import MockCluster
 
 from penstock.bus import BusConfig, EventBus, TopicOptions
+from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig
 from penstock.bus.contract import SCENARIOS, Scenario, World
-from penstock.bus.kafkaconfig import KafkaConfig, KafkaConsumerConfig
 from penstock.bus.testing.kafka import KafkaBroker
 from penstock.errors import BusError, ConfigError, ConnectFailed, TopicMismatch
 

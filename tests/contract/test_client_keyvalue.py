@@ -16,7 +16,7 @@ from tests.conftest import Servers
 from tests.servers import Program
 
 from penstock.client import JetStream, connect
-from penstock.client.keyvalue import KeyNotFound, KeyValue, WrongRevision
+from penstock.client.jetstream.keyvalue import KeyNotFound, KeyValue, WrongRevision
 from penstock.errors import ClientError, JetStreamError
 
 MEMORY = {"storage": "memory"}

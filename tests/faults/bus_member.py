@@ -17,8 +17,8 @@ import time
 from typing import Any
 
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
-from penstock.bus.config import PublisherConfig
-from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig
+from penstock.bus.config.bus import PublisherConfig
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
 
 FAILURES = 0.02
 SLOW = 0.01

@@ -34,7 +34,7 @@ from tests.faults.bus_writer import KEYS, written
 from tests.servers import NATS_SERVER, PENSTOCK, Program, ServerProcess
 
 from penstock.bus import EventBus
-from penstock.bus.letters import DeadLetterBox
+from penstock.bus.deadletters.stored import DeadLetterBox
 
 SECONDS = float(os.environ.get("LEDGER_SECONDS", "0"))
 TOPICS = ("load.a", "load.b", "load.plain", "load.late")

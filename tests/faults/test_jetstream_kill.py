@@ -23,9 +23,9 @@ from tests.faults.witness import Witness
 from tests.servers import PENSTOCK, ServerProcess
 
 from penstock.client import Client, JetStream, connect
-from penstock.client.jetstream import Outgoing
+from penstock.client.jetstream.jetstream import Outgoing
+from penstock.client.jetstream.window import PubAck
 from penstock.client.messages import Message
-from penstock.client.window import PubAck
 from penstock.errors import PenstockError
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "30"))

@@ -18,7 +18,7 @@ from tests.faults.witness import Witness
 from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import BIG, START_NS, World
 
-from penstock.client.window import PubAck
+from penstock.client.jetstream.window import PubAck
 from penstock.config.server import JetStreamConfig
 from penstock.hot import wire
 from penstock.jetstream.config.stream import StreamConfig

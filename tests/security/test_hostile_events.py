@@ -14,8 +14,8 @@ from tests.servers import PENSTOCK, ServerProcess
 
 import penstock
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
-from penstock.bus.engines.layout import Layout
-from penstock.bus.letters import DeadLetterBox
+from penstock.bus.deadletters.stored import DeadLetterBox
+from penstock.bus.engines.nats.layout import Layout
 from penstock.client import Client
 
 MEGABYTE = 1 << 20

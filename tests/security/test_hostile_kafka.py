@@ -15,8 +15,8 @@ pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 from confluent_kafka import Producer
 
 from penstock.bus import BusConfig, Envelope, EventBus, SubscriberConfig
-from penstock.bus.kafkaconfig import KafkaConfig, KafkaConsumerConfig
-from penstock.bus.letters import DeadLetterBox
+from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig
+from penstock.bus.deadletters.stored import DeadLetterBox
 from penstock.bus.testing.kafka import KafkaBroker
 
 WAIT_S = 50.0

@@ -13,13 +13,13 @@ from tests.aio import asynchronous, until
 from tests.security.hostile import HostileServer, Peer
 
 import penstock
-from penstock.bus.engines.source import Source
-from penstock.bus.natsconfig import ConsumerConfig
+from penstock.bus.config.nats import ConsumerConfig
+from penstock.bus.engines.nats.source import Source
 from penstock.client import Client
-from penstock.client.keyvalue import KeyValue
-from penstock.client.link import HANDSHAKE_OPERATIONS_MAX
-from penstock.client.ordered import RESETS_IN_A_ROW_MAX
-from penstock.client.servers import DISCOVERED_MAX
+from penstock.client.connection.link import HANDSHAKE_OPERATIONS_MAX
+from penstock.client.connection.servers import DISCOVERED_MAX
+from penstock.client.jetstream.keyvalue import KeyValue
+from penstock.client.jetstream.ordered import RESETS_IN_A_ROW_MAX
 from penstock.errors import (
     ClientError,
     ConnectFailed,
@@ -333,7 +333,7 @@ async def test_a_wrong_answer_of_the_api_is_an_error_of_ours(call: str) -> None:
 
 @asynchronous
 async def test_a_list_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.client.api.ENTRIES_MAX", 1000)
+    monkeypatch.setattr("penstock.client.jetstream.api.ENTRIES_MAX", 1000)
 
     async def serve(peer: Peer) -> None:
         await peer.welcome()
@@ -378,7 +378,7 @@ async def test_an_ack_subject_that_lies_is_an_error_of_ours(reply: str) -> None:
 async def test_sequences_that_jump_for_ever_end_an_ordered_consumer(
     sequence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.client.ordered.RETRY_WAIT_S", 0.001)
+    monkeypatch.setattr("penstock.client.jetstream.ordered.RETRY_WAIT_S", 0.001)
     created = count()
 
     async def serve(peer: Peer) -> None:
@@ -500,7 +500,7 @@ async def test_a_push_consumer_publishes_nowhere_but_to_flow_control(
 
 @asynchronous
 async def test_a_bucket_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.client.keyvalue.ENTRIES_MAX", 1000)
+    monkeypatch.setattr("penstock.client.jetstream.keyvalue.ENTRIES_MAX", 1000)
     sequences = count(1)
 
     async def serve(peer: Peer) -> None:
@@ -527,7 +527,7 @@ async def test_a_flood_of_errors_fills_no_log(
     denied: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line for the first, and one that counts the others."""
-    monkeypatch.setattr("penstock.client.complaints.INTERVAL_S", 600.0)
+    monkeypatch.setattr("penstock.client.connection.complaints.INTERVAL_S", 600.0)
     heard: list[Exception] = []
 
     async def serve(peer: Peer) -> None:

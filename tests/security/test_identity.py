@@ -21,7 +21,7 @@ from tests.contract.credentials import ACCOUNT, NO_LIMITS, USER, Key, Realm, wri
 from tests.servers import HOST, PROGRAMS, Program, RawClient, ServerProcess
 from tests.websocket import RawWebSocket
 
-from penstock.client import auth
+from penstock.client.connection import auth
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

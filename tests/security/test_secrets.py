@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.servers import HOST, PENSTOCK, RawClient, ServerProcess
 
-from penstock.bus.kafkaconfig import KafkaConfig
-from penstock.bus.natsconfig import NatsConfig
+from penstock.bus.config.kafka import KafkaConfig
+from penstock.bus.config.nats import NatsConfig
+from penstock.client.connection.servers import Server, parse_url
 from penstock.client.options import ClientOptions
-from penstock.client.servers import Server, parse_url
 from penstock.config.accounts import User
 from penstock.config.remotes import RemoteConfig
 from penstock.config.server import Authorization

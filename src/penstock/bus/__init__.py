@@ -7,10 +7,8 @@ try:
 except ImportError:
     raise MissingExtra("the event bus needs msgspec; hint: pip install 'penstock[bus]'") from None
 
-from penstock.bus.backlog import Backlog
 from penstock.bus.bus import EventBus, Health
-from penstock.bus.cloudevents import from_cloudevent, to_cloudevent
-from penstock.bus.config import (
+from penstock.bus.config.bus import (
     BacklogConfig,
     BusConfig,
     EmbeddedConfig,
@@ -19,19 +17,21 @@ from penstock.bus.config import (
     SubscriberConfig,
     TopicOptions,
 )
-from penstock.bus.engine import Delivery, Engine, Features, Receipt
-from penstock.bus.envelope import Envelope
-from penstock.bus.health import Heartbeat
-from penstock.bus.kafkaconfig import (
+from penstock.bus.config.kafka import (
     KafkaConfig,
     KafkaConsumerConfig,
     KafkaProducerConfig,
     KafkaTopicConfig,
 )
-from penstock.bus.natsconfig import ConsumerConfig, JetStreamConfig, NatsConfig, StreamConfig
+from penstock.bus.config.loading import load_config
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, NatsConfig, StreamConfig
+from penstock.bus.engine import Delivery, Engine, Features, Receipt
+from penstock.bus.events.cloudevents import from_cloudevent, to_cloudevent
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.operate.backlog import Backlog
+from penstock.bus.operate.health import Heartbeat
 from penstock.bus.results import PublishResult, ResultStream
-from penstock.bus.settings import load_config
-from penstock.bus.topics import Drift, TopicReport
+from penstock.bus.topics.topics import Drift, TopicReport
 
 __all__ = [
     "Backlog",

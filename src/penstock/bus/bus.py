@@ -16,24 +16,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.bus.backlog import Backlog, BacklogCallback, BacklogMonitor
-from penstock.bus.codec import Codec, Upcaster
-from penstock.bus.config import BusConfig, TopicOptions
-from penstock.bus.deadletters import DeadLetters
+from penstock.bus.config.bus import BusConfig, TopicOptions
+from penstock.bus.deadletters.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
-from penstock.bus.envelope import Envelope
-from penstock.bus.failures import ENDINGS
+from penstock.bus.events.codec import Codec, Upcaster
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_apart, check_headers, check_pattern, check_topic
 from penstock.bus.handlers import RUNNING, Handler, Key, Subscription, check_handler
-from penstock.bus.health import HealthCallback, HealthMonitor, Heartbeat
 from penstock.bus.lanes import Lanes
-from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_apart, check_headers, check_pattern, check_topic
 from penstock.bus.opening import engine_of, read_source
+from penstock.bus.operate.backlog import Backlog, BacklogCallback, BacklogMonitor
+from penstock.bus.operate.failures import ENDINGS
+from penstock.bus.operate.health import HealthCallback, HealthMonitor, Heartbeat
+from penstock.bus.operate.metrics import Metrics
 from penstock.bus.publisher import PublishCallback, Publisher
 from penstock.bus.results import ResultStream
 from penstock.bus.starting import keep_trying
 from penstock.bus.subscriber import Subscriber, Wanted
-from penstock.bus.topics import TopicReport, Topics
+from penstock.bus.topics.topics import TopicReport, Topics
 from penstock.errors import BusClosed, BusError, PenstockError
 from penstock.protocol.compression import compressor
 

@@ -19,11 +19,11 @@ from time import time_ns
 from typing import Any, NamedTuple
 
 from penstock.bus.bus import EventBus
-from penstock.bus.engines.layout import Layout
-from penstock.bus.engines.nats import NatsEngine
-from penstock.bus.envelope import Envelope
-from penstock.bus.failures import STOPS, describe
-from penstock.bus.names import check_moment, check_topic
+from penstock.bus.engines.nats.engine import NatsEngine
+from penstock.bus.engines.nats.layout import Layout
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_moment, check_topic
+from penstock.bus.operate.failures import STOPS, describe
 from penstock.client import JetStream, Message
 from penstock.errors import BusError
 from penstock.protocol.times import DAY_S

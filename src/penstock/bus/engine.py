@@ -16,9 +16,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from penstock.bus.config import TopicOptions
-from penstock.bus.envelope import Envelope
-from penstock.bus.names import check_moment, is_header_name
+from penstock.bus.config.bus import TopicOptions
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_moment, is_header_name
 from penstock.bus.results import ResultStream
 from penstock.protocol import headers as header_block
 

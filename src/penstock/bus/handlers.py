@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
-from penstock.bus.codec import Codec
 from penstock.bus.engine import Delivery
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.codec import Codec
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusError
 from penstock.protocol import subjects
 

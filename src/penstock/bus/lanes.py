@@ -35,13 +35,13 @@ from functools import partial
 from math import inf
 from time import monotonic
 
-from penstock.bus.config import SubscriberConfig
+from penstock.bus.config.bus import SubscriberConfig
 from penstock.bus.elapsed import elapsed_s
 from penstock.bus.engine import Delivery, Engine, Source
-from penstock.bus.failures import ENDINGS, describe, runs, trace_of
 from penstock.bus.handlers import RUNNING, NoHandler, Postponed
 from penstock.bus.lane import Lane, Parked
-from penstock.bus.metrics import Metrics
+from penstock.bus.operate.failures import ENDINGS, describe, runs, trace_of
+from penstock.bus.operate.metrics import Metrics
 from penstock.errors import HandlerTimeout
 
 logger = logging.getLogger("penstock.bus")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.bus.config import BusConfig
+from penstock.bus.config.bus import BusConfig
+from penstock.bus.config.loading import load_config
 from penstock.bus.engine import Engine
-from penstock.bus.settings import load_config
 from penstock.errors import ConfigError, MissingExtra
 
 EMBEDDED = "embedded:"
@@ -46,7 +46,7 @@ def engine_of(config: BusConfig) -> Engine:
             ) from None
 
         return KafkaEngine(config)
-    from penstock.bus.engines.nats import NatsEngine
+    from penstock.bus.engines.nats.engine import NatsEngine
 
     return NatsEngine(config)
 

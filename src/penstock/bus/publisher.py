@@ -16,15 +16,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.bus.codec import Codec
-from penstock.bus.config import PublisherConfig
+from penstock.bus.config.bus import PublisherConfig
 from penstock.bus.engine import Engine, Outgoing, Receipt, Settlement
-from penstock.bus.envelope import Envelope
-from penstock.bus.failures import ENDINGS
-from penstock.bus.metrics import Metrics
+from penstock.bus.events.codec import Codec
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.operate.failures import ENDINGS
+from penstock.bus.operate.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
 from penstock.bus.results import PublishResult, ResultStream
-from penstock.bus.topics import Topics, id_block, message_id_on
+from penstock.bus.topics.topics import Topics, id_block, message_id_on
 from penstock.errors import BatchFailed, BusClosed, DeadlineExceeded, PenstockError
 from penstock.protocol import headers as header_block
 

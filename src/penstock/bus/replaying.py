@@ -18,10 +18,10 @@ from typing import Any
 
 from penstock.bus.bus import EventBus
 from penstock.bus.engine import Delivery
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_moment, check_topic
 from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.keyed import in_order_by_key
-from penstock.bus.names import check_moment, check_topic
 from penstock.bus.ratelimit import RateLimit
 
 CHUNK_MESSAGES = 256

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 
 
 class PublishResult:

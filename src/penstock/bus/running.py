@@ -15,8 +15,8 @@ import sys
 from contextlib import AsyncExitStack
 
 from penstock.bus.bus import EventBus
-from penstock.bus.exporter import Exporter
-from penstock.bus.failures import ENDINGS
+from penstock.bus.operate.exporter import Exporter
+from penstock.bus.operate.failures import ENDINGS
 
 logger = logging.getLogger("penstock.bus")
 

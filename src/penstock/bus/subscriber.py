@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.bus.codec import Codec
-from penstock.bus.config import BusConfig
+from penstock.bus.config.bus import BusConfig
 from penstock.bus.engine import Delivery, Engine, Responder, Source
-from penstock.bus.envelope import Envelope
-from penstock.bus.failures import ENDINGS, STOPS, describe, trace_of
+from penstock.bus.events.codec import Codec
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_apart, check_pattern
 from penstock.bus.handlers import (
     Handler,
     Key,
@@ -32,8 +32,8 @@ from penstock.bus.handlers import (
     check_handler,
 )
 from penstock.bus.lanes import Lanes
-from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_apart, check_pattern
+from penstock.bus.operate.failures import ENDINGS, STOPS, describe, trace_of
+from penstock.bus.operate.metrics import Metrics
 from penstock.errors import PenstockError
 
 logger = logging.getLogger("penstock.bus")

@@ -18,13 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.bus.backlog import Backlog
 from penstock.bus.bus import EventBus, Health
-from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import Delivery, Receipt
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.bus.handlers import Handler, Subscription
-from penstock.bus.topics import TopicReport
+from penstock.bus.operate.backlog import Backlog
+from penstock.bus.topics.topics import TopicReport
 from penstock.errors import BusClosed
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.bus.bus import EventBus
-from penstock.bus.config import BusConfig
+from penstock.bus.config.bus import BusConfig
 from penstock.bus.engine import Delivery, Outgoing
 from penstock.errors import MissingExtra
 from penstock.protocol import headers as header_block

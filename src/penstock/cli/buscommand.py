@@ -23,8 +23,8 @@ from penstock.protocol.times import SECOND_NS
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from penstock.bus.config import BusConfig
-    from penstock.bus.natsconfig import NatsConfig
+    from penstock.bus.config.bus import BusConfig
+    from penstock.bus.config.nats import NatsConfig
 
 NAMESPACE_VARIABLE = "PENSTOCK_BUS_NAMESPACE"
 

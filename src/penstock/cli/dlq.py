@@ -20,8 +20,8 @@ from penstock.errors import BusError, ConfigError
 
 if TYPE_CHECKING:
     from penstock.bus.bus import EventBus
-    from penstock.bus.config import BusConfig
-    from penstock.bus.letters import DeadLetter, DeadLetterBox, Selection
+    from penstock.bus.config.bus import BusConfig
+    from penstock.bus.deadletters.stored import DeadLetter, DeadLetterBox, Selection
 
 Act: TypeAlias = "Callable[[DeadLetterBox, Selection], AsyncGenerator[DeadLetter, None]]"
 
@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
 
 async def list_letters(context: BusContext) -> None:
     """List dead letters, oldest first."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.deadletters.stored import DeadLetterBox
 
     configs, count = await context.configs(), 0
     if not context.given.json:
@@ -72,7 +72,7 @@ async def list_letters(context: BusContext) -> None:
 
 async def show(context: BusContext) -> None:
     """Show dead letters whole."""
-    from penstock.bus.letters import Selection
+    from penstock.bus.deadletters.stored import Selection
 
     for number in sorted(context.given.number):
         config, letters = await _one_bus(context, Selection(numbers=frozenset((number,))))
@@ -85,21 +85,21 @@ async def show(context: BusContext) -> None:
 
 async def replay(context: BusContext) -> None:
     """Send dead letters back to their topics."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.deadletters.stored import DeadLetterBox
 
     await _act(context, "replayed", DeadLetterBox.replaying)
 
 
 async def discard(context: BusContext) -> None:
     """Delete dead letters for good."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.deadletters.stored import DeadLetterBox
 
     await _act(context, "discarded", DeadLetterBox.discarding)
 
 
 async def _act(context: BusContext, done: str, act: Act) -> None:
     """Do something to the letters that are meant, and report each as it is done."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.deadletters.stored import DeadLetterBox
 
     selection, count = _chosen(context), 0
     config, letters = await _one_bus(context, selection)
@@ -160,7 +160,7 @@ def _open(config: BusConfig) -> EventBus:
 
 async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig, list[DeadLetter]]:
     """Return the bus that has such letters, and the letters; one bus alone may have them."""
-    from penstock.bus.letters import DeadLetterBox
+    from penstock.bus.deadletters.stored import DeadLetterBox
 
     found = []
     configs = await context.configs()
@@ -188,7 +188,7 @@ def say(text: str) -> None:
 
 
 def _selection(context: BusContext) -> Selection:
-    from penstock.bus.letters import Selection
+    from penstock.bus.deadletters.stored import Selection
 
     given = context.given
     return Selection(
@@ -204,7 +204,7 @@ def _selection(context: BusContext) -> Selection:
 
 def _chosen(context: BusContext) -> Selection:
     """Return the selection; one that selects everything must be meant."""
-    from penstock.bus.letters import Selection
+    from penstock.bus.deadletters.stored import Selection
 
     selection = _selection(context)
     if selection == Selection() and not context.given.all:

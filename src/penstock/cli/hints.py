@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.client.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
+from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
 from penstock.config.file.flags import nearest
 from penstock.errors import (
     ConnectFailed,

@@ -20,7 +20,7 @@ from penstock.cli.payload import payload_text, read_payload, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import one_of
 from penstock.cli.units import read_duration, read_number, read_positive, show_many, show_time
-from penstock.client.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
+from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
 
 
 def run(arguments: list[str]) -> int:

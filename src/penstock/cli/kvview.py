@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cli.payload import payload_fields, payload_text
 from penstock.cli.table import details, render
 from penstock.cli.units import show_age, show_count, show_duration, show_size, show_time
-from penstock.client.keyvalue import STREAM_PREFIX, Entry
+from penstock.client.jetstream.keyvalue import STREAM_PREFIX, Entry
 
 VALUE_WIDTH = 60
 

@@ -13,8 +13,8 @@ from penstock.cli.main import EXIT_FAILURE
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.bus.topicplan import Planner, Step
-    from penstock.bus.topics import TopicReport
+    from penstock.bus.topics.plan import Planner, Step
+    from penstock.bus.topics.topics import TopicReport
 
 STRATEGIES = ("create_only", "create_or_update", "validate_only", "skip")
 
@@ -82,7 +82,7 @@ VERBS = (
 
 def _planner(context: BusContext) -> Planner:
     """Return a planner of the topics named, with the strategy asked for."""
-    from penstock.bus.topicplan import Planner
+    from penstock.bus.topics.plan import Planner
 
     config, given = context.config, context.given
     unknown = [topic for topic in given.topic if topic not in config.topics]

@@ -1,16 +1,16 @@
 """Our own NATS client: asyncio, batching by itself, with JetStream."""
 
 from penstock.client.client import Client, connect
-from penstock.client.consume import Consume, ConsumeOptions
-from penstock.client.jetstream import Expect, JetStream, JetStreamOptions, Outgoing
+from penstock.client.jetstream.consume import Consume, ConsumeOptions
+from penstock.client.jetstream.jetstream import Expect, JetStream, JetStreamOptions, Outgoing
+from penstock.client.jetstream.ordered import OrderedConsumer
+from penstock.client.jetstream.pull import PullConsumer
+from penstock.client.jetstream.push import PushConsumer
+from penstock.client.jetstream.streams import StoredMessage
+from penstock.client.jetstream.window import PubAck
 from penstock.client.messages import Message, Metadata
 from penstock.client.options import ClientOptions
-from penstock.client.ordered import OrderedConsumer
-from penstock.client.pull import PullConsumer
-from penstock.client.push import PushConsumer
-from penstock.client.streams import StoredMessage
 from penstock.client.subscription import Subscription
-from penstock.client.window import PubAck
 
 __all__ = [
     "Client",

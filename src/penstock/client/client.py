@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.client.connection import Connection
+from penstock.client.connection.connection import Connection
+from penstock.client.connection.interest import Interest
+from penstock.client.connection.servers import split_urls
 from penstock.client.inbox import Inbox, unique_token
-from penstock.client.interest import Interest
-from penstock.client.jetstream import JetStream, JetStreamOptions
+from penstock.client.jetstream.jetstream import JetStream, JetStreamOptions
 from penstock.client.messages import Headers, Message, check_responders, encode_headers
 from penstock.client.options import ClientOptions
-from penstock.client.servers import split_urls
 from penstock.client.subscription import Callback, Subscription
 from penstock.errors import ClientError, MessageTooLarge, RequestTimeout
 from penstock.hot.wire import CRLF, Op

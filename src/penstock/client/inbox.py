@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import string
 
-from penstock.client.connection import Connection
+from penstock.client.connection.connection import Connection
 from penstock.errors import RequestTimeout
 from penstock.hot.wire import Op
 

@@ -17,13 +17,13 @@ from time import monotonic
 from typing import Any
 
 from penstock import hot
-from penstock.client.api import decode, encode
-from penstock.client.handshake import connect_fields, is_refusal
+from penstock.client.connection.handshake import connect_fields, is_refusal
+from penstock.client.connection.info import read_info
+from penstock.client.connection.servers import Server, parse_url, split_urls
 from penstock.client.inbox import unique_token
-from penstock.client.info import read_info
+from penstock.client.jetstream.api import decode, encode
 from penstock.client.messages import status_of
 from penstock.client.options import ClientOptions
-from penstock.client.servers import Server, parse_url, split_urls
 from penstock.errors import (
     ClientError,
     ConnectFailed,

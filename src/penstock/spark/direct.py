@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.client.api import encode
+from penstock.client.jetstream.api import encode
+from penstock.client.jetstream.streams import DIRECT_HEADERS
 from penstock.client.messages import status_of
-from penstock.client.streams import DIRECT_HEADERS
 from penstock.errors import ClientError
 from penstock.hot.wire import MSG, Op
 from penstock.protocol import headers as header_block

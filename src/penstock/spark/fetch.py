@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
-from penstock.client.api import decode
+from penstock.client.jetstream.api import decode
+from penstock.client.jetstream.status import Outcome, read_status, unfilled
 from penstock.client.messages import parse_metadata
-from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ConnectionLost, JetStreamError, PenstockError
 from penstock.hot.deliveries import Columns
 from penstock.hot.wire import MSG, Op

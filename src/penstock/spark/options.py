@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
+from penstock.client.connection.servers import parse_url, split_urls
 from penstock.client.options import ClientOptions, tls_context
-from penstock.client.servers import parse_url, split_urls
 from penstock.config.file.flags import nearest
 from penstock.config.setting import setting
 from penstock.errors import ConfigError

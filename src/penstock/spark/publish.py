@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 
-from penstock.client.api import error_of
+from penstock.client.jetstream.api import error_of
 from penstock.client.messages import status_of
 from penstock.errors import ClientError, ConnectionLost, PenstockError
 from penstock.hot.wire import MSG, Op

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.bus import HealthConfig, TopicOptions
 from penstock.bus.engine import TopicState
-from penstock.bus.engines.layout import Layout, durable_of, pattern_of, topic_of
-from penstock.bus.metrics import Metrics
-from penstock.bus.names import check_pattern, check_topic
+from penstock.bus.engines.nats.layout import Layout, durable_of, pattern_of, topic_of
+from penstock.bus.events.names import check_pattern, check_topic
+from penstock.bus.operate.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
-from penstock.bus.topics import compare
+from penstock.bus.topics.topics import compare
 from penstock.errors import BusError, ConfigError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.client import api
+from penstock.client.jetstream import api
+from penstock.client.jetstream.status import Outcome, read_status, unfilled
 from penstock.client.messages import Headers, Metadata, encode_headers, parse_metadata, status_of
-from penstock.client.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError, NoResponders
 from penstock.hot.wire import MSG, Op
 

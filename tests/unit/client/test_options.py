@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.consume import ConsumeOptions
-from penstock.client.jetstream import JetStreamOptions
+from penstock.client.jetstream.consume import ConsumeOptions
+from penstock.client.jetstream.jetstream import JetStreamOptions
 from penstock.client.options import ClientOptions
 from penstock.errors import ConfigError
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.contract.credentials import ACCOUNT, USER, Key
 
-from penstock.client import auth
+from penstock.client.connection import auth
 from penstock.errors import ConfigError
 from penstock.keys import nkeys
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.contract.credentials import ACCOUNT, OPERATOR, USER, Key
 
-from penstock.client import auth
+from penstock.client.connection import auth
 from penstock.keys import tokens
 from penstock.keys.tokens import Claims, InvalidToken
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.bus.bus import EventBus
 from penstock.bus.contract.world import Seen, World, event, scenario
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusError
 
 TOPICS = tuple(f"t.{name}" for name in "abcdef")

@@ -6,10 +6,10 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from penstock.bus.config import BacklogConfig, HealthConfig
+from penstock.bus.config.bus import BacklogConfig, HealthConfig
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
-from penstock.bus.envelope import Envelope
-from penstock.bus.letters import DeadLetter, DeadLetterBox
+from penstock.bus.deadletters.stored import DeadLetter, DeadLetterBox
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusError
 
 

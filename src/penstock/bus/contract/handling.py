@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.bus.contract.world import TOPIC, Order, Seen, World, event, scenario, until
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import AlreadyHandled, BusError
 
 

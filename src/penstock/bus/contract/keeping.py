@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import ReplayFrom
-from penstock.bus.letters import DeadLetterBox, Selection
 from penstock.bus.replaying import Replay
 
 

@@ -6,10 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.bus.backlog import Backlog
 from penstock.bus.bus import EventBus
-from penstock.bus.config import BacklogConfig
+from penstock.bus.config.bus import BacklogConfig
 from penstock.bus.contract.world import DEADLINE_S, TOPIC, Seen, World, event, scenario, until
+from penstock.bus.operate.backlog import Backlog
 from penstock.errors import BusError, NoResponders
 
 

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
-from penstock.bus.deadletters import ATTEMPT, CAUSE, KEY
-from penstock.bus.deadletters import TOPIC as DEAD_TOPIC
+from penstock.bus.deadletters.deadletters import ATTEMPT, CAUSE, KEY
+from penstock.bus.deadletters.deadletters import TOPIC as DEAD_TOPIC
 from penstock.bus.engine import Delivery
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusClosed
 
 DEAD = f"dead-letters.{TOPIC}"

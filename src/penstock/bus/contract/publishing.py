@@ -6,10 +6,10 @@ import asyncio
 from time import monotonic
 from typing import Any
 
-from penstock.bus.config import TopicOptions
+from penstock.bus.config.bus import TopicOptions
 from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
 from penstock.bus.engine import Delivery
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.bus.results import PublishResult
 from penstock.errors import (
     BatchFailed,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from penstock.bus.bus import EventBus
-from penstock.bus.config import BusConfig
-from penstock.bus.envelope import Envelope
+from penstock.bus.config.bus import BusConfig
+from penstock.bus.events.envelope import Envelope
 
 DEADLINE_S = 20.0
 """How long a scenario waits for what must happen."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tempfile
 
-from penstock.bus.config import BusConfig
-from penstock.bus.engines.nats import NatsEngine
+from penstock.bus.config.bus import BusConfig
+from penstock.bus.engines.nats.engine import NatsEngine
 from penstock.config.server import JetStreamConfig
 from penstock.net.server import Server
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from time import time_ns
 from typing import Any, TypeAlias
 
-from penstock.bus.codec import Codec
-from penstock.bus.envelope import Envelope
-from penstock.bus.names import check_moment, check_topic
+from penstock.bus.events.codec import Codec
+from penstock.bus.events.envelope import Envelope
+from penstock.bus.events.names import check_moment, check_topic
 from penstock.bus.outbox.tables import Dialect
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]

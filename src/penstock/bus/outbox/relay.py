@@ -21,8 +21,8 @@ from time import time_ns
 from typing import TypeVar
 
 from penstock.bus.bus import EventBus
-from penstock.bus.failures import STOPS, describe
 from penstock.bus.keyed import Failure, in_order_by_key
+from penstock.bus.operate.failures import STOPS, describe
 from penstock.bus.outbox.store import Postponement, Row, Store
 from penstock.config.setting import Checked, setting
 from penstock.protocol.times import DAY_S

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 from tests.contract.credentials import USER, Key
 
-from penstock.client import auth as client_auth
+from penstock.client.connection import auth as client_auth
 from penstock.config.accounts import Permissions, SubjectRules, User
 from penstock.config.server import Authorization
 from penstock.core.identity import auth

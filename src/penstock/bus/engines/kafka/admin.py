@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.kafka.layout import PARTITIONS_MAX
 from penstock.bus.engines.kafka.properties import (

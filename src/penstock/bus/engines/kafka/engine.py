@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
-from penstock.bus.config import BusConfig, TopicOptions
+from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import (
     Delivery,
     Features,
@@ -43,7 +43,7 @@ from penstock.bus.engines.kafka.properties import library_logger, logger
 from penstock.bus.engines.kafka.reader import Listener, Place, Reader
 from penstock.bus.engines.kafka.replay import Part, Replays, discard_key
 from penstock.bus.engines.kafka.window import KafkaWindow
-from penstock.bus.failures import STOPS
+from penstock.bus.operate.failures import STOPS
 from penstock.errors import BusClosed, BusError, ConnectionLost, PenstockError
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.bus.names import check_topic
+from penstock.bus.events.names import check_topic
 from penstock.errors import BusError
 from penstock.protocol import subjects
 

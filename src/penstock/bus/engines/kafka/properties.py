@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.bus.config import BusConfig
+from penstock.bus.config.bus import BusConfig
 from penstock.errors import BusError, ConfigError
 
 logger = logging.getLogger("penstock.bus.kafka")

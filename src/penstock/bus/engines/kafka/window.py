@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from penstock.bus.engine import Headers, OnSettled, Outgoing, Settlement
 from penstock.bus.engines.kafka.layout import sequence_of
 from penstock.bus.engines.kafka.properties import text_of
-from penstock.bus.envelope import Envelope
+from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusClosed, BusError, MessageTooLarge, RequestTimeout
 from penstock.protocol import headers as header_block
 

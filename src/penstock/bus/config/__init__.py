@@ -1,0 +1,1 @@
+"""The settings of the bus, and how they are read."""

@@ -1,0 +1,1 @@
+"""Dead letters: messages whose attempts are used up."""

@@ -1,0 +1,154 @@
+"""
+Dead letters: messages whose attempts are used up, kept with cause and history.
+
+A dead letter is the message as it was, on the topic `dead-letters.<topic>`, with
+headers that say where it came from and what went wrong, attempt by attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from math import inf
+from time import monotonic
+
+from penstock.bus.config.bus import BusConfig
+from penstock.bus.engine import Delivery, Engine, Headers
+from penstock.bus.operate.metrics import Metrics
+from penstock.bus.publisher import Publisher
+from penstock.errors import BusError, JetStreamError, MessageTooLarge, PenstockError
+
+logger = logging.getLogger("penstock.bus")
+
+TOPIC = "Dead-Letter-Topic"
+SEQUENCE = "Dead-Letter-Sequence"
+KEY = "Dead-Letter-Key"
+TIME = "Dead-Letter-Time"
+CAUSE = "Dead-Letter-Cause"
+SERVICE = "Dead-Letter-Service"
+"""Who gave it up."""
+CUT = "Dead-Letter-Cut"
+"""How many bytes the message had, if they were too many for a dead letter."""
+ATTEMPT = "Dead-Letter-Attempt"
+"""Once per attempt, oldest first: the history."""
+TRACE = "Dead-Letter-Traceback"
+"""Where the last attempt failed: a string of JSON, because a header is one line."""
+
+NOT_STORED = 10077
+"""What JetStream says when a stream has as much as it may have."""
+HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
+LOOK_EVERY_S = 10.0
+WARNED_PART = 0.5
+
+PREFIX = "dead-letter-"
+"""How headers start that nobody else may write: a dead letter goes back to where they say."""
+
+TEXT_CHARACTERS_MAX = 1000
+ATTEMPTS_MAX = 50
+
+
+class DeadLetters:
+    """Where messages go that could not be handled."""
+
+    def __init__(
+        self, engine: Engine, publisher: Publisher, *, config: BusConfig, metrics: Metrics
+    ) -> None:
+        self._engine = engine
+        self._publisher = publisher
+        self._metrics = metrics
+        self._prefix = config.subscriber.dead_letter_prefix
+        self._letters_max = config.subscriber.dead_letters_max
+        self._service = config.service
+        self._look_s = -inf
+
+    def topic(self, topic: str) -> str:
+        """Return the dead-letter topic of a topic."""
+        return f"{self._prefix}.{topic}"
+
+    def is_dead_letter_topic(self, topic: str) -> bool:
+        """Tell whether a topic is one of dead letters."""
+        return topic.startswith(f"{self._prefix}.")
+
+    async def bury(self, delivery: Delivery) -> None:
+        """Store a message as a dead letter; return once it is stored, and stored once."""
+        if self.is_dead_letter_topic(delivery.topic):
+            # It stays where it is. A copy would come to the same handler, and so on for ever.
+            logger.error("! a dead letter of `%s` cannot be handled either", delivery.topic)
+            return
+        try:
+            await self._keep(delivery)
+        except JetStreamError as error:
+            if error.err_code != NOT_STORED:
+                raise
+            raise BusError(f"no room for a dead letter ({error.description}); {HINT}") from error
+        finally:
+            await self._look()
+
+    async def _look(self) -> None:
+        """Count the dead letters now and then, and say so when they are many."""
+        if monotonic() < self._look_s:
+            return
+        self._look_s = monotonic() + LOOK_EVERY_S
+        try:
+            self._metrics.dead_letters = await self._engine.count_dead_letters()
+        except PenstockError as error:
+            logger.info("= the dead letters cannot be counted: %s", error)
+            return
+        if self._metrics.dead_letters >= self._letters_max * WARNED_PART:
+            logger.warning(
+                "! %d dead letters are kept, of %d at most; %s",
+                self._metrics.dead_letters,
+                self._letters_max,
+                HINT,
+            )
+
+    async def _keep(self, delivery: Delivery) -> None:
+        try:
+            await self._store(delivery, delivery.payload, headers_of(delivery))
+        except MessageTooLarge:
+            # Its headers are more than there is room for beside it. Kept as it was it would
+            # be tried for ever; cut, it still says where all of it is.
+            cut = delivery.payload[: len(delivery.payload) // 2]
+            await self._store(delivery, cut, headers_of_cut(delivery))
+
+    async def _store(self, delivery: Delivery, payload: bytes, headers: Headers) -> None:
+        await self._publisher.publish(
+            self.topic(delivery.topic),
+            payload,
+            key=delivery.key,
+            headers=[*headers, (SERVICE, self._service)],
+            message_id=self._message_id(delivery),
+        )
+
+    def _message_id(self, delivery: Delivery) -> str:
+        if not delivery.sequence:
+            return ""
+        stream = delivery.source.stream if delivery.source is not None else ""
+        return f"dead-letter:{self._service}:{stream}:{delivery.sequence}"
+
+
+def headers_of(delivery: Delivery) -> Headers:
+    """Return the message's own headers, and those that say why it is dead."""
+    history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
+    return [
+        *(pair for pair in delivery.own_headers if not pair[0].lower().startswith(PREFIX)),
+        (TOPIC, delivery.topic),
+        (SEQUENCE, str(delivery.sequence)),
+        (KEY, _one_line(delivery.key)),
+        (TIME, datetime.now(UTC).isoformat()),
+        (CAUSE, history[-1] if history else ""),
+        *((ATTEMPT, text) for text in history),
+        *([(TRACE, json.dumps(delivery.trace))] if delivery.trace else []),
+    ]
+
+
+def headers_of_cut(delivery: Delivery) -> Headers:
+    """Return what must be told of a message that is too large to be kept whole."""
+    kept = (TOPIC, SEQUENCE, KEY, TIME, CAUSE)
+    told = [pair for pair in headers_of(delivery) if pair[0] in kept]
+    return [*told, (CUT, str(len(delivery.payload)))]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:TEXT_CHARACTERS_MAX]

@@ -1,0 +1,53 @@
+"""
+Where a pattern goes on that is new, and within one that was read before.
+
+The wider consumer has handled events behind its ack floor, too: one key that waits
+holds the floor, while the others go on. Which events those are only its server knows,
+and tells by sending again all the others. So these are asked for, and given back;
+the rest of what it was sent is done.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.bus.engines.nats.source import Source
+from penstock.protocol import subjects
+
+
+class Done(NamedTuple):
+    """What a wider consumer has handled of a pattern: all that it was sent, but for these."""
+
+    last: int
+    left: frozenset[int]
+
+    @property
+    def start(self) -> int:
+        """The sequence that the narrower begins with."""
+        return min(self.left, default=self.last + 1)
+
+    def covers(self, sequence: int) -> bool:
+        """Tell whether a message was handled."""
+        return sequence <= self.last and sequence not in self.left
+
+
+async def survey(wider: Source, pattern: str) -> Done | None:
+    """Return what a consumer that nobody else reads has done of a pattern; None if unsure."""
+    try:
+        before = await wider.state()
+        await wider.recover()
+        after = await wider.state()
+        newer = sum(sequence > before.last for sequence in wider.held)
+        # An ack that comes just now, of a process that was taken over, makes the sum wrong.
+        is_exact = after.pending == len(wider.held) == before.pending + newer
+        return Done(after.last, _of(pattern, wider)) if is_exact else None
+    finally:
+        wider.release()
+
+
+def _of(pattern: str, source: Source) -> frozenset[int]:
+    held = source.held.items()
+    encoded = pattern.encode()
+    return frozenset(
+        number for number, one in held if subjects.matches(encoded, one.topic.encode())
+    )

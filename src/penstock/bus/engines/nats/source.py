@@ -1,0 +1,538 @@
+"""
+One durable consumer, read by pulling.
+
+One request for messages stands at a time: for a short while when messages come, for
+longer when none do. They arrive as they are stored, and many at a time when there are many.
+
+**Order across a break.** After a restart or a lost connection the server still
+waits for acks of messages that we do not have: it would send newer ones first and
+those only after their ack wait. So `recover` comes before anything new: it tells
+the server to send all of them now, and ends when the server waits for nothing
+that is not here. A message that comes again although it is here, or was settled
+already, is recognised by its sequence and never handed out twice.
+
+**Fenced.** An exclusive consumer serves one client, which the server has pinned and
+which names its pin with every request. Who takes over unpins it first, so whatever an
+earlier process still asks for is refused, however late it wakes up. The pin is given
+with the first message, and consumer sequences have no gaps: a pin that is new, or a
+gap, says that something may have gone to another process, and is a break like the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Collection
+from itertools import islice
+from time import monotonic
+from typing import Any, NamedTuple
+
+from penstock.bus.config.nats import ConsumerConfig
+from penstock.bus.engine import PIN_ID, Delivery, Headers
+from penstock.bus.engines.nats.layout import topic_of
+from penstock.client import Client, JetStream
+from penstock.client.jetstream.api import field
+from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.errors import ClientError, JetStreamError
+from penstock.hot.wire import Op
+from penstock.protocol import headers as header_block
+from penstock.protocol import subjects
+
+logger = logging.getLogger("penstock.bus")
+
+SETTLED_REMEMBERED_MAX = 131_072
+"""Sequences remembered as settled: more than a server forgets when it is killed."""
+
+RECALLED_MAX = 100_000
+"""Sequences asked back at once; the rest come when their ack wait is over."""
+
+ARRIVED_MAX = 2 * RECALLED_MAX
+"""Messages held before they are taken; what a server sends beyond that comes again."""
+
+TOPICS_CACHED_MAX = 4096
+
+GRACE_S = 2.0
+"""How much later than its expiry a request's end may be heard of."""
+
+IDLE_WAITS_MAX = 16
+"""How much longer a request may stand, at most, when nothing comes."""
+
+GROUP = "reader"
+"""The priority group of an exclusive consumer, whose one client is pinned."""
+WRONG_PIN = 423
+
+is_ack_subject = re.compile(
+    rb"\$JS\.ACK\.(?:[^.]+\.[^.]+\.)?[^.]+\.[^.]+(?:\.[0-9]{1,20}){5}(?:\.[^.]*)?"
+).fullmatch
+"""What JetStream wants to hear acks at: two names, or four, and five numbers."""
+
+ACK_LINE = b"PUB %b 4\r\n+ACK\r\n"
+NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
+PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
+
+
+class State(NamedTuple):
+    """How far a consumer is."""
+
+    floor: int
+    last: int
+    consumer_sequence: int
+    pending: int
+
+    @classmethod
+    def of(cls, info: dict[str, Any]) -> State:
+        """Read it; raise ClientError if the server says what is no state."""
+        floor, delivered = (field(info, name, dict) for name in ("ack_floor", "delivered"))
+        state = cls(
+            field(floor, "stream_seq", int),
+            field(delivered, "stream_seq", int),
+            field(delivered, "consumer_seq", int),
+            field(info, "num_ack_pending", int),
+        )
+        if not all(0 <= number < 1 << 64 for number in state):
+            raise ClientError(f"an answer is wrong: no consumer is at {state!r:.200}")
+        return state
+
+
+class Source:
+    """One durable consumer of a stream."""
+
+    def __init__(
+        self,
+        client: Client,
+        jetstream: JetStream,
+        *,
+        stream: str,
+        durable: str,
+        pattern: str,
+        config: ConsumerConfig,
+        arrived: asyncio.Event,
+        is_ours: Callable[[], bool],
+        excluded: list[str],
+    ) -> None:
+        self.stream = stream
+        self.durable = durable
+        self.pattern = pattern
+        """The topics it reads."""
+        self.excluded = excluded
+        """Topics within that another consumer of the service reads."""
+        self.is_resting = False
+        """Whether nothing is asked for, because nobody would handle it."""
+        self.position = 0
+        """The last sequence that was handed out, here or in an earlier session."""
+        self.is_stale = config.exclusive
+        """Whether `recover` must come before anything new."""
+        self.held: dict[int, Delivery] = {}
+        """What was handed out and is not settled, by sequence."""
+        self._client = client
+        self._jetstream = jetstream
+        self._config = config
+        self._arrived = arrived
+        self._is_ours = is_ours
+        self._pin = b""
+        self._is_recovering = False
+        self._is_closed = False
+        self._next_delivery = 0
+        """The consumer sequence that comes next, if nobody else is served."""
+        self._idle_waits = 1
+        self._operations: deque[Op] = deque()
+        self._settled: dict[int, None] = {}
+        self._acks = self._acks_asked = self._acks_heard = 0
+        """Acks so far, those before the last request, and those the server has, as far as known."""
+        self._cuts = self._cuts_mended = 0
+        """How often the connection was lost, and how often when all acks were known to be heard."""
+        self.is_done: Callable[[int], bool] | None = None
+        """Tells what another consumer has handled, where this one goes on after it."""
+        self._topics: dict[bytes, str] = {}
+        self._requested = 0
+        self._stands_s = 0.0
+        self._requests = 0
+        self._asked_s = 0.0
+        self._not_before_s = 0.0
+        prefix = jetstream.options.prefix
+        self._next_subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}".encode()
+        self._inbox = f"{client.new_inbox()}.".encode()
+        self._interest = client.listen((self._inbox + b"*").decode(), self._receive)
+        client.connection.watchers.append(self)
+
+    def close(self) -> None:
+        """Leave the inbox."""
+        self._is_closed = True
+        self._client.unlisten(self._interest)
+        self._client.connection.watchers.remove(self)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._operations)
+
+    @property
+    def requested(self) -> int:
+        """How many messages may still come of what was asked for."""
+        return self._requested
+
+    @property
+    def _is_waiting(self) -> bool:
+        late_s = monotonic() - self._asked_s - self._stands_s
+        return self._requested > 0 and late_s < GRACE_S
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something came since it was last asked."""
+        return self._idle_waits == 1
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether no earlier request stands, and the server is there to answer."""
+        # Two requests at once would be dealt to in turn, and what is dealt to one may
+        # overtake what is dealt to the other.
+        is_free = not self._is_waiting and not self.is_resting
+        return is_free and monotonic() >= self._not_before_s and self._client.connected
+
+    def ask(self, messages_max: int) -> None:
+        """Ask for messages; only if `can_ask`."""
+        self._requested = 0
+        self._request(min(messages_max, self._config.fetch_messages), self._idle_waits)
+        self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
+
+    def take(self) -> list[Delivery]:
+        """Return what has arrived and was not here before; nothing if `recover` comes first."""
+        if self._operations and self._config.exclusive and not self._is_recovering:
+            self.is_stale = self.is_stale or self._has_gap()
+            if self.is_stale:
+                return []
+        operations, self._operations = self._operations, deque()
+        if self.is_done is not None:
+            operations = self._without_done(operations, self.is_done)
+        held, settled, topics = self.held, self._settled, self._topics
+        deliveries = []
+        for operation in operations:
+            _, subject, _, reply, header_bytes, payload = operation
+            tokens = reply.split(b".")
+            # `$JS.ACK.stream.consumer…`, or with a domain and an account before the stream.
+            sequence = int(tokens[5 if len(tokens) == 9 else 7])
+            if sequence in held or sequence in settled:
+                self._came_again(sequence, reply)
+                continue
+            block = b""
+            if header_bytes:
+                block, payload = payload[:header_bytes], payload[header_bytes:]
+            topic = topics.get(subject) or self._topic(subject)
+            if not topic:
+                self._skip(sequence, reply)
+                continue
+            delivery = Delivery(topic, payload, block, sequence, self, reply)
+            held[sequence] = delivery
+            deliveries.append(delivery)
+        if deliveries:
+            self.position = max(self.position, deliveries[-1].sequence)
+        return deliveries
+
+    async def recover(self) -> list[Delivery]:
+        """Return what earlier sessions left unsettled, in order, before anything new comes."""
+        self._is_recovering = True
+        try:
+            found = await self._take_back()
+        finally:
+            self._is_recovering = False
+        found.sort(key=_sequence)
+        return found
+
+    async def unpin(self) -> None:
+        """Have the server serve whoever asks next, and nobody who asked before."""
+        self._pin = b""
+        try:
+            await self._jetstream.consumers.unpin(self.stream, self.durable, group=GROUP)
+        except JetStreamError as error:
+            # A server from before there were pins.
+            logger.info("= `%s` cannot be unpinned: %s", self.durable, error)
+
+    def release(self) -> None:
+        """Give back all that is here, and leave."""
+        self.give_back(list(self.held.values()))
+        self._send([NAK_LINE % operation[3] for operation in self._operations])
+        self._operations.clear()
+        self.close()
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether messages of a topic come from here."""
+        return _matches(self.pattern, topic) and not self._is_excluded(topic)
+
+    def settle(self, deliveries: Collection[Delivery]) -> None:
+        """Ack messages."""
+        held, settled = self.held, self._settled
+        for delivery in deliveries:
+            held.pop(delivery.sequence, None)
+            settled[delivery.sequence] = None
+        self._acks += len(deliveries)
+        self._send([ACK_LINE % delivery.handle for delivery in deliveries])
+        if len(settled) > SETTLED_REMEMBERED_MAX:
+            for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
+                del settled[sequence]
+
+    @property
+    def untold(self) -> int:
+        """How many acks have not reached the server, as far as is known."""
+        return self._acks - self._acks_heard
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether the server may lack acks."""
+        return self.untold > 0 or self._cuts != self._cuts_mended
+
+    async def tell(self) -> None:
+        """Have every ack reach the server, also those that a lost connection has swallowed."""
+        acks, cuts = self._acks, self._cuts
+        if cuts != self._cuts_mended:
+            await self._mend()
+        await self._client.flush()
+        if cuts == self._cuts:
+            self._acks_heard, self._cuts_mended = acks, cuts
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """Have messages delivered again, in order."""
+        lines = []
+        for delivery in sorted(deliveries, key=_sequence):
+            self.held.pop(delivery.sequence, None)
+            lines.append(NAK_LINE % delivery.handle)
+        self._send(lines)
+
+    def extend(self, deliveries: Collection[Delivery]) -> None:
+        """Restart the ack wait of messages."""
+        self._send([PROGRESS_LINE % delivery.handle for delivery in deliveries])
+
+    async def state(self) -> State:
+        """Return how far the consumer is."""
+        return State.of(await self.info())
+
+    async def info(self) -> dict[str, Any]:
+        """Return what the server says of the consumer."""
+        return await self._jetstream.consumers.info(self.stream, self.durable)
+
+    def timestamp_ns(self, handle: bytes) -> int:
+        """Return when a message was stored."""
+        tokens = handle.split(b".")
+        return int(tokens[7 if len(tokens) == 9 else 9])
+
+    def deliveries(self, handle: bytes) -> int:
+        """Return how often a message was delivered, this time included."""
+        tokens = handle.split(b".")
+        return int(tokens[4 if len(tokens) == 9 else 6])
+
+    def headers(self, handle: bytes) -> Headers:
+        """Return no headers: NATS has them in the block, or there are none."""
+        return []
+
+    def disconnected(self, error: Exception) -> None:
+        """The server forgot our requests, and what it sent may be lost."""
+        self._requested = 0
+        self._cuts += 1
+        self._acks_heard = self._acks_asked = self._acks  # but for those under way; see `tell`
+        self.is_stale = self._config.exclusive
+        self._arrived.set()
+
+    def reconnected(self) -> None:
+        """Have the fetcher look."""
+        self._not_before_s = 0.0
+        self._arrived.set()
+
+    def closed(self, error: Exception) -> None:
+        """Nothing will come any more."""
+        self._arrived.set()
+
+    def _receive(self, operations: list[Op]) -> None:
+        self._acks_heard = self._acks_asked
+        # A message has a reply subject to ack to; a line about a request has none.
+        messages = [operation for operation in operations if is_ack_subject(operation[3])]
+        del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
+        if messages:
+            self._idle_waits = 1
+            if not self._pin and self._config.exclusive:
+                self._pinned(messages[-1])
+        self._operations.extend(messages)
+        self._requested = max(0, self._requested - len(messages))
+        for operation in operations:
+            if not operation[3]:
+                self._read_status(operation)
+        self._arrived.set()
+
+    def _read_status(self, operation: Op) -> None:
+        outcome, error = read_status(operation)
+        if outcome is Outcome.OVER:
+            self._requested = max(0, self._requested - unfilled(operation))
+            return
+        if outcome is Outcome.ALIVE:
+            return
+        if isinstance(error, JetStreamError) and error.code == WRONG_PIN:
+            self._requested, self._pin, self.is_stale = 0, b"", True
+            return
+        # An election, or the consumer is gone: ask again, but not at once.
+        self._requested = 0
+        self._not_before_s = monotonic() + self._config.fetch_wait_s
+        logger.info("= `%s` on `%s` answers: %s", self.durable, self.stream, error)
+
+    def _request(self, messages: int, waits: int = 1) -> None:
+        self._stands_s = self._config.fetch_wait_s * waits
+        body: dict[str, Any] = {"batch": messages, "expires": round(self._stands_s * 1e9)}
+        if self._config.exclusive:
+            body["group"] = GROUP
+            body |= {"id": self._pin.decode()} if self._pin else {}
+        self._requested += messages
+        self._requests += 1
+        self._acks_asked = self._acks
+        self._asked_s = monotonic()
+        reply = self._inbox + b"%d" % self._requests
+        self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
+
+    def _came_again(self, sequence: int, reply: bytes) -> None:
+        """Take note of a message that is here, or was."""
+        known = self.held.get(sequence)
+        if known is not None:
+            known.handle = reply
+        else:
+            self._send([ACK_LINE % reply])
+
+    def _skip(self, sequence: int, reply: bytes) -> None:
+        """Leave a message to the consumer that has its topic to itself."""
+        self._settled[sequence] = None
+        self._send([ACK_LINE % reply])
+
+    def _without_done(self, operations: deque[Op], is_done: Callable[[int], bool]) -> deque[Op]:
+        """Ack what another consumer has handled, and return the rest."""
+        rest: deque[Op] = deque()
+        for operation in operations:
+            if is_done(sequence := _stream_sequence(operation)):
+                self.position = max(self.position, sequence)
+                self._skip(sequence, operation[3])
+            else:
+                rest.append(operation)
+        return rest
+
+    def _pinned(self, operation: Op) -> None:
+        """Remember the pin; before it was ours the messages may have been another's."""
+        pin = header_block.get(operation[5][: operation[4]], PIN_ID.encode())
+        if pin:
+            self._pin = pin
+            self.is_stale = self.is_stale or not self._is_recovering
+
+    def _has_gap(self) -> bool:
+        """Tell whether something went to another process since we looked."""
+        first, last = (_delivery_number(self._operations[index]) for index in (0, -1))
+        expected, self._next_delivery = self._next_delivery, last + 1
+        return first > expected or last - first >= len(self._operations)
+
+    def _topic(self, subject: bytes) -> str:
+        """Decode a subject once, later its topic is found in a cache; empty if it is excluded."""
+        if len(self._topics) >= TOPICS_CACHED_MAX:
+            self._topics.clear()
+        topic = topic_of(subject.decode(errors="replace"))
+        if self._is_excluded(topic):
+            return ""
+        self._topics[subject] = topic
+        return topic
+
+    def _is_excluded(self, topic: str) -> bool:
+        return any(_matches(one, topic) for one in self.excluded)
+
+    async def _take_back(self) -> list[Delivery]:
+        deadline_s = monotonic() + self._config.ack_wait_s + GRACE_S
+        found = self.take()
+        while (missing := await self._recall()) > 0:
+            if self._is_closed or not self._is_ours():
+                return found
+            if monotonic() > deadline_s:
+                logger.warning("! %d messages of `%s` did not come back", missing, self.durable)
+                break
+            self._request(missing)
+            await self._settle_down()
+            found += self.take()
+        self.is_stale = False
+        return found
+
+    async def _mend(self) -> None:
+        """Ack again what a lost connection has swallowed, or a killed server has forgotten."""
+        info = await self.info()
+        self._answer_for(State.of(info), asked_back=False)
+        last, others = max(self._settled, default=0), []
+        self._is_recovering = True
+        try:
+            # Of messages that it does not know to have sent, a server takes no acks.
+            while State.of(info).last < last and field(info, "num_pending", int):
+                if not self._is_ours():
+                    raise ClientError(f"`{self.durable}` is not ours at the moment")
+                self._request(self._config.fetch_messages)
+                await self._settle_down()
+                others += self.take()
+                info = await self.info()
+        finally:
+            self._is_recovering = False
+            self.give_back(others)
+
+    async def _recall(self) -> int:
+        """Have all that is not here sent again, now; return how much that is."""
+        try:
+            state = await self.state()
+        except (ClientError, JetStreamError) as error:
+            logger.info("= `%s` cannot be asked yet: %s", self.stream, error)
+            await asyncio.sleep(self._config.fetch_wait_s)
+            return 1
+        floor, last, consumer_sequence, pending = state
+        known = sum(1 for sequence in self.held if floor < sequence <= last)
+        missing = min(pending - known, RECALLED_MAX)
+        if missing > 0:
+            self._answer_for(state)
+        self.position = max(self.position, last)
+        self._next_delivery = consumer_sequence + 1
+        return missing
+
+    def _answer_for(self, state: State, *, asked_back: bool = True) -> None:
+        """Ack what we are done with, and ask back what we do not have."""
+        floor, last, consumer_sequence, _ = state
+        # A server finds the message by its stream sequence; of the rest of the subject
+        # it wants only a consumer sequence that it has given out.
+        lines = []
+        for sequence in range(floor + 1, min(last, floor + RECALLED_MAX) + 1):
+            is_settled = sequence in self._settled
+            if is_settled or (asked_back and sequence not in self.held):
+                line = ACK_LINE if is_settled else NAK_LINE
+                subject = f"{self.stream}.{self.durable}.1.{sequence}.{consumer_sequence}.0.0"
+                lines.append(line % f"$JS.ACK.{subject}".encode())
+        self._send(lines)
+
+    async def _settle_down(self) -> None:
+        """Return once what was asked for has come, or will not."""
+        deadline_s = monotonic() + self._config.fetch_wait_s + GRACE_S
+        while self._requested and self._client.connected and monotonic() < deadline_s:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(self._config.fetch_wait_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+        self._requested = 0
+
+    def _send(self, lines: list[bytes]) -> None:
+        if lines:
+            self._client.connection.outbox.add(b"".join(lines))
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    return subjects.matches(pattern.encode(), topic.encode())
+
+
+def _stream_sequence(operation: Op) -> int:
+    """Return the stream sequence of a message."""
+    tokens = operation[3].split(b".")
+    return int(tokens[5 if len(tokens) == 9 else 7])
+
+
+def _delivery_number(operation: Op) -> int:
+    """Return the consumer sequence of a message."""
+    tokens = operation[3].split(b".")
+    return int(tokens[6 if len(tokens) == 9 else 8])
+
+
+_sequence: Callable[[Delivery], int] = lambda delivery: delivery.sequence  # noqa: E731

@@ -1,0 +1,202 @@
+"""Managing the streams and the consumers of a bus. Never used while publishing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.bus.config.bus import BusConfig, TopicOptions
+from penstock.bus.engine import TopicState
+from penstock.bus.engines.nats.layout import Layout
+from penstock.client import JetStream
+from penstock.errors import BusError, JetStreamError
+from penstock.protocol import subjects
+
+SEQUENCE_NOT_FOUND = 10043
+NO_MESSAGE = ("no message found", "stream store EOF")
+"""What nats-server says of a message that is gone, or never was: it depends on where."""
+NANOSECONDS = 1_000_000_000
+
+
+class StreamAdmin:
+    """What is on the server, and what is remembered of it."""
+
+    def __init__(self, jetstream: JetStream, config: BusConfig) -> None:
+        self.own_topics: set[str] = set()
+        """Topics that are known to have a stream of their own."""
+        self._jetstream = jetstream
+        self._layout = Layout(config.namespace)
+        self._defaults = config.nats.jetstream.stream
+        self._dead_letters_max = config.subscriber.dead_letters_max
+        self._dead_prefix = config.subscriber.dead_letter_prefix
+
+    def subject(self, topic: str) -> str:
+        """Return where messages of a topic are published. Asks nobody."""
+        return self._home(topic)[1]
+
+    async def discover(self) -> list[str]:
+        """Return topics that have streams of their own, and were not known to: one request."""
+        names = await self._jetstream.streams.names(subject=self._layout.own_subject(">"))
+        topics = map(self._topic_of, names)
+        return [topic for topic in topics if topic and topic not in self.own_topics]
+
+    async def inspect(self, topic: str) -> TopicState | None:
+        """Return how the server keeps a topic."""
+        own = await self._info(self._layout.own_stream(topic))
+        if own is not None:
+            return _state(own, shared=False)
+        shared = await self._info(self._home(topic)[0])
+        return None if shared is None else _state(shared, shared=True)
+
+    async def create(self, topic: str, options: TopicOptions) -> None:
+        """Make the stream of a topic: its own if it asks for limits, else the shared one."""
+        if not options.limits and self._is_dead(topic):
+            await self.ensure_dead_letters()
+            return
+        name, subject = self._place(topic, options)
+        await self._jetstream.streams.create(
+            name, subjects=[subject], **self._settings(options), **self._fixed()
+        )
+
+    async def update(self, topic: str, options: TopicOptions) -> None:
+        """Change the limits of a topic's stream; whatever else it has stays."""
+        name, _ = self._place(topic, options)
+        info = await self._info(name)
+        assert info is not None, "what is updated was inspected before"
+        config = info["config"] | self._settings(options)
+        config.pop("name")
+        await self._jetstream.streams.update(name, **config)
+
+    def places(self, pattern: str) -> list[tuple[str, str, str]]:
+        """Return the streams that store these topics, and what each has: a pattern, a subject."""
+        layout, encoded = self._layout, pattern.encode()
+        dead = f"{self._dead_prefix}.>".encode()
+        places = []
+        if not subjects.contains(dead, encoded):
+            places.append((layout.stream, pattern, layout.subject(pattern)))
+        if subjects.overlap(dead, encoded):
+            places.append((layout.dead_stream, pattern, layout.dead_subject(pattern)))
+        own = [topic for topic in self.own_topics if subjects.matches(encoded, topic.encode())]
+        # A topic may have got its stream later: what the shared one has of it comes first.
+        return places + [(layout.own_stream(one), one, layout.own_subject(one)) for one in own]
+
+    async def discard(self, topic: str, sequence: int) -> bool:
+        """Delete one message for good; tell whether it was there."""
+        stream, _ = self._home(topic)
+        try:
+            await self._jetstream.streams.delete_message(stream, sequence)
+        except JetStreamError as error:
+            if error.err_code == SEQUENCE_NOT_FOUND or error.description in NO_MESSAGE:
+                return False
+            raise
+        return True
+
+    async def ensure_leases(self) -> None:
+        """Have a stream that keeps which process reads for a service: the last word only."""
+        name = self._layout.lease_stream
+        if await self._info(name) is None:
+            await self._jetstream.streams.create(
+                name,
+                subjects=[self._layout.lease_subject("*")],
+                max_msgs_per_subject=1,
+                num_replicas=self._defaults.replicas,
+                **self._fixed(),
+            )
+
+    async def ensure_dead_letters(self) -> None:
+        """Have a stream that keeps dead letters: however old, and never one instead of another."""
+        name = self._layout.dead_stream
+        if await self._info(name) is None:
+            await self._jetstream.streams.create(
+                name,
+                subjects=[self._layout.dead_subject(">")],
+                max_msgs=self._dead_letters_max,
+                num_replicas=self._defaults.replicas,
+                duplicate_window=round(self._defaults.duplicate_window_s * NANOSECONDS),
+                **self._fixed() | {"discard": "new"},
+            )
+
+    async def count_dead_letters(self) -> int:
+        """Return how many dead letters are kept."""
+        info = await self._info(self._layout.dead_stream)
+        return 0 if info is None else int(info["state"]["messages"])
+
+    async def last_sequence(self, stream: str, subject: str) -> int:
+        """Return the sequence of the last message of a subject; 0 if there is none."""
+        try:
+            return (await self._jetstream.streams.get(stream, last_by_subj=subject)).sequence
+        except JetStreamError as error:
+            if error.is_not_found:
+                return 0
+            raise
+
+    async def _info(self, stream: str) -> dict[str, Any] | None:
+        try:
+            return await self._jetstream.streams.info(stream)
+        except JetStreamError as error:
+            if error.is_not_found:
+                return None
+            raise
+
+    def _is_dead(self, topic: str) -> bool:
+        return topic.startswith(f"{self._dead_prefix}.")
+
+    def _home(self, topic: str) -> tuple[str, str]:
+        """Return the stream and the subject that messages of a topic go to."""
+        layout = self._layout
+        if topic in self.own_topics:
+            return layout.own_stream(topic), layout.own_subject(topic)
+        if self._is_dead(topic):
+            return layout.dead_stream, layout.dead_subject(topic)
+        return layout.stream, layout.subject(topic)
+
+    def _place(self, topic: str, options: TopicOptions) -> tuple[str, str]:
+        if options.limits:
+            return self._layout.own_stream(topic), self._layout.own_subject(topic)
+        return self._layout.stream, self._layout.subject(">")
+
+    def _settings(self, options: TopicOptions) -> dict[str, Any]:
+        """Return the limits in JetStream's words; what is left out is as the shared stream's."""
+        defaults = self._defaults
+        if options.compression not in (None, "none", "s2"):
+            raise BusError(f"JetStream has no `compression` {options.compression}; hint: s2")
+        retention_s = defaults.age_s_max if options.retention_s is None else options.retention_s
+        bytes_max = defaults.bytes_max if options.bytes_max is None else options.bytes_max
+        messages_max = (
+            defaults.messages_max if options.messages_max is None else options.messages_max
+        )
+        settings = {
+            "max_age": round(retention_s * NANOSECONDS),
+            "max_bytes": bytes_max or -1,
+            "max_msgs": messages_max or -1,
+            "num_replicas": options.replicas or defaults.replicas,
+            "compression": options.compression or "none",
+        }
+        # A window longer than messages are kept would be refused.
+        window_s = min(defaults.duplicate_window_s, retention_s or defaults.duplicate_window_s)
+        settings["duplicate_window"] = round(window_s * NANOSECONDS)
+        return settings | ({"description": options.description} if options.description else {})
+
+    def _fixed(self) -> dict[str, Any]:
+        return {"storage": self._defaults.storage, "retention": "limits", "discard": "old"}
+
+    def _topic_of(self, stream: str) -> str:
+        prefix = self._layout.own_stream("")
+        return stream.removeprefix(prefix).replace("+", ".") if stream.startswith(prefix) else ""
+
+
+def _state(info: dict[str, Any], *, shared: bool) -> TopicState:
+    config, state = info["config"], info["state"]
+    options = TopicOptions(
+        persistence="persistent",
+        retention_s=config.get("max_age", 0) / NANOSECONDS or None,
+        bytes_max=_limit(config.get("max_bytes", -1)),
+        messages_max=_limit(config.get("max_msgs", -1)),
+        replicas=config.get("num_replicas", 1),
+        compression=config.get("compression") or "none",
+        description=config.get("description", ""),
+    )
+    return TopicState(options=options, shared=shared, messages=state["messages"])
+
+
+def _limit(value: int) -> int | None:
+    return value if value > 0 else None

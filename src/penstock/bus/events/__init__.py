@@ -1,0 +1,1 @@
+"""Events: their envelope, their ids and names, and their bytes."""

@@ -1,0 +1,1 @@
+"""Watching a bus: backlog, health, metrics, tracing."""

@@ -1,0 +1,1 @@
+"""Topics: how they are declared, how the broker has them, and the difference."""

@@ -1,0 +1,209 @@
+"""
+Topics: how they are to be, how the broker has them, and what is done about it.
+
+The broker's state is what counts, never a memory of this process. Whatever was
+learnt is cached, so that publishing asks the broker nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from penstock.bus.config.bus import BusConfig, TopicOptions
+from penstock.bus.engine import Engine, TopicState
+from penstock.bus.events.names import check_topic
+from penstock.errors import BusError, ConnectionLost, RequestTimeout, TopicMismatch
+
+logger = logging.getLogger("penstock.bus")
+
+RETENTION_TOLERANCE_S = 1.0
+COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "partitions", "compression")
+
+PREPARE_ATTEMPTS = 3
+
+SHARED = "_"
+"""Stands for any topic without limits of its own."""
+
+Action = Literal["created", "updated", "validated", "skipped", "kept", "ephemeral"]
+
+
+class Target(NamedTuple):
+    """Where messages of a topic go."""
+
+    address: bytes
+    live: bool
+    id_block: bytes
+    """A header block that lacks nothing but the event id."""
+
+
+def message_id_on(topic: str, event_id: str) -> str:
+    """Return what the broker recognises an event by: topics share a stream, and its ids too."""
+    return f"{topic}:{event_id}"
+
+
+def id_block(topic: str) -> bytes:
+    """Return the headers of an event on a topic, with `%b` for its id."""
+    return f"NATS/1.0\r\nNats-Msg-Id: {message_id_on(topic, '%b')}\r\n\r\n".encode()
+
+
+class Drift(NamedTuple):
+    """One difference between what was declared and what the broker has."""
+
+    field: str
+    expected: Any
+    actual: Any
+    fixable: bool
+
+    def __str__(self) -> str:
+        remedy = "can be updated" if self.fixable else "needs a new topic"
+        return f"`{self.field}` is {self.actual!r}, not {self.expected!r} ({remedy})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicReport:
+    """What was found, and what was done."""
+
+    topic: str
+    action: Action
+    drifts: tuple[Drift, ...] = ()
+    exists: bool = True
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the broker has the topic as it was declared."""
+        return self.exists and not self.drifts
+
+    def __str__(self) -> str:
+        if not self.exists:
+            return f"topic `{self.topic}` is not on the broker"
+        if not self.drifts:
+            return f"topic `{self.topic}` is as declared ({self.action})"
+        return f"topic `{self.topic}`: " + "; ".join(map(str, self.drifts))
+
+
+class Topics:
+    """The topics of one bus."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: BusConfig,
+    ) -> None:
+        self.strategy = config.strategy
+        self._engine = engine
+        self._persistent = engine.features.persistent and config.nats.jetstream.enabled
+        self._declared = dict(config.topics)
+        self.targets: dict[str, Target] = {}
+        """Where each topic goes that was used. Looked up for every message."""
+        self._is_shared_ready = False
+        self._moving: dict[str, asyncio.Event] = {}
+        engine.on_moving = self._move
+
+    async def prepare(self, topic: str) -> Target:
+        """Return where a topic goes; the first time it is used, make sure it is there."""
+        for attempt in range(PREPARE_ATTEMPTS):
+            if topic in self._moving:
+                await self._moving[topic].wait()
+            if topic in self.targets:
+                break
+            try:
+                await self.configure(topic, self._declared.get(topic, TopicOptions()))
+            except (RequestTimeout, ConnectionLost):
+                # An answer was lost with its connection; asking twice changes nothing.
+                if attempt == PREPARE_ATTEMPTS - 1:
+                    raise
+        return self.targets[topic]
+
+    async def prepare_shared(self) -> None:
+        """Make sure that there is something to subscribe to, once."""
+        shares = self._engine.features.shares_storage
+        if self._persistent and shares and not self._is_shared_ready:
+            await self._apply(SHARED, TopicOptions())
+            self._is_shared_ready = True
+
+    async def configure(self, topic: str, options: TopicOptions) -> TopicReport:
+        """Declare a topic, and do about it what the strategy says. Twice is once."""
+        check_topic(topic)
+        self._declared[topic] = options
+        if self._is_live(options):
+            self._aim(topic, live=True)
+            return TopicReport(topic=topic, action="ephemeral")
+        report = await self._apply(topic, options)
+        self._aim(topic, live=False)
+        if report.drifts and report.action not in ("updated", "skipped"):
+            logger.warning("! %s", report)
+        return report
+
+    async def check(self, topic: str, options: TopicOptions | None = None) -> TopicReport:
+        """Compare a topic with the broker's, and change nothing."""
+        wanted = options or self._declared.get(topic, TopicOptions())
+        if self._is_live(wanted):
+            return TopicReport(topic=topic, action="ephemeral")
+        state = await self._engine.inspect(topic)
+        # With limits of its own a topic is not there as long as only the shared stream is.
+        if state is None or (wanted.limits and state.shared):
+            return TopicReport(topic=topic, action="validated", exists=False)
+        return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
+
+    def _move(self, topic: str, is_moving: bool) -> None:
+        """Send nothing to a topic while its target changes."""
+        if is_moving:
+            self.targets.pop(topic, None)
+            self._moving[topic] = asyncio.Event()
+        else:
+            self._moving.pop(topic).set()
+
+    def _aim(self, topic: str, *, live: bool) -> None:
+        address = self._engine.target(topic, live=live)
+        self.targets[topic] = Target(address, live, id_block(topic))
+
+    async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
+        if self.strategy == "skip":
+            return TopicReport(topic=topic, action="skipped")
+        report = await self.check(topic, options)
+        if self.strategy == "validate_only":
+            if not report.in_sync:
+                raise TopicMismatch(report)
+            return report
+        if not report.exists:
+            await self._engine.create(topic, options)
+            return TopicReport(topic=topic, action="created")
+        if self.strategy == "create_only" or not report.drifts:
+            return TopicReport(topic=topic, action="kept", drifts=report.drifts)
+        return await self._update(topic, options, report)
+
+    async def _update(self, topic: str, options: TopicOptions, report: TopicReport) -> TopicReport:
+        if not all(drift.fixable for drift in report.drifts):
+            raise TopicMismatch(report)
+        await self._engine.update(topic, options)
+        return TopicReport(topic=topic, action="updated", drifts=report.drifts)
+
+    def _is_live(self, options: TopicOptions) -> bool:
+        if options.persistence == "persistent":
+            if not self._persistent:
+                raise BusError("a persistent topic needs JetStream, which is not enabled")
+            return False
+        is_live = options.persistence == "ephemeral" or not self._persistent
+        if is_live and not self._engine.features.ephemeral:
+            raise BusError("this engine keeps every topic; hint: a short `retention`")
+        return is_live
+
+
+def compare(wanted: TopicOptions, state: TopicState) -> tuple[Drift, ...]:
+    """Return every difference in what was asked for. What was left out is no difference."""
+    drifts = []
+    # Bytes are split among partitions, which may not come out even.
+    tolerances = {"retention_s": RETENTION_TOLERANCE_S, "bytes_max": state.options.partitions or 0}
+    for name in COMPARED:
+        expected, actual = getattr(wanted, name), getattr(state.options, name)
+        if expected is None or expected == actual:
+            continue
+        if name in tolerances and actual and abs(expected - actual) <= tolerances[name]:
+            continue
+        if name == "partitions" and actual is None:
+            continue  # a broker without them needs none
+        drifts.append(Drift(name, expected, actual, name in state.fixable and not state.shared))
+    return tuple(drifts)

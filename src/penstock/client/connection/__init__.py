@@ -1,0 +1,1 @@
+"""The connection of a client: one link at a time, and reconnecting."""

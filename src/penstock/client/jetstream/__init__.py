@@ -1,0 +1,1 @@
+"""JetStream on a client: publishing, consuming, key-value buckets."""

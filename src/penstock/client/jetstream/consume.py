@@ -1,0 +1,248 @@
+"""
+Consuming without end: pull requests that overlap.
+
+A new request leaves as soon as what is asked for and what waits here together
+fall below half a batch, so the server always has a request to fill and no more
+than a batch ever waits in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.client.jetstream.api import encode
+from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.messages import Message
+from penstock.config.setting import setting
+from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
+from penstock.hot.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+
+EMPTY_REQUESTS_MAX = 3
+"""Requests in a row that may end without a message and be made again at once."""
+
+SURPLUS_BATCHES = 4
+"""How often requests that were given up for lost may all be answered after all."""
+
+
+def wanted(client: Client, messages: list[Op], waiting: int, batch: int) -> list[Op]:
+    """Return the messages there is room for beside those that wait: no server may fill us up."""
+    room = max(0, SURPLUS_BATCHES * batch - waiting)
+    if len(messages) > room:
+        client.connection.report(
+            SlowConsumer(f"the server sent more than the {batch} messages that were asked for")
+        )
+    return messages[:room]
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return a duration as the API wants it."""
+    return round(seconds * 1_000_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumeOptions:
+    """How much to ask for, and how long to believe that somebody is there."""
+
+    batch: int = setting(500, "Messages asked for or waiting to be taken, at most.")
+    bytes_max: int = setting(0, "Bytes one request may bring; 0 is no limit.")
+    expires_s: float = setting(30.0, "Time a request stands.")
+    heartbeat_s: float = setting(5.0, "Time between the server's signs of life.")
+    gone_s_max: float = setting(10.0, "Time the consumer may be gone before that is an error.")
+    retry_wait_s: float = setting(0.25, "Wait before asking again when it is gone.")
+
+    def __post_init__(self) -> None:
+        if self.batch <= 0:
+            raise ConfigError(f"`batch` must be positive: {self.batch}")
+        if 2 * self.heartbeat_s > self.expires_s:
+            raise ConfigError("`expires_s` must be at least twice `heartbeat_s`")
+
+
+class Consume:
+    """Messages of a pull consumer as they come. Iterate, then `stop`."""
+
+    def __init__(self, client: Client, subject: bytes, options: ConsumeOptions) -> None:
+        self._client = client
+        self._subject = subject
+        self._options = options
+        self._threshold = options.batch // 2
+        self._loop = asyncio.get_running_loop()
+        self._operations: deque[Op] = deque()
+        self._requested = 0
+        self._requests = 0
+        self._empty_requests = 0
+        self._arrived = asyncio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        self._heard_s = self._loop.time()
+        self._gone_since_s: float | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._inbox = f"{client.new_inbox()}.".encode()
+        self._interest = client.connection.subscribe(
+            self._inbox + b"*", self._receive, ended=self._end
+        )
+        client.connection.watchers.append(self)
+        self._watchdog = self._loop.call_later(2 * options.heartbeat_s, self._check_heartbeat)
+        self._refill()
+
+    @property
+    def pending_messages(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._operations)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        if not self._operations:
+            await self._wait()
+        operation = self._operations.popleft()
+        if len(self._operations) + self._requested <= self._threshold:
+            self._refill()
+        return Message(self._client, operation)
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """Iterate over all that has arrived, as lists: the cheapest way to take many."""
+        while True:
+            try:
+                if not self._operations:
+                    await self._wait()
+            except StopAsyncIteration:
+                return
+            batch = [Message(self._client, operation) for operation in self._operations]
+            self._operations.clear()
+            self._refill()
+            yield batch
+
+    async def stop(self) -> None:
+        """Ask for no more. What was not taken is delivered again after its ack wait."""
+        self._client.unlisten(self._interest)
+
+    async def __aenter__(self) -> Consume:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def disconnected(self, error: Exception) -> None:
+        """The server forgot our requests."""
+        self._requested = 0
+
+    def reconnected(self) -> None:
+        """Ask the new server."""
+        self._heard_s = self._loop.time()
+        self._refill()
+
+    def closed(self, error: Exception) -> None:
+        """The interest has ended too, and that is enough."""
+
+    def _receive(self, operations: list[Op]) -> None:
+        self._heard_s = self._loop.time()
+        messages = [operation for operation in operations if operation[3]]
+        if messages:
+            self._gone_since_s = None
+            self._empty_requests = 0
+            self._operations.extend(
+                wanted(self._client, messages, len(self._operations), self._options.batch)
+            )
+            self._requested = max(0, self._requested - len(messages))
+            self._arrived.set()
+        if len(messages) != len(operations):
+            self._read_statuses([operation for operation in operations if not operation[3]])
+        self._refill()
+
+    def _read_statuses(self, operations: list[Op]) -> None:
+        for operation in operations:
+            outcome, error = read_status(operation)
+            if outcome is Outcome.OVER:
+                self._over(unfilled(operation))
+            elif outcome is Outcome.GONE:
+                self._gone(error)
+            elif outcome is Outcome.FAILED:
+                self._fail(error)
+
+    def _over(self, missing: int) -> None:
+        """Ask again for what will not come: in a moment, if request after request is empty."""
+        self._requested = max(0, self._requested - missing)
+        self._empty_requests += 1
+        if self._empty_requests > EMPTY_REQUESTS_MAX:
+            self._ask_later()
+
+    def _refill(self) -> None:
+        waiting = self._requested + len(self._operations)
+        if waiting > self._threshold or self._ended or self._retry or not self._client.connected:
+            return
+        options = self._options
+        asked = options.batch - waiting
+        request = {
+            "batch": asked,
+            "expires": nanoseconds(options.expires_s),
+            "idle_heartbeat": nanoseconds(options.heartbeat_s),
+        }
+        if options.bytes_max:
+            request["max_bytes"] = options.bytes_max
+        self._requested += asked
+        self._requests += 1
+        reply = self._inbox + b"%d" % self._requests
+        self._client.send_nowait(self._subject, encode(request), reply, b"")
+
+    def _gone(self, error: Exception) -> None:
+        """Ask again in a moment: an election or a restart takes seconds, a deletion for ever."""
+        now_s = self._loop.time()
+        self._gone_since_s = self._gone_since_s or now_s
+        if now_s - self._gone_since_s > self._options.gone_s_max:
+            self._fail(error)
+        elif self._retry is None:
+            self._requested = 0
+            self._ask_later()
+
+    def _ask_later(self) -> None:
+        if self._retry is None and not self._ended:
+            self._retry = self._loop.call_later(self._options.retry_wait_s, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._retry = None
+        self._refill()
+
+    def _check_heartbeat(self) -> None:
+        silence_s = self._loop.time() - self._heard_s
+        limit_s = 2 * self._options.heartbeat_s
+        if silence_s >= limit_s and self._client.connected:
+            self._client.connection.report(
+                RequestTimeout(f"`{self._subject.decode()}`: heartbeats stopped, asking again")
+            )
+            self._requested = 0
+            self._heard_s = self._loop.time()
+            self._refill()
+        wait_s = max(limit_s - silence_s, limit_s / 4)
+        self._watchdog = self._loop.call_later(wait_s, self._check_heartbeat)
+
+    async def _wait(self) -> None:
+        while not self._operations:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._client.unlisten(self._interest)
+
+    def _end(self, error: Exception | None) -> None:
+        self._ended = True
+        if error is not None and not isinstance(error, ConnectionClosed):
+            self._error = error
+        self._watchdog.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._client.connection.watchers.remove(self)
+        self._arrived.set()

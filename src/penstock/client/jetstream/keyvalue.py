@@ -1,0 +1,302 @@
+"""
+Key-value buckets on JetStream (ADR-8).
+
+A bucket is a stream `KV_<bucket>` on `$KV.<bucket>.>`: a key is a subject, a value is
+its last message, and the sequence of that message is the value's revision. Deleting
+stores a marker. Buckets of other NATS clients are the same, and can be shared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from penstock.client.jetstream.api import ENTRIES_MAX, field
+from penstock.client.jetstream.jetstream import Expect, JetStream
+from penstock.client.jetstream.streams import StoredMessage
+from penstock.client.messages import Message
+from penstock.errors import ClientError, ConnectionLost, JetStreamError
+from penstock.protocol.times import timestamp
+
+Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
+
+BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
+KEY = re.compile(r"[-/_=.a-zA-Z0-9]+")
+PATTERN = re.compile(r"[-/_=.a-zA-Z0-9*>]+")
+STREAM_PREFIX = "KV_"
+HISTORY_MAX = 64
+DUPLICATE_WINDOW = timedelta(minutes=2)
+READ_BATCH = 500
+READER_THRESHOLD = timedelta(seconds=30)
+"""How long the server keeps the consumer of a reader that died."""
+
+OPERATION = "KV-Operation"
+MARKERS: Mapping[str, Operation] = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}
+"""What a marker that the server left itself stands for, by its reason (ADR-48)."""
+
+WRONG_LAST_SEQUENCES = (10071, 10164)
+
+
+class KeyNotFound(ClientError):
+    """The key has no value, or not in that revision."""
+
+
+class WrongRevision(ClientError):
+    """The key has changed since, or exists where it should not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A key at one revision."""
+
+    bucket: str
+    key: str
+    value: bytes
+    revision: int
+    time: str
+    operation: Operation = "PUT"
+    pending: int = 0
+    """How many more a watch or a history still had to deliver when it delivered this one."""
+
+
+class KeyValue:
+    """One bucket. `open` and `create` make them."""
+
+    def __init__(self, js: JetStream, bucket: str, *, is_direct: bool) -> None:
+        self.bucket = check_bucket(bucket)
+        self.stream = f"{STREAM_PREFIX}{bucket}"
+        self._js = js
+        self._is_direct = is_direct
+        self._prefix = f"$KV.{bucket}."
+
+    @classmethod
+    async def create(
+        cls,
+        js: JetStream,
+        bucket: str,
+        *,
+        history: int = 1,
+        ttl: timedelta = timedelta(0),
+        **config: Any,
+    ) -> KeyValue:
+        """Create a bucket; `config` are further settings of its stream. Again is no error."""
+        if not 1 <= history <= HISTORY_MAX:
+            raise ClientError(f"a bucket keeps 1 to {HISTORY_MAX} revisions of a key: {history}")
+        settings = {
+            "subjects": [f"$KV.{check_bucket(bucket)}.>"],
+            "max_msgs_per_subject": history,
+            "max_age": ttl,
+            "duplicate_window": min(ttl, DUPLICATE_WINDOW) if ttl else DUPLICATE_WINDOW,
+            "discard": "new",
+            "allow_direct": True,
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+            **config,
+        }
+        await js.streams.create(f"{STREAM_PREFIX}{bucket}", **settings)
+        return cls(js, bucket, is_direct=settings["allow_direct"])
+
+    @classmethod
+    async def open(cls, js: JetStream, bucket: str) -> KeyValue:
+        """Open a bucket that exists."""
+        info = await js.streams.info(f"{STREAM_PREFIX}{check_bucket(bucket)}")
+        config = field(info, "config", dict)
+        return cls(js, bucket, is_direct=bool(config.get("allow_direct", False)))
+
+    async def info(self) -> dict[str, Any]:
+        """Return configuration and state of the bucket's stream."""
+        return await self._js.streams.info(self.stream)
+
+    async def destroy(self) -> None:
+        """Delete the bucket and all that is in it."""
+        await self._js.streams.delete(self.stream)
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry:
+        """Return the value of a key, the latest or that of a revision."""
+        entry = await self._read(key, revision)
+        if entry.operation != "PUT":
+            raise KeyNotFound(f"key `{key}` was deleted at revision {entry.revision}")
+        return entry
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Set a key; return the revision."""
+        return (await self._js.publish(self._subject(key), value)).sequence
+
+    async def create_key(self, key: str, value: bytes) -> int:
+        """Set a key that has no value; raise `WrongRevision` if it has one."""
+        try:
+            return await self.update(key, value, revision=0)
+        except WrongRevision:
+            last = await self._read(key, 0)
+            if last.operation == "PUT":
+                raise WrongRevision(f"key `{key}` exists, at revision {last.revision}") from None
+        return await self.update(key, value, revision=last.revision)
+
+    async def update(self, key: str, value: bytes, *, revision: int) -> int:
+        """Set a key that is still at `revision`; raise `WrongRevision` if it is not."""
+        return await self._publish(key, value, {}, revision)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> int:
+        """Delete a key; its history stays. With `revision`, only if it is still there."""
+        return await self._publish(key, b"", {OPERATION: "DEL"}, revision)
+
+    async def purge(self, key: str, *, revision: int | None = None) -> int:
+        """Delete a key and its history."""
+        headers = {OPERATION: "PURGE", "Nats-Rollup": "sub"}
+        return await self._publish(key, b"", headers, revision)
+
+    async def keys(self, *patterns: str) -> list[str]:
+        """Return the keys that have a value, or those of them that match a pattern."""
+        entries = self._entries(patterns, "last_per_subject", headers_only=True)
+        return [entry.key async for entry in entries if entry.operation == "PUT"]
+
+    async def history(self, *patterns: str) -> list[Entry]:
+        """Return every revision that is kept, deletions too, of keys or of all."""
+        return [entry async for entry in self._entries(patterns, "all")]
+
+    async def watch(
+        self, *patterns: str, history: bool = False, updates_only: bool = False
+    ) -> AsyncGenerator[Entry, None]:
+        """Iterate over the values there are, or all the history, then what changes; `aclose` it."""
+        policy = "all" if history else "new" if updates_only else "last_per_subject"
+        config = {"deliver_policy": policy, **self._filters(patterns)}
+        async with self._js.ordered_consumer(self.stream, **config) as consumer:
+            async for message in consumer:
+                yield self._delivered(message)
+
+    async def _read(self, key: str, revision: int) -> Entry:
+        subject = self._subject(key)
+        request = {"seq": revision} if revision else {"last_by_subj": subject}
+        streams = self._js.streams
+        read = streams.get_direct if self._is_direct else streams.get
+        try:
+            message = await read(self.stream, **request)
+        except JetStreamError as error:
+            if not error.is_not_found:
+                raise
+            message = None
+        # A revision belongs to the whole bucket: that number may be another key's.
+        if message is None or message.subject != subject:
+            at = f" at revision {revision}" if revision else ""
+            raise KeyNotFound(f"no key `{key}` in bucket `{self.bucket}`{at}") from None
+        return self._stored(message)
+
+    async def _publish(
+        self, key: str, value: bytes, headers: Mapping[str, str], revision: int | None
+    ) -> int:
+        expect = None if revision is None else Expect(last_subject_sequence=revision)
+        try:
+            ack = await self._js.publish(
+                self._subject(key), value, headers=headers or None, expect=expect
+            )
+        except JetStreamError as error:
+            if error.err_code not in WRONG_LAST_SEQUENCES:
+                raise
+            found = error.description.rpartition(": ")[2]
+            raise WrongRevision(
+                f"key `{key}` is at revision {found}, not {revision}"
+                if found.isdigit()
+                else f"key `{key}` is not at revision {revision}"
+            ) from None
+        return ack.sequence
+
+    async def _entries(
+        self, patterns: Sequence[str], policy: str, *, headers_only: bool = False
+    ) -> AsyncIterator[Entry]:
+        """Iterate over what is there now, and end."""
+        info = await self._js.consumers.create(
+            self.stream,
+            deliver_policy=policy,
+            ack_policy="none",
+            mem_storage=True,
+            inactive_threshold=READER_THRESHOLD,
+            headers_only=headers_only,
+            **self._filters(patterns),
+        )
+        name = field(info, "name", str)
+        try:
+            if pending := field(info, "num_pending", int):
+                async for message in self._messages(name, pending):
+                    yield self._delivered(message)
+        finally:
+            await self._js.consumers.delete(self.stream, name)
+
+    async def _messages(self, consumer: str, pending: int) -> AsyncIterator[Message]:
+        """Iterate up to the end, which keeps away only for as long as somebody writes."""
+        expected = 1
+        async with self._js.pull_consumer(self.stream, consumer) as pull:
+            while batch := await pull.fetch(READ_BATCH, no_wait=True):
+                for message in batch:
+                    metadata = message.metadata
+                    if metadata.consumer_sequence != expected:
+                        raise ConnectionLost(f"bucket `{self.bucket}`: part of it did not arrive")
+                    expected += 1
+                    yield message
+                if not metadata.pending:
+                    return
+                if expected > pending + ENTRIES_MAX:
+                    raise ClientError(f"bucket `{self.bucket}` does not end")
+
+    def _filters(self, patterns: Iterable[str]) -> dict[str, Any]:
+        subjects = [self._prefix + check_pattern(pattern) for pattern in patterns]
+        if len(subjects) > 1:
+            return {"filter_subjects": subjects}
+        return {"filter_subject": subjects[0] if subjects else f"{self._prefix}>"}
+
+    def _subject(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    def _stored(self, message: StoredMessage) -> Entry:
+        return Entry(
+            bucket=self.bucket,
+            key=message.subject.removeprefix(self._prefix),
+            value=message.payload,
+            revision=message.sequence,
+            time=message.time,
+            operation=_operation(message.headers),
+        )
+
+    def _delivered(self, message: Message) -> Entry:
+        metadata = message.metadata
+        return Entry(
+            bucket=self.bucket,
+            key=message.subject.removeprefix(self._prefix),
+            value=message.payload,
+            revision=metadata.stream_sequence,
+            time=timestamp(metadata.timestamp_ns),
+            operation=_operation(message.headers),
+            pending=metadata.pending,
+        )
+
+
+def check_bucket(name: str) -> str:
+    """Return `name` if it can be a bucket's."""
+    if not BUCKET.fullmatch(name):
+        raise ClientError(f"`{name}` is no name for a bucket; hint: letters, digits, - and _")
+    return name
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it can be one."""
+    if not KEY.fullmatch(key) or "" in key.split("."):
+        raise ClientError(f"`{key}` is no key; hint: letters, digits and -/_=. between them")
+    return key
+
+
+def check_pattern(pattern: str) -> str:
+    """Return a key or a pattern of keys with `*` and `>`, as subjects have them."""
+    if not PATTERN.fullmatch(pattern) or "" in pattern.split("."):
+        raise ClientError(f"`{pattern}` is no pattern of keys; hint: orders.* or orders.>")
+    return pattern
+
+
+def _operation(headers: Mapping[str, str]) -> Operation:
+    match headers.get(OPERATION):
+        case "DEL":
+            return "DEL"
+        case "PURGE":
+            return "PURGE"
+    return MARKERS.get(headers.get("Nats-Marker-Reason", ""), "PUT")

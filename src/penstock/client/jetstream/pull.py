@@ -1,0 +1,180 @@
+"""
+Pull consumers: `fetch` asks for one batch, `consume` keeps asking.
+
+A pull request says how many messages may come and until when. Messages, and
+status lines about the request itself, arrive at its reply subject: messages
+carry a reply of their own to ack to, status lines carry none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from penstock.client.connection.interest import Interest
+from penstock.client.jetstream.api import Api, check_name, encode
+from penstock.client.jetstream.consume import Consume, ConsumeOptions, nanoseconds, wanted
+from penstock.client.jetstream.status import Outcome, read_status
+from penstock.client.messages import Message
+from penstock.errors import RequestTimeout
+from penstock.hot.wire import Op
+
+GRACE_S = 1.0
+"""How much later than its expiry the server's word that a request expired may come."""
+
+
+class PullConsumer:
+    """
+    A handle on one pull consumer.
+
+    Its fetches share one inbox and take turns, so what comes too late for one of
+    them is not lost: it is the start of the next.
+    """
+
+    def __init__(self, api: Api, stream: str, consumer: str) -> None:
+        names = f"{check_name(stream, 'stream')}.{check_name(consumer, 'consumer')}"
+        self.stream = stream
+        self.consumer = consumer
+        self._api = api
+        self._client = api.client
+        self._loop = asyncio.get_running_loop()
+        self._subject = f"{api.prefix}.CONSUMER.MSG.NEXT.{names}".encode()
+        self._inbox = f"{api.client.new_inbox()}.".encode()
+        self._interest: Interest | None = None
+        self._turn = asyncio.Lock()
+        self._operations: deque[Op] = deque()
+        self._requests = 0
+        self._reply = b""
+        self._batch = 0
+        self._batch_max = 0
+        self._error: Exception | None = None
+        self._heard_s = 0.0
+        self._done = asyncio.Event()
+
+    async def info(self) -> dict[str, Any]:
+        """Return the consumer's configuration and state."""
+        return await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.consumer}")
+
+    async def fetch(
+        self,
+        batch: int,
+        *,
+        expires_s: float = 5.0,
+        heartbeat_s: float = 0.0,
+        bytes_max: int = 0,
+        no_wait: bool = False,
+    ) -> list[Message]:
+        """Return up to `batch` messages: as many as come until `expires_s`, maybe none."""
+        request: dict[str, Any] = {"expires": nanoseconds(expires_s)}
+        if no_wait:
+            request = {"no_wait": True}
+        if heartbeat_s:
+            request["idle_heartbeat"] = nanoseconds(heartbeat_s)
+        if bytes_max:
+            request["max_bytes"] = bytes_max
+        async with self._turn:
+            deadline_s = self._loop.time() + expires_s
+            if len(self._operations) < batch and await self._connected(deadline_s):
+                await self._pull(batch, request)
+                await self._wait(deadline_s + GRACE_S, 2 * heartbeat_s)
+            return self._take(batch)
+
+    def consume(self, **settings: Any) -> Consume:
+        """Keep messages coming. `settings` are those of `ConsumeOptions`."""
+        return Consume(self._client, self._subject, ConsumeOptions(**settings))
+
+    async def close(self) -> None:
+        """Leave the inbox. What was fetched can still be acked."""
+        if self._interest is not None:
+            self._client.unlisten(self._interest)
+            self._client.connection.watchers.remove(self)
+            self._interest = None
+
+    async def __aenter__(self) -> PullConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def disconnected(self, error: Exception) -> None:
+        """The server forgot our request: a fetch returns what it has."""
+        self._done.set()
+
+    def reconnected(self) -> None:
+        """The next fetch asks again."""
+
+    def closed(self, error: Exception) -> None:
+        """Nothing will come any more."""
+        self._error = error
+        self._done.set()
+
+    async def _connected(self, deadline_s: float) -> bool:
+        """Wait for a server: a request kept for it until later would ask for too much."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._client.connection.connected.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _pull(self, batch: int, request: dict[str, Any]) -> None:
+        if self._interest is None:
+            self._interest = self._client.connection.subscribe(self._inbox + b"*", self._receive)
+            self._client.connection.watchers.append(self)
+        self._requests += 1
+        self._reply = self._inbox + b"%d" % self._requests
+        self._batch, self._error = batch, None
+        self._batch_max = max(self._batch_max, batch)
+        self._heard_s = self._loop.time()
+        self._done.clear()
+        body = encode({"batch": batch - len(self._operations), **request})
+        await self._client.send(self._subject, body, reply=self._reply)
+
+    async def _wait(self, deadline_s: float, silence_s_max: float) -> None:
+        """Return when the batch is full, the request is over, or nothing is heard any more."""
+        while not self._done.is_set():
+            until_s = deadline_s
+            if silence_s_max:
+                until_s = min(deadline_s, self._heard_s + silence_s_max)
+            if self._loop.time() >= until_s:
+                if until_s < deadline_s:
+                    self._error = RequestTimeout("fetch: the server's heartbeats stopped")
+                return
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._done.wait()
+            except TimeoutError:
+                continue
+
+    def _take(self, batch: int) -> list[Message]:
+        if not self._operations and self._error is not None:
+            raise self._error
+        client, operations = self._client, self._operations
+        if len(operations) > batch:
+            return [Message(client, operations.popleft()) for _ in range(batch)]
+        messages = [Message(client, operation) for operation in operations]
+        operations.clear()
+        return messages
+
+    def _receive(self, operations: list[Op]) -> None:
+        self._heard_s = self._loop.time()
+        messages = [operation for operation in operations if operation[3]]
+        self._operations.extend(
+            wanted(self._client, messages, len(self._operations), self._batch_max)
+        )
+        if len(messages) != len(operations):
+            self._read_statuses([operation for operation in operations if not operation[3]])
+        if len(self._operations) >= self._batch:
+            self._done.set()
+
+    def _read_statuses(self, operations: list[Op]) -> None:
+        for operation in operations:
+            # A line about an earlier request comes too late to matter.
+            if operation[1] != self._reply:
+                continue
+            outcome, error = read_status(operation)
+            if outcome in (Outcome.FAILED, Outcome.GONE):
+                self._error = error
+            if outcome is not Outcome.ALIVE:
+                self._done.set()

@@ -1,0 +1,110 @@
+"""
+Push consumers: the server sends to a subject of its own choosing.
+
+Between the messages come heartbeats, and flow control requests, which have to be
+answered once everything before them was taken; they never reach the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.client.jetstream.api import field
+from penstock.client.messages import ACK_SUBJECT, Message
+from penstock.client.subscription import Callback, Subscription, next_message
+from penstock.errors import ClientError
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+
+FLOW_CONTROL = "$JS.FC."
+CONTROL = 100
+
+
+class PushConsumer:
+    """Messages of one push consumer as they come."""
+
+    def __init__(self, client: Client, subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._worker: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def bind(
+        cls, client: Client, info: Mapping[str, Any], *, callback: Callback | None
+    ) -> PushConsumer:
+        """Subscribe to where the consumer that `info` describes delivers."""
+        config = field(info, "config", dict)
+        if "deliver_subject" not in config:
+            name = field(info, "name", str)
+            raise ClientError(f"consumer `{name}` is no push consumer: use pull_consumer")
+        subscription = await client.subscribe(
+            field(config, "deliver_subject", str),
+            queue=field({"deliver_group": ""} | config, "deliver_group", str),
+        )
+        consumer = cls(client, subscription)
+        if callback is not None:
+            consumer._worker = asyncio.get_running_loop().create_task(consumer._work(callback))
+        return consumer
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription beneath, with its counts and bounds."""
+        return self._subscription
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            message = await anext(self._subscription)
+            if message.operation[3].startswith(ACK_SUBJECT):
+                return message
+            await self._control(message)
+
+    async def next(self, *, timeout_s: float | None = None) -> Message:
+        """Return the next message. Heartbeats do not put off `timeout_s`."""
+        return await next_message(self, self._subscription.subject, timeout_s)
+
+    async def drain(self) -> None:
+        """Have no more sent, and return when all that came was handled."""
+        await self._subscription.drain()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def stop(self) -> None:
+        """Take no more. What was not acked is delivered again after its ack wait."""
+        await self._subscription.unsubscribe()
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            await asyncio.wait([self._worker])
+
+    async def __aenter__(self) -> PushConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _control(self, message: Message) -> None:
+        """Answer flow control: the server sends on once we are where it is."""
+        # Anybody who may publish to the deliver subject can ask for an answer: to a subject
+        # of flow control it does no harm, to one of the API it would be a call in our name.
+        target = message.reply or message.header("Nats-Consumer-Stalled") or ""
+        if target.startswith(FLOW_CONTROL) and message.status[0] == CONTROL:
+            await self._client.publish(target)
+
+    async def _work(self, callback: Callback) -> None:
+        asynchronous = inspect.iscoroutinefunction(callback)
+        async for message in self:
+            try:
+                if asynchronous:
+                    await cast(Callable[[Message], Awaitable[None]], callback)(message)
+                else:
+                    callback(message)
+            except Exception as error:
+                failed = ClientError(f"the callback of a push consumer failed: {error!r}")
+                failed.__cause__ = error
+                self._client.connection.report(failed)

@@ -1,0 +1,219 @@
+"""
+Publishing into JetStream with a bounded number of messages unacked.
+
+A message is handed over at once, its ack comes later, and one handler takes all
+of them: no task and no timer per message. When `messages_max` are unacked the
+next publisher waits. Acks share one inbox; the last token says whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.client.jetstream.api import decode, field, read_object
+from penstock.client.messages import status_of
+from penstock.errors import (
+    ClientError,
+    ConnectionClosed,
+    JetStreamError,
+    NoResponders,
+    RequestTimeout,
+)
+from penstock.hot.wire import Op
+
+if TYPE_CHECKING:
+    from penstock.client.client import Client
+
+
+class PubAck:
+    """JetStream's word that a message is stored. Parsed when it is looked at."""
+
+    __slots__ = ("_fields", "_payload")
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._fields: dict[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All that the server said."""
+        if self._fields is None:
+            self._fields = read_object(self._payload)
+        return self._fields
+
+    @property
+    def stream(self) -> str:
+        """The stream that stored it."""
+        return field(self.fields, "stream", str)
+
+    @property
+    def sequence(self) -> int:
+        """Its sequence there."""
+        return field(self.fields, "seq", int)
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether a message with the same id was there already."""
+        return self.fields.get("duplicate", False)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"PubAck({self._payload.decode(errors='replace')})"
+
+
+OnAck: TypeAlias = Callable[[PubAck | None, Exception | None], None]
+"""Called with the ack or with what went wrong, never with both."""
+
+Sink: TypeAlias = "asyncio.Future[PubAck] | OnAck"
+
+
+def _ignore(ack: PubAck | None, error: Exception | None) -> None:
+    """Take an ack that came after its time was up."""
+
+
+NOBODY: tuple[Sink, float] = (_ignore, 0.0)
+
+
+class PublishWindow:
+    """The messages that wait for their ack, oldest first."""
+
+    def __init__(self, client: Client, *, messages_max: int, ack_timeout_s: float) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._messages_max = messages_max
+        self._ack_timeout_s = ack_timeout_s
+        self._prefix = f"{client.new_inbox()}.".encode()
+        self._unacked: dict[bytes, tuple[Sink, float]] = {}
+        self._count = 0
+        self._publishers: deque[asyncio.Future[None]] = deque()
+        self._drained = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        client.connection.subscribe(self._prefix + b"*", self._receive)
+        client.connection.watchers.append(self)
+
+    @property
+    def unacked(self) -> int:
+        """How many messages wait for their ack."""
+        return len(self._unacked)
+
+    @property
+    def full(self) -> bool:
+        """Whether a publisher has to wait for room."""
+        return len(self._unacked) >= self._messages_max
+
+    async def room(self) -> None:
+        """Return when one more message may be unacked. First come, first served."""
+        while self.full:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._publishers.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                # The room it may have been given is for the next.
+                self._wake()
+                raise
+
+    def send(self, subject: bytes, payload: bytes, block: bytes, sink: Sink) -> bool:
+        """Hand a message over; `sink` gets the ack. True: better make room on the client now."""
+        self._count += 1
+        token = b"%d" % self._count
+        crowded = self._client.send_nowait(subject, payload, self._prefix + token, block)
+        self._unacked[token] = (sink, monotonic() + self._ack_timeout_s)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._ack_timeout_s, self._expire)
+        return crowded
+
+    async def drained(self) -> None:
+        """Return once every message so far is acked or has failed."""
+        while self._unacked:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def disconnected(self, error: Exception) -> None:
+        """Fail all that was sent: its acks, if any, went down with the link."""
+        self._fail_all(error)
+
+    def reconnected(self) -> None:
+        """What was published meanwhile is on its way; its acks will come."""
+
+    def closed(self, error: Exception) -> None:
+        """Fail all that waits."""
+        self._fail_all(error)
+
+    def _receive(self, operations: list[Op]) -> None:
+        unacked = self._unacked
+        start = len(self._prefix)
+        for operation in operations:
+            sink, _ = unacked.pop(operation[1][start:], NOBODY)
+            payload = operation[5]
+            # A quote inside a JSON string is escaped, so these are never part of a name.
+            if operation[4] or b'"error":' in payload or b'"stream":' not in payload:
+                self._settle(sink, None, _failure(operation))
+            else:
+                self._settle(sink, PubAck(payload), None)
+        self._wake()
+
+    def _expire(self) -> None:
+        """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
+        now = monotonic()
+        self._timer = None
+        for token, (sink, deadline) in list(self._unacked.items()):
+            if deadline > now:
+                self._timer = self._loop.call_later(deadline - now, self._expire)
+                break
+            del self._unacked[token]
+            self._settle(sink, None, RequestTimeout(f"no ack within {self._ack_timeout_s} s"))
+        self._wake()
+
+    def _settle(self, sink: Sink, ack: PubAck | None, error: Exception | None) -> None:
+        if not isinstance(sink, asyncio.Future):
+            try:
+                sink(ack, error)
+            except Exception as failure:
+                # One callback that fails must not keep the acks behind it from theirs.
+                self._client.connection.report(failure)
+        elif not sink.done():
+            if error is None:
+                assert ack is not None
+                sink.set_result(ack)
+            else:
+                sink.set_exception(error)
+                if isinstance(error, ConnectionClosed):
+                    # Whoever closes a client knows what it leaves; asyncio need not say so again.
+                    sink.exception()
+
+    def _fail_all(self, error: Exception) -> None:
+        unacked, self._unacked = self._unacked, {}
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for sink, _ in unacked.values():
+            self._settle(sink, None, error)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let in as many publishers as there is room for, the first come first."""
+        room = self._messages_max - len(self._unacked)
+        while self._publishers and room > 0:
+            future = self._publishers.popleft()
+            if not future.done():
+                future.set_result(None)
+                room -= 1
+        if not self._unacked:
+            self._drained.set()
+
+
+def _failure(operation: Op) -> Exception:
+    """Return what an answer that is no plain ack means."""
+    if status_of(operation)[0] == 503:
+        return NoResponders("no stream stores this subject")
+    try:
+        decode(operation[5][operation[4] :])
+    except JetStreamError as error:
+        return error
+    except ClientError:
+        pass
+    return ClientError(f"not an ack: {operation[5][:80]!r}")

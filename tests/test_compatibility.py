@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.compatibility import (
+from penstock.cli.reference.compatibility import (
     CONNECT_OPTIONS,
     OTHER_CONNECT_OPTIONS,
     REFUSED_STATE,

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.arguments import find_verb, parse
 from penstock.cli.main import COMMANDS
-from penstock.cli.reference import PAGES, SINGLE_VERBS, VERBS
+from penstock.cli.reference.reference import PAGES, SINGLE_VERBS, VERBS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

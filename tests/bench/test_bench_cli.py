@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.servers import DEADLINE_S, NATS_SERVER, PENSTOCK, RawClient, ServerProcess, wait_until
 
-from penstock.bench.scenarios import SCENARIOS
+from penstock.bench.scenarios.scenarios import SCENARIOS
 from penstock.bus.testing.kafka import classpath
 from penstock.client import connect
 from penstock.errors import MissingExtra

@@ -17,8 +17,8 @@ import zstandard
 from google.protobuf import descriptor_pb2
 from pyspark.sql import types as t
 
-from penstock.spark.opener import Opener
-from penstock.spark.payload import Avro, Decoder, Json, JsonText, Protobuf
+from penstock.spark.envelopes.opener import Opener
+from penstock.spark.envelopes.payload import Avro, Decoder, Json, JsonText, Protobuf
 
 MEGABYTE = 1 << 20
 FIELDS = [
@@ -205,7 +205,7 @@ def test_large_messages_are_opened_a_bounded_part_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each may be as large as compression allows, and a batch has thousands of them."""
-    monkeypatch.setattr("penstock.spark.opener.PART_BYTES", 4 * MEGABYTE)
+    monkeypatch.setattr("penstock.spark.envelopes.opener.PART_BYTES", 4 * MEGABYTE)
     text = b"".join(b"%d " % number for number in range(150_000))
     data = zstandard.compress(spliced("payload", b'"%b"' % text))
     schema = t.StructType([*FIELDS, t.StructField("payload", t.StringType())])

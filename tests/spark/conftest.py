@@ -197,9 +197,9 @@ def archive(follow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 def rows_of(broker: Broker, stream: str) -> list[tuple[int, str, bytes]]:
     """Return what a stream holds, as a ledger has it, without Spark."""
-    from penstock.spark.fetch import read_range
     from penstock.spark.options import parse_source
-    from penstock.spark.position import Range
+    from penstock.spark.source.fetch import read_range
+    from penstock.spark.source.position import Range
 
     info = broker.info(stream)
     options = parse_source({"servers": broker.url, "stream": stream})

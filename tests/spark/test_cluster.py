@@ -11,12 +11,12 @@ from tests.cluster import NODES, cluster_of
 from tests.servers import ServerProcess
 from tests.spark.conftest import Broker, elected
 
-from penstock.spark import fetch
-from penstock.spark.fetch import read_range
 from penstock.spark.options import parse_sink, parse_source
-from penstock.spark.position import Range
-from penstock.spark.publish import Window
-from penstock.spark.sink import Encoder
+from penstock.spark.sink.publish import Window
+from penstock.spark.sink.sink import Encoder
+from penstock.spark.source import fetch
+from penstock.spark.source.fetch import read_range
+from penstock.spark.source.position import Range
 
 MESSAGES = 3000
 LAG_MESSAGES, READS = 120_000, 30

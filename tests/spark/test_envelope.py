@@ -18,8 +18,8 @@ from tests.spark.conftest import Broker
 
 from penstock.errors import ConfigError
 from penstock.spark import open_envelopes
-from penstock.spark.opener import Opener
-from penstock.spark.payload import Decoder, new_decoder
+from penstock.spark.envelopes.opener import Opener
+from penstock.spark.envelopes.payload import Decoder, new_decoder
 
 AVRO = {
     "type": "record",

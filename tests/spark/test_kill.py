@@ -10,9 +10,9 @@ from tests.spark.conftest import Broker
 
 READER = """
 import sys, time
-from penstock.spark.fetch import read_range
+from penstock.spark.source.fetch import read_range
 from penstock.spark.options import parse_source
-from penstock.spark.position import Range
+from penstock.spark.source.position import Range
 
 servers, stream, created = sys.argv[1:]
 options = {"servers": servers, "stream": stream, "batchBytesMax": "100"}

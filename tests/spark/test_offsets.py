@@ -11,7 +11,7 @@ from tests.spark.conftest import Broker
 
 from penstock.errors import ClientError
 from penstock.spark.options import parse_source
-from penstock.spark.source import StreamReader
+from penstock.spark.source.source import StreamReader
 
 Reader = Callable[..., StreamReader]
 
@@ -124,8 +124,8 @@ def test_a_stream_that_ends_before_its_checkpoint_is_a_loss(
 def test_a_stream_with_too_few_consumers_says_so(
     broker: Broker, stream: str, reader: Reader
 ) -> None:
-    from penstock.spark.fetch import read_range
-    from penstock.spark.position import Range
+    from penstock.spark.source.fetch import read_range
+    from penstock.spark.source.position import Range
 
     name = f"{stream}_few"
     broker.create(name, max_consumers=1)

@@ -13,13 +13,13 @@ from tests.spark.conftest import Broker, rows_of
 from tests.spark.relay import Relay
 
 from penstock.errors import ConnectFailed
-from penstock.spark import fetch
-from penstock.spark.fetch import read_range
 from penstock.spark.options import parse_sink, parse_source
-from penstock.spark.position import Range
-from penstock.spark.publish import Window
-from penstock.spark.sink import Encoder
-from penstock.spark.source import StreamReader
+from penstock.spark.sink.publish import Window
+from penstock.spark.sink.sink import Encoder
+from penstock.spark.source import fetch
+from penstock.spark.source.fetch import read_range
+from penstock.spark.source.position import Range
+from penstock.spark.source.source import StreamReader
 
 OUTAGE_S = 4.0
 """Longer than anything is retried by number, and as long as a server may take to start."""

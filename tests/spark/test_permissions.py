@@ -11,12 +11,12 @@ from tests.servers import PROGRAMS, ServerProcess
 from tests.spark.conftest import Broker
 
 from penstock.errors import PenstockError
-from penstock.spark.fetch import read_range
 from penstock.spark.options import parse_sink, parse_source
-from penstock.spark.position import Range
-from penstock.spark.publish import Window
-from penstock.spark.sink import Encoder
-from penstock.spark.source import StreamReader
+from penstock.spark.sink.publish import Window
+from penstock.spark.sink.sink import Encoder
+from penstock.spark.source.fetch import read_range
+from penstock.spark.source.position import Range
+from penstock.spark.source.source import StreamReader
 
 READER = (
     "$JS.API.STREAM.INFO.S",

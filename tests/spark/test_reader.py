@@ -16,14 +16,14 @@ from tests.spark.conftest import Broker, elected
 from tests.spark.relay import Relay
 
 from penstock.errors import ClientError
-from penstock.spark import fetch
 from penstock.spark.connection import Connection
-from penstock.spark.fetch import read_range
 from penstock.spark.options import ConnectionOptions, SourceOptions, parse_sink, parse_source
-from penstock.spark.position import Position, Range
-from penstock.spark.publish import Window
-from penstock.spark.sink import Encoder
-from penstock.spark.stream import first_at, last_at, read_lag, read_state
+from penstock.spark.sink.publish import Window
+from penstock.spark.sink.sink import Encoder
+from penstock.spark.source import fetch
+from penstock.spark.source.fetch import read_range
+from penstock.spark.source.position import Position, Range
+from penstock.spark.source.stream import first_at, last_at, read_lag, read_state
 
 Ledger = list[tuple[int, str, bytes]]
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024

@@ -10,9 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from penstock.bench import compare, history, machine, report, table
-from penstock.bench.crew import STOP_SIGNALS
-from penstock.bench.options import (
+from penstock.bench.load.processes import STOP_SIGNALS
+from penstock.bench.load.worker import raise_open_files_limit
+from penstock.bench.report import history, machine, report, table
+from penstock.bench.report.progress import Progress
+from penstock.bench.report.result import Outcome
+from penstock.bench.scenarios import compare
+from penstock.bench.scenarios.options import (
     COMMON_FLAGS,
     COMPARE_FLAGS,
     RUN_FLAGS,
@@ -21,11 +25,8 @@ from penstock.bench.options import (
     parse_compare,
     parse_run,
 )
-from penstock.bench.progress import Progress
-from penstock.bench.result import Outcome
-from penstock.bench.rounds import by_server, measure, median_round
-from penstock.bench.scenarios import SCENARIOS
-from penstock.bench.worker import raise_open_files_limit
+from penstock.bench.scenarios.rounds import by_server, measure, median_round
+from penstock.bench.scenarios.scenarios import SCENARIOS
 from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
 from penstock.config.file.flags import spell
 from penstock.errors import ConfigError, PenstockError
@@ -91,7 +92,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _compare(arguments: Sequence[str]) -> int:
-    from penstock.bench import page
+    from penstock.bench.report import page
 
     options = parse_compare(arguments)
     if options.help:
@@ -121,7 +122,8 @@ def _compare(arguments: Sequence[str]) -> int:
 
 
 def _compare_engines(options: Options) -> int:
-    from penstock.bench import enginepage, engines
+    from penstock.bench.report import enginepage
+    from penstock.bench.scenarios import engines
 
     loads = engines.QUICK_LOADS if options.quick else engines.LOADS
     figures: list[engines.Figures] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Argument, argument
-from penstock.cli.units import read_duration
+from penstock.cli.values import read_duration
 from penstock.errors import ConfigError
 from penstock.protocol.times import SECOND_NS
 

@@ -15,7 +15,7 @@ from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.main import EXIT_FAILURE
 from penstock.cli.payload import payload_fields, payload_text
 from penstock.cli.table import printable
-from penstock.cli.units import read_moment
+from penstock.cli.values import read_moment
 from penstock.errors import BusError, ConfigError
 
 if TYPE_CHECKING:

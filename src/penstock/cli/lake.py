@@ -11,7 +11,7 @@ from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import JSON
 from penstock.cli.runner import run_command, run_plain
 from penstock.cli.table import render
-from penstock.cli.units import read_positive, show_count, show_size
+from penstock.cli.values import read_positive, show_count, show_size
 from penstock.errors import ConfigError
 from penstock.spark.pipelines.snapshot import parts_of
 

@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command("penstock.cli.serve", "Run a server."),
+    "serve": Command("penstock.cli.serve.serve", "Run a server."),
     "demo": Command(
         "penstock.cli.demo",
         "Tell the whole story on this machine: broker, event bus, Spark, report.",
@@ -35,9 +35,13 @@ COMMANDS = {
     "request": Command(
         "penstock.cli.messages", "Publish a request and print what is answered.", "run_request"
     ),
-    "stream": Command("penstock.cli.stream", "Make, look at, change, read and empty streams."),
-    "consumer": Command("penstock.cli.consumer", "Make, look at, change and pull from consumers."),
-    "kv": Command("penstock.cli.kv", "Keep values under keys, in buckets."),
+    "stream": Command(
+        "penstock.cli.stream.stream", "Make, look at, change, read and empty streams."
+    ),
+    "consumer": Command(
+        "penstock.cli.consumer.consumer", "Make, look at, change and pull from consumers."
+    ),
+    "kv": Command("penstock.cli.kv.kv", "Keep values under keys, in buckets."),
     "store": Command("penstock.cli.store", "Check and repair the files of a server."),
     "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
     "topics": Command("penstock.cli.topics", "Plan, apply and check the topics of a bus."),
@@ -45,7 +49,9 @@ COMMANDS = {
     "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
     "lake": Command("penstock.cli.lake", "Look into a Parquet lake without Spark."),
     "config": Command("penstock.cli.config", "Explain the settings in effect."),
-    "reference": Command("penstock.cli.reference", "Print the reference of settings or commands."),
+    "reference": Command(
+        "penstock.cli.reference.reference", "Print the reference of settings or commands."
+    ),
 }
 
 HELP_OPTIONS = ("-h", "-help", "--help")

@@ -15,7 +15,7 @@ from penstock.cli.payload import (
     write_raw,
 )
 from penstock.cli.runner import run_verb
-from penstock.cli.units import read_positive, show_count, show_size
+from penstock.cli.values import read_positive, show_count, show_size
 from penstock.client import Message
 from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
 from penstock.protocol.times import SECOND_NS

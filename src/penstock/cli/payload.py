@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.table import printable
-from penstock.cli.units import show_size
+from penstock.cli.values import show_size
 from penstock.errors import ConfigError
 
 

@@ -98,9 +98,9 @@ def status(options: Namespace) -> int:
 def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return up to where a stream was read, and how far behind its end that is."""
     from penstock.spark.connection import Connection
-    from penstock.spark.loss import check_same_stream
     from penstock.spark.options import parse_source
-    from penstock.spark.stream import read_lag, read_state
+    from penstock.spark.source.loss import check_same_stream
+    from penstock.spark.source.stream import read_lag, read_state
 
     sequence = int(offset["sequence"])
     connection, reading = parse_source(source)

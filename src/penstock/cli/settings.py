@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import units
+from penstock.cli import values as units
 from penstock.cli.arguments import Argument, argument
 from penstock.cli.context import read_text
 from penstock.config.file.flags import nearest

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cli.arguments import argument
 from penstock.cli.context import Context
-from penstock.cli.units import read_duration, read_positive
+from penstock.cli.values import read_duration, read_positive
 from penstock.errors import ConnectionLost, NoResponders, RequestTimeout
 from penstock.protocol.times import SECOND_NS
 

@@ -9,11 +9,11 @@ from datetime import datetime
 from html import escape
 from itertools import pairwise
 
-from penstock.bench import charts, machine
-from penstock.bench.charts import Bar, Point
-from penstock.bench.compare import human_rate
-from penstock.bench.sections import axis_rate, section
-from penstock.bench.style import document
+from penstock.bench.report import charts, machine
+from penstock.bench.report.charts import Bar, Point
+from penstock.bench.report.sections import axis_rate, section
+from penstock.bench.report.style import document
+from penstock.bench.scenarios.compare import human_rate
 from penstock.demo.shop import Moment
 from penstock.demo.story import Story
 

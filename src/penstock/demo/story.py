@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.servers import PROGRAMS, Started
+from penstock.bench.scenarios.servers import PROGRAMS, Started
 from penstock.demo.lake import Lake
 from penstock.demo.screen import Act, Screen
 from penstock.demo.shop import REGIONS, Shop, read_windows

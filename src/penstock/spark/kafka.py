@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import ClientError, ConfigError, MissingExtra
-from penstock.spark.publish import Pace
+from penstock.spark.sink.publish import Pace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,9 +19,9 @@ from penstock.config.file.flags import nearest
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
 from penstock.protocol.subjects import is_valid
-from penstock.spark.payload import FORMATS as PAYLOAD_FORMATS
-from penstock.spark.position import Position, parse_position
-from penstock.spark.schema import COLUMNS, FORMATS, columns_of
+from penstock.spark.envelopes.payload import FORMATS as PAYLOAD_FORMATS
+from penstock.spark.source.position import Position, parse_position
+from penstock.spark.source.schema import COLUMNS, FORMATS, columns_of
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ ON_THIS_MACHINE = {
 
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known, and allow filters to be pushed down to it."""
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.source.source import PenstockDataSource
 
     # A class of this session's own: Spark plans in processes that know nothing of it.
     known = _known(spark)
@@ -71,8 +71,8 @@ def session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return a Spark session that knows `penstock`; on this machine unless a master is named."""
-    from penstock.spark.home import ensure_home
     from penstock.spark.java import ensure_java
+    from penstock.spark.runtime import ensure_home
 
     ensure_java()
     try:

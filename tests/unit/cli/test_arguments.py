@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.cli.arguments import Verb, argument, find_verb, parse
-from penstock.cli.consumer import VERBS as CONSUMER_VERBS
-from penstock.cli.kv import VERBS as KV_VERBS
+from penstock.cli.consumer.consumer import VERBS as CONSUMER_VERBS
+from penstock.cli.kv.kv import VERBS as KV_VERBS
 from penstock.cli.main import main
 from penstock.cli.manual import command_help, verb_help
-from penstock.cli.stream import VERBS as STREAM_VERBS
+from penstock.cli.stream.stream import VERBS as STREAM_VERBS
 from penstock.errors import ConfigError
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.cli import settings
 from penstock.cli.arguments import Verb, parse
-from penstock.cli.consumersettings import CONSUMER_SETTINGS, as_fields, read_start
+from penstock.cli.consumer.settings import CONSUMER_SETTINGS, as_fields, read_start
 from penstock.cli.settings import CONFIG_FILE, Setting
-from penstock.cli.streamsettings import STREAM_SETTINGS
+from penstock.cli.stream.settings import STREAM_SETTINGS
 from penstock.errors import ConfigError
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.config.stream import StreamConfig

@@ -17,7 +17,7 @@ from penstock.spark.options import (
     parse_sink,
     parse_source,
 )
-from penstock.spark.position import Position, Range, partition
+from penstock.spark.source.position import Position, Range, partition
 
 STREAM = {"stream": "ORDERS"}
 

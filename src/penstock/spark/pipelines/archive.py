@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import compact, local_path, recover, write_batch
 from penstock.spark.pipelines.ownership import claim_target

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_envelopes
 from penstock.spark.kafka import is_kafka, namespace_of, read_topics
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake

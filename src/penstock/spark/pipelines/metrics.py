@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.spark.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_envelopes
 from penstock.spark.files import files_of
 from penstock.spark.kafka import follow_into_topic, is_kafka
 from penstock.spark.options import connection_of

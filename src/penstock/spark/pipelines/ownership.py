@@ -22,7 +22,7 @@ from penstock.spark.files import Files, files_of
 from penstock.spark.kafka import is_kafka
 from penstock.spark.options import parse_source
 from penstock.spark.pipelines.config import PipelineConfig
-from penstock.spark.stream import read_state
+from penstock.spark.source.stream import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

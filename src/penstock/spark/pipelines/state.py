@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import ConfigError
-from penstock.spark.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import local_path
 from penstock.spark.pipelines.ownership import claim_target

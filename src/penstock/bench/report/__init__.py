@@ -1,0 +1,1 @@
+"""Results: statistics, history, tables, charts and pages."""

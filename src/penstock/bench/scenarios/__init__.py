@@ -1,0 +1,1 @@
+"""Scenarios, the servers to measure, and the order of the rounds."""

@@ -1,0 +1,171 @@
+"""
+Engines of the event bus side by side: the same events, handlers and durability.
+
+Each broker syncs a message to the disk before it acks it. Every load runs in a process
+of its own, engines take turns, and the round with the median rate counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.bench.report import table
+from penstock.bench.report.report import human_bytes, human_time
+from penstock.bench.scenarios.servers import PROGRAMS, Started, resident_bytes
+from penstock.errors import ConfigError, PenstockError
+
+LOADS = (500, 2_000, 5_000, 10_000)
+"""Events of each step, as the comparison has them that this one answers."""
+QUICK_LOADS = (500, 2_000)
+RUN_S_MAX = 300.0
+NAMES = ("embedded", "nats", "kafka")
+
+KAFKA_SETTINGS = ("log.flush.interval.messages=1",)
+"""Kafka syncs before it acks only if told to."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where an engine runs, and its process if that is another than the program's."""
+
+    url: str
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one load on one engine came to."""
+
+    engine: str
+    messages: int
+    rate: float
+    latency_ns_50: int
+    latency_ns_99: int
+    program_bytes: int
+    broker_bytes: int
+    tasks: int
+    threads: int
+    disordered: int
+
+
+class Metric:
+    """One thing to compare: its name, how it is read, and how it is spelt."""
+
+    def __init__(
+        self, name: str, read: Callable[[Figures], float], spell: Callable[[float], str]
+    ) -> None:
+        self.name = name
+        self.read = read
+        self.spell = spell
+
+
+METRICS = (
+    Metric("events/s", lambda one: one.rate, lambda value: f"{value:,.0f}"),
+    Metric("latency p50", lambda one: one.latency_ns_50, lambda value: human_time(int(value))),
+    Metric("latency p99", lambda one: one.latency_ns_99, lambda value: human_time(int(value))),
+    Metric("memory, program", lambda one: one.program_bytes, human_bytes),
+    Metric(
+        "memory, broker",
+        lambda one: one.broker_bytes,
+        lambda value: human_bytes(value) if value else "-",
+    ),
+    Metric("tasks", lambda one: one.tasks, lambda value: f"{value:,.0f}"),
+    Metric("threads", lambda one: one.threads, lambda value: f"{value:,.0f}"),
+)
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Return the engines a comma list names; raise for one that is none."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in NAMES:
+            raise ConfigError(f"there is no engine `{name}`; hint: {', '.join(NAMES)}")
+    return names
+
+
+def compare(
+    engines: Sequence[str], *, loads: Sequence[int], rounds: int, say: Callable[[str], None]
+) -> Iterator[Figures]:
+    """Run every load on every engine; yield the round that counts of each."""
+    with ExitStack() as stack:
+        brokers = {engine: _start(engine, stack) for engine in engines}
+        for messages in loads:
+            found: dict[str, list[Figures]] = {engine: [] for engine in engines}
+            for number in range(rounds):
+                for engine in engines:
+                    say(f"{messages:,} events on {engine}, round {number + 1} of {rounds}")
+                    found[engine].append(_run(engine, brokers[engine], messages))
+            for each in found.values():
+                yield sorted(each, key=lambda one: one.rate)[len(each) // 2]
+
+
+def render(figures: Sequence[Figures], engines: Sequence[str]) -> str:
+    """Return the table: a line for each figure of each load."""
+    rows = [
+        [f"{messages:,} events: {metric.name}", *_texts(figures, engines, messages, metric)]
+        for messages in dict.fromkeys(one.messages for one in figures)
+        for metric in METRICS
+    ]
+    return table.render(["load", *engines], rows)
+
+
+def of(figures: Sequence[Figures], engine: str, messages: int) -> Figures | None:
+    """Return the figures of one engine under one load."""
+    found = (one for one in figures if (one.engine, one.messages) == (engine, messages))
+    return next(found, None)
+
+
+def _texts(
+    figures: Sequence[Figures], engines: Sequence[str], messages: int, metric: Metric
+) -> list[str]:
+    found = [of(figures, engine, messages) for engine in engines]
+    return ["-" if one is None else metric.spell(metric.read(one)) for one in found]
+
+
+def _start(engine: str, stack: ExitStack) -> Broker:
+    if engine == "embedded":
+        return Broker("embedded:")
+    if engine == "nats":
+        server = stack.enter_context(Started(PROGRAMS["nats-sync"], jetstream=True))
+        return Broker(server.url, server.pid)
+    from penstock.bus.testing.kafka import KafkaBroker
+
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-"))
+    broker = stack.enter_context(KafkaBroker(directory, settings=KAFKA_SETTINGS))
+    return Broker(broker.url, broker.pid)
+
+
+def _run(engine: str, broker: Broker, messages: int) -> Figures:
+    command = [sys.executable, "-m", "penstock.bench.load.engineload", broker.url, str(messages)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_S_MAX, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        raise EngineFailed(f"{messages:,} events on {engine}: {lines[-1]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if found["disordered"]:
+        raise EngineFailed(f"{engine}: {found['disordered']:,} events came out of order")
+    return Figures(
+        engine=engine,
+        messages=messages,
+        rate=found["rate"],
+        latency_ns_50=found["latency_ns"]["p50"],
+        latency_ns_99=found["latency_ns"]["p99"],
+        program_bytes=found["resident_bytes"],
+        broker_bytes=resident_bytes(broker.pid) or 0 if broker.pid is not None else 0,
+        tasks=found["tasks"],
+        threads=found["threads"],
+        disordered=found["disordered"],
+    )
+
+
+class EngineFailed(PenstockError):
+    """A load could not be run, or lost its order."""

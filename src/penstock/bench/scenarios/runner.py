@@ -1,0 +1,149 @@
+"""One run: make what it needs, let the clients loose, watch, and put together what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.bench.load.processes import Crew, CrewError, Member
+from penstock.bench.report.histogram import Histogram
+from penstock.bench.report.result import Outcome, Tally
+from penstock.bench.scenarios.plan import Plan
+from penstock.bench.scenarios.scenarios import Scenario, find
+from penstock.errors import PenstockError
+
+
+class Target(Protocol):
+    """A server to be measured."""
+
+    name: str
+    url: str
+    version: str
+
+    def resident_bytes(self) -> int | None:
+        """Return the memory it has resident, if that can be known."""
+
+
+class Watcher(Protocol):
+    """Somebody who is told how far a run is."""
+
+    def show(self, plan: Plan, server: str, done: int, expected: int) -> None:
+        """Learn how many messages have been handled."""
+
+    def clear(self) -> None:
+        """Learn that the run is over."""
+
+
+def run(plan: Plan, target: Target, watcher: Watcher) -> Outcome:
+    """
+    Run a scenario once.
+
+    Never raises for what goes wrong with the server: that is part of the outcome.
+    An interrupt ends the run early; the outcome then says so.
+    """
+    scenario = find(plan.scenario)
+    scenario.check(plan)
+    outcome = Outcome(plan=plan, server=target.name, version=target.version)
+    outcome.expected = scenario.expected(plan)
+    try:
+        if scenario.prepare is not None:
+            asyncio.run(scenario.prepare(plan, target.url))
+        _measure(scenario, target, watcher, outcome)
+        if scenario.stored is not None:
+            _compare_with_store(outcome, asyncio.run(scenario.stored(plan, target.url)))
+    except (PenstockError, CrewError, OSError) as error:
+        outcome.errors = [*outcome.errors, str(error)]
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    finally:
+        watcher.clear()
+        _clean(scenario, plan, target)
+    return outcome
+
+
+def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outcome) -> None:
+    plan = outcome.plan
+    with Crew(plan, target.url) as crew:
+        crew.prepare()
+        problem = ""
+        try:
+            crew.start()
+            problem = _watch(crew, scenario, watcher, outcome)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+        # The clients are still connected: this is what serving them takes.
+        outcome.resident_bytes = target.resident_bytes()
+        crew.stop()
+        _put_together(crew, scenario, outcome)
+        outcome.errors = crew.errors() + ([problem] if problem else [])
+
+
+def _watch(crew: Crew, scenario: Scenario, watcher: Watcher, outcome: Outcome) -> str:
+    """Return when all is done, or why it will not be."""
+    plan = outcome.plan
+    awaited = _awaited(crew.members, scenario, plan)
+    first, last = _counted_slots(scenario, plan)
+    moved_s, before = time.monotonic(), -1
+    while not crew.done(awaited):
+        crew.listen()
+        handled = sum(crew.counters)
+        if handled != before:
+            moved_s, before = time.monotonic(), handled
+        elif time.monotonic() - moved_s > plan.stall_s:
+            return f"nothing came for {plan.stall_s:g} s: given up"
+        watcher.show(plan, outcome.server, sum(crew.counters[first:last]), outcome.expected)
+    return ""
+
+
+def _awaited(members: Sequence[Member], scenario: Scenario, plan: Plan) -> list[Member]:
+    """Return those who end by themselves: who only answers does not know when it is over."""
+    endless = scenario.subscribe is not None and not scenario.fan_out
+    return [member for member in members if member.job.publishing or not endless]
+
+
+def _counted_slots(scenario: Scenario, plan: Plan) -> tuple[int, int]:
+    publishers, subscribers = scenario.clients(plan)
+    if scenario.counts_subscribers(plan):
+        return publishers, publishers + subscribers
+    return 0, publishers
+
+
+def _put_together(crew: Crew, scenario: Scenario, outcome: Outcome) -> None:
+    publishers = crew.tallies(publishing=True)
+    subscribers = crew.tallies(publishing=False)
+    counted = subscribers if scenario.counts_subscribers(outcome.plan) else publishers
+    outcome.publishers = [tally.sample for tally in publishers]
+    outcome.subscribers = [tally.sample for tally in subscribers]
+    outcome.received = sum(tally.sample.messages for tally in counted)
+    outcome.disordered = sum(tally.disordered for tally in counted)
+    outcome.foreign = sum(tally.foreign for tally in counted)
+    outcome.latency_ns = _latency_ns(counted)
+
+
+def _latency_ns(tallies: Sequence[Tally]) -> Histogram:
+    merged = Histogram()
+    for tally in tallies:
+        merged.merge(tally.latency_ns)
+    return merged
+
+
+def _compare_with_store(outcome: Outcome, stored: int) -> None:
+    """An ack is a promise: what was acked must be in the stream."""
+    if stored < outcome.received:
+        outcome.errors = [
+            *outcome.errors,
+            f"{outcome.received - stored} messages were acked but are not in the stream",
+        ]
+        outcome.received = stored
+
+
+def _clean(scenario: Scenario, plan: Plan, target: Target) -> None:
+    """Leave no stream behind; a server that is gone has none."""
+    if scenario.clean is None:
+        return
+    try:
+        asyncio.run(scenario.clean(plan, target.url))
+    except (PenstockError, OSError):
+        return

@@ -1,0 +1,256 @@
+"""
+`penstock reference`: the reference pages, rendered from the tables they describe.
+
+The pages under `docs/reference` are the output of this command; a test compares them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from penstock.cli import bench, config, demo, dlq, lake, manual, messages, pipeline, store, topics
+from penstock.cli.arguments import Verb
+from penstock.cli.config import written
+from penstock.cli.consumer import consumer
+from penstock.cli.kv import kv
+from penstock.cli.main import COMMANDS, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.reference import compatibility
+from penstock.cli.serve.serve import COMMAND_FLAGS
+from penstock.cli.stream import stream
+from penstock.config.file.directives import (
+    CLUSTER,
+    DEBUG_AND_TRACE,
+    DIRECTIVES,
+    IGNORED,
+    IGNORED_FLAGS,
+    JOINING,
+    REFUSED_FLAGS,
+    UNSUPPORTED,
+    Directive,
+)
+from penstock.config.file.flags import spell
+from penstock.config.file.loading import ENVIRONMENT_PREFIX
+from penstock.config.server import Limits
+
+USAGE = "Usage: penstock reference configuration | commands | compatibility"
+
+VERBS: dict[str, tuple[Verb, ...]] = {
+    "stream": stream.VERBS,
+    "consumer": consumer.VERBS,
+    "kv": kv.VERBS,
+    "topics": topics.VERBS,
+    "dlq": dlq.VERBS,
+    "pipeline": pipeline.VERBS,
+    "lake": lake.VERBS,
+}
+SINGLE_VERBS = {
+    "pub": messages.PUBLISH,
+    "sub": messages.SUBSCRIBE,
+    "request": messages.REQUEST,
+}
+SERVE = "All its options are those of the [configuration](configuration.md)."
+USAGES: dict[str, Callable[[], str]] = {
+    "demo": lambda: demo.USAGE,
+    "store": lambda: store.USAGE,
+    "bench": bench.usage,
+    "config": lambda: config.USAGE,
+    "reference": lambda: USAGE,
+}
+"""What commands without a table of verbs say about themselves."""
+
+CONNECTION_INTRODUCTION = """\
+`pub`, `sub`, `request`, `stream`, `consumer` and `kv` talk to any NATS server, and all take these
+options. Sizes are `64MB` or `1GB`, durations `30s`, `1h30m` or `7d`. What was asked for is on
+standard output, all talk on standard error. The exit code is 0, 1 if it could not be done, and 2 if
+the command line makes no sense; Ctrl-C ends a watch with 0."""
+
+KINDS = {
+    "str": "string",
+    "str | None": "string",
+    "bool": "boolean",
+    "int": "number",
+    "int | None": "number",
+    "float": "duration",
+    "float | Literal['always']": "duration or `always`",
+    "tuple[CertificateFiles, ...]": "list of blocks",
+    "HandshakeFirst": "boolean, `auto` or duration",
+    "TlsVersion": "version",
+    "tuple[str, ...]": "list of strings",
+    "Mapping[str, str]": "block of strings",
+    "tuple[RemoteConfig, ...]": "list of remotes",
+    "tuple[User, ...]": "list of users",
+    "Permissions | None": "permissions",
+    "tuple[Account, ...]": "block of accounts",
+    "tuple[SubjectMapping, ...]": "block of mappings",
+    "tuple[OperatorToken, ...]": "token, file, or list of them",
+    "AuthCallout | None": "block",
+    "Resolver | None": "`MEMORY` or block",
+    "address": "`host:port` or port",
+}
+
+INTRODUCTION = f"""\
+# Configuration
+
+Every setting of `penstock serve`. This page is made by `penstock reference configuration`
+from the fields of `penstock.config.server`; change it there.
+
+A setting comes from, each winning over those before it:
+
+1. the file named with `-c`, in nats-server's configuration language;
+2. the environment: `{ENVIRONMENT_PREFIX}` and the directive in capitals, with `__` for the dot,
+   as in `{ENVIRONMENT_PREFIX}MAX_PAYLOAD=8MB` or `{ENVIRONMENT_PREFIX}JETSTREAM__STORE_DIR=/data`;
+3. the command line. Flags take one dash or two, and a value after a space or `=`.
+
+`penstock serve -t -c FILE` checks a file and shows what it sets; `penstock config explain`
+shows every setting in effect and where it came from. An unknown directive is an error that names
+the nearest known one. `SIGHUP` (`penstock serve --signal reload=PID`) reads the file again.
+
+## The language
+
+```
+# A comment; // starts one too.
+port: 4222                      # `=` or a space do as well as `:`
+max_payload = 8MB               # 1K is 1000; 1KB and 1KiB are 1024
+ping_interval "90s"             # a duration: ns, us, ms, s, m, h; a plain number is seconds
+server_tags: [a, b]             # commas or newlines between values
+include "users.conf"            # relative to this file
+authorization {{ token: $TOKEN }} # an earlier key, or else the environment
+```
+
+A whole file may be one JSON object. Quotes are optional; `( … )` with the closing parenthesis on a
+line of its own is a string of several lines.
+"""
+
+PERMISSIONS = """\
+`permissions` of a user, and `default_permissions`, have `publish` and `subscribe`, each a subject,
+a list of subjects, or a block of `allow` and `deny`, where deny wins; a subscribe rule may name a
+queue group, `"subject queue"`. `allow_responses: true` lets a user answer the requests it receives,
+once each and for two minutes unless `{ max: 5, expires: "1m" }` says otherwise.
+
+```
+authorization {
+  users: [
+    { user: orders, password: $2a$11$…, permissions: {
+        publish: "orders.>"
+        subscribe: { allow: ["orders.>", "_INBOX.>"], deny: "orders.internal.>" }
+    } }
+  ]
+}
+```
+"""
+
+
+def run(arguments: list[str]) -> int:
+    """Print a page of the reference."""
+    if len(arguments) != 1 or arguments[0] not in PAGES:
+        asked_for_help = bool(set(HELP_OPTIONS) & set(arguments))
+        print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else EXIT_USAGE
+    print(PAGES[arguments[0]](), end="")
+    return 0
+
+
+def configuration_page() -> str:
+    """Return the reference of every setting."""
+    parts = [INTRODUCTION]
+    for section in dict.fromkeys(directive.section for directive in DIRECTIVES.values()):
+        rows = [d for d in DIRECTIVES.values() if d.section == section]
+        parts.append(f"## {section}\n\n{_directive_table(rows)}")
+        if section == "Authorization":
+            parts.append(PERMISSIONS)
+        if section == "Limits":
+            parts.append(_python_only(Limits))
+    parts.append(f"## Other flags\n\n{_flag_table()}")
+    parts.append(f"## Left out\n\n{_left_out()}")
+    return "\n".join(parts)
+
+
+def commands_page() -> str:
+    """Return the reference of every command."""
+    lines = ["# Commands", "", "Made by `penstock reference commands`.", ""]
+    for name, command in COMMANDS.items():
+        lines += [f"## `penstock {name}`", "", command.summary, ""]
+        lines += _verbs(name)
+    lines += ["## Connection", "", CONNECTION_INTRODUCTION, "", *manual.connection_chapter()]
+    return "\n".join(lines)
+
+
+def _verbs(command: str) -> list[str]:
+    """Return the chapters of a command's verbs; of a command that is a verb, its own."""
+    if command in SINGLE_VERBS:
+        return manual.chapter(command, SINGLE_VERBS[command])
+    if command == "serve":
+        return [SERVE, ""]
+    if command in USAGES:
+        return ["```", USAGES[command](), "```", ""]
+    lines = []
+    for verb in VERBS.get(command, ()):
+        path = f"{command} {verb.name}"
+        lines += [f"### `penstock {path}`", "", verb.summary, "", *manual.chapter(path, verb)]
+    return lines
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration": configuration_page,
+    "commands": commands_page,
+    "compatibility": compatibility.page,
+}
+
+
+def _directive_table(directives: list[Directive]) -> str:
+    lines = ["| directive | value | default | flags | meaning |", "|---|---|---|---|---|"]
+    for directive in directives:
+        names = ", ".join(f"`{name}`" for name in (directive.name, *directive.aliases))
+        flags = ", ".join(f"`-{flag}`" for flag in directive.flags)
+        default = _default(directive.default, directive.field_name)
+        lines.append(
+            f"| {names} | {KINDS[directive.kind]} | {default} | {flags} | {directive.doc} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _python_only(config: type) -> str:
+    """Return the settings that have no directive."""
+    lines = [
+        f"A server inside a Python program can set these fields of `{config.__name__}` too:",
+        "",
+    ]
+    for item in fields(config):
+        if item.metadata["directive"] is None:
+            default = _default(item.default, item.name)
+            lines.append(f"- `{item.name}` ({default}): {item.metadata['doc']}")
+    return "\n".join(lines) + "\n"
+
+
+def _flag_table() -> str:
+    lines = ["| flags | meaning |", "|---|---|"]
+    for flag in (DEBUG_AND_TRACE, *COMMAND_FLAGS):
+        lines.append(f"| `{spell(flag)}` | {flag.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _left_out() -> str:
+    """Return what nats-server knows and we do not, by what to do instead."""
+    ignored = {name: flag.doc for flag in IGNORED_FLAGS for name in flag.names}
+    refused = _by_reason(UNSUPPORTED, REFUSED_FLAGS)
+    refused += [f"- `{block}.{key}`: {CLUSTER}." for block, key in JOINING.items()]
+    lines = ["Naming one of these is an error that says what to do instead.", "", *refused, ""]
+    lines += ["These have no effect, which a warning says with file and line.", ""]
+    return "\n".join([*lines, *_by_reason(IGNORED, ignored)]) + "\n"
+
+
+def _by_reason(directives: Mapping[str, str], flags: Mapping[str, str]) -> list[str]:
+    lines = []
+    for reason in dict.fromkeys((*directives.values(), *flags.values())):
+        names = [name for name, why in directives.items() if why == reason]
+        names += [f"-{name}" for name, why in flags.items() if why == reason]
+        lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {reason}.")
+    return lines
+
+
+def _default(value: Any, field_name: str) -> str:
+    """Return a default as one would write it in a file."""
+    return "" if value in (None, (), "") else f"`{written(value, field_name)}`"

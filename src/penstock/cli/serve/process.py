@@ -1,0 +1,186 @@
+"""
+The process around a server: its signals, its pid file and its ports file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import config
+from penstock.cli.main import executable
+from penstock.cli.serve import log
+from penstock.config.file.loading import Options
+from penstock.errors import ConfigError, PenstockError
+from penstock.files import replace_file
+from penstock.net.allocator import Allocator
+from penstock.net.server import Server
+
+logger = logging.getLogger("penstock")
+
+QUIET_S = 2.0
+"""A server without traffic for this long gives memory back."""
+OF_PROCESS = ("pid_file", "ports_file_dir")
+"""Settings about files that are written once, when the server has started."""
+UNSPECIFIED = ("0.0.0.0", "::")
+DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
+"""An address nobody has; asking for the way to it sends nothing and tells our own."""
+
+
+class Process:
+    """Runs one server from start to stop, and answers signals meanwhile."""
+
+    def __init__(self, options: Options, load_again: Callable[[], Options]) -> None:
+        self._options = options
+        self._load_again = load_again
+        self._server = Server(options.server)
+        self._server.load_again = self._reload_now
+        self._allocator = Allocator()
+        self._stop_asked = asyncio.Event()
+        self._lame_duck_asked = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._files: list[Path] = []
+
+    async def run(self) -> int:
+        """Serve until stopped. Return the exit code."""
+        self._handle_signals()
+        self._allocator.keep_freed()
+        try:
+            await self._server.start()
+            self._look_after_memory()
+            await self._serve()
+        except (OSError, PenstockError) as error:
+            logger.critical("%s", error)
+            return 1
+        finally:
+            for path in self._files:
+                path.unlink(missing_ok=True)
+        return 0
+
+    async def _serve(self) -> None:
+        """Return once the server has stopped, by itself or because a signal asked for it."""
+        stopped = asyncio.ensure_future(self._server.wait_stopped())
+        asked = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            self._write_files()
+            await asyncio.wait({stopped, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+            await self._server.stop()
+
+    def _look_after_memory(self) -> None:
+        self._allocator.give_back_if_quiet(sum(self._server.broker.totals()))
+        asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._stop, "interrupt")
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._reopen_log)
+        loop.add_signal_handler(signal.SIGUSR2, self._lame_duck)
+
+    def _stop(self, name: str) -> None:
+        logger.info('Trapped "%s" signal', name)
+        self._stop_asked.set()
+
+    def _terminate(self) -> None:
+        # Whoever asked for lame duck mode wants the clients to leave in their own time.
+        if not self._lame_duck_asked:
+            self._stop("terminated")
+
+    def _lame_duck(self) -> None:
+        if not self._lame_duck_asked:
+            self._lame_duck_asked = True
+            self._spawn(self._server.lame_duck())
+
+    def _reopen_log(self) -> None:
+        if log.reopen():
+            logger.info("File log re-opened")
+        else:
+            logger.warning("No log file to reopen: the log goes to standard error")
+
+    def _reload(self) -> None:
+        logger.info('Trapped "hangup" signal')
+        self._reload_now()
+
+    def _reload_now(self) -> str:
+        """Read the configuration again, apply it, and return what is wrong with it."""
+        try:
+            options = self._load_again()
+            log.configure(options.process)
+            for warning in options.warnings:
+                logger.warning("%s", warning)
+            self._tell_changes(options, self._server.reload(options.server))
+        except (ConfigError, OSError) as error:
+            logger.error("Failed to reload server configuration: %s", error)
+            return str(error)
+        logger.info("Reloaded server configuration")
+        return ""
+
+    def _tell_changes(self, options: Options, waiting: list[str]) -> None:
+        """Log every setting that is now another. Some wait for a restart, which is said already."""
+        before = {row.directive: row.value for row in config.settings(self._options)}
+        for row in config.settings(options):
+            name, value = row.directive, row.value
+            if value == before.get(name) or {name, name.partition(".")[0]} & set(waiting):
+                continue
+            if name in OF_PROCESS:
+                logger.warning("`%s` has changed: restart the server to apply it", name)
+            else:
+                logger.info("Reloaded: %s = %s", name, value)
+        self._options = options
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _write_files(self) -> None:
+        """Tell others the process id and the ports, once there is something to reach."""
+        process = self._options.process
+        if process.pid_file:
+            self._write(Path(process.pid_file), str(os.getpid()))
+        if process.ports_file_dir:
+            name = f"{executable()}_{os.getpid()}.ports"
+            self._write(Path(process.ports_file_dir, name), json.dumps(ports(self._server)))
+
+    def _write(self, path: Path, text: str) -> None:
+        """Write a file that is removed in the end. Nobody ever sees half of it."""
+        replace_file(path, text)
+        self._files.append(path)
+
+
+def ports(server: Server) -> dict[str, list[str]]:
+    """Return the URLs a server answers on, as the ports file has them."""
+    settings = server.config
+    urls = {"nats": _urls("nats", settings.host, server.port)}
+    if server.http_port:
+        scheme = "http" if settings.http_port is not None else "https"
+        urls["monitoring"] = _urls(scheme, settings.http_host or settings.host, server.http_port)
+    if settings.websocket is not None:
+        scheme = "ws" if settings.websocket.tls is None else "wss"
+        urls["websocket"] = _urls(scheme, settings.websocket.host, server.websocket_port)
+    return urls
+
+
+def _urls(scheme: str, host: str, port: int) -> list[str]:
+    hosts = _own_addresses() if host in UNSPECIFIED else [host]
+    return [f"{scheme}://[{h}]:{port}" if ":" in h else f"{scheme}://{h}:{port}" for h in hosts]
+
+
+def _own_addresses() -> list[str]:
+    """Return where this machine is reached, from itself and from elsewhere."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(DOCUMENTATION_ADDRESS)
+        except OSError:
+            return ["127.0.0.1"]
+        return list(dict.fromkeys(("127.0.0.1", probe.getsockname()[0])))

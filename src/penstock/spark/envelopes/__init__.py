@@ -1,0 +1,1 @@
+"""The envelope of the event bus as columns."""

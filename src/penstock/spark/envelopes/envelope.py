@@ -1,0 +1,77 @@
+"""The envelope of the event bus as columns: what the event says about itself, and its payload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import InvalidEnvelope
+from penstock.protocol.compression import LZ4_MAGIC, MAGIC_BYTES, ZSTD_MAGIC, decompress
+from penstock.spark.envelopes.payload import type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+FIELDS = {
+    "event_id": "string",
+    "aggregate_id": "string",
+    "event_type": "string",
+    "event_version": "int",
+    "timestamp": "timestamp",
+    "trace_id": "string",
+    "correlation_id": "string",
+    "tenant_id": "string",
+}
+
+
+def open_envelopes(messages: DataFrame, payload_schema: str | None = None) -> DataFrame:
+    """
+    Add the fields of the envelope in `data`, and `payload`.
+
+    The payload is JSON text, so that its schema may change from event to event; with
+    `payload_schema`, a schema in Spark's SQL, it is a struct. What is no envelope has nulls.
+    An event may be compressed, as the bus does with large ones.
+    """
+    from pyspark.sql import functions as f
+
+    fields = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
+    kind = "string" if payload_schema is None else type_of(payload_schema)
+    opened = f.from_json(decompressed(f.col("data")).cast("string"), f"{fields}, payload {kind}")
+    with_envelope = messages.withColumn("_envelope", opened)
+    names = [*FIELDS, "payload"]
+    columns = [f.col(f"_envelope.{name}").alias(name) for name in names]
+    # Nothing here asks for the schema, which a declarative pipeline does not know yet.
+    opened_up = with_envelope.select("*", *columns).drop("_envelope")
+    return opened_up.withColumn("event_version", f.coalesce("event_version", f.lit(1)))
+
+
+def decompressed(data: Column) -> Column:
+    """Return what was compressed as it was before, and the rest as it is."""
+    import pyarrow as pa
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import BinaryType
+
+    magic = f.substring(data, 1, MAGIC_BYTES)
+    is_compressed = magic.isin(*(f.lit(bytearray(each)) for each in (ZSTD_MAGIC, LZ4_MAGIC)))
+    # Python is handed only what is compressed; in the place of the rest come nulls.
+    # Spark asks for the types themselves, which are not imported before they are needed.
+    decompress_column.__annotations__ |= {"column": pa.Array, "return": pa.Array}
+    opened = arrow_udf(decompress_column, BinaryType())  # type: ignore[call-overload]
+    return f.coalesce(opened(f.when(is_compressed, data)), data)
+
+
+def decompress_column(column: pa.Array) -> pa.Array:
+    """Decompress a column; what is damaged becomes null."""
+    import pyarrow as pa
+
+    if column.null_count == len(column):
+        return column
+    return pa.array([_decompress(each) for each in column.to_pylist()], column.type)
+
+
+def _decompress(data: bytes | None) -> bytes | None:
+    try:
+        return None if data is None else decompress(data)
+    except InvalidEnvelope:
+        return None

@@ -1,0 +1,300 @@
+"""
+The sink: rows become messages, each stored once.
+
+Every message carries an id that says what its row is: from a column `message_id`, or
+made of query, batch, and the `stream` and `sequence` the row comes from. JetStream
+drops an id it has seen within the stream's `duplicate_window`. So a task that is
+retried or runs twice, and a batch that is written again after a restart, store
+nothing twice, however the rows are spread over tasks the second time.
+
+The stream has to remember ids for longer than the second attempt takes to come,
+which after a crash is the time the query was down; beyond that, `interrupted` looks
+up what of the batch is stored, for which it has to see the checkpoint.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.client.messages import encode_headers
+from penstock.errors import ClientError, ConfigError
+from penstock.protocol.subjects import is_valid_literal
+from penstock.spark.options import ConnectionOptions, SinkOptions
+from penstock.spark.sink.origin import Origins, check_tasks
+from penstock.spark.sink.publish import Window
+from penstock.spark.sink.stored import Stored
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+TYPES = {
+    "subject": ("string",),
+    "data": ("binary", "string"),
+    "headers": (
+        "array<struct<key:string,value:string>>",
+        "map<string,string>",
+        "map<string,array<string>>",
+    ),
+    "message_id": ("string",),
+    "stream": ("string",),
+    "sequence": ("bigint",),
+}
+MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+NATS = "nats-"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every task of a write knows."""
+
+    connection: ConnectionOptions
+    sink: SinkOptions
+    job: str
+    """What made ids start with; the same for all attempts of one job."""
+    began_s: float | None = None
+    """When the micro-batch began, perhaps long ago, in an attempt before this one."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    messages: int
+    duplicates: int
+    origins: dict[str, bytes]
+    """Which messages of which streams its rows come from, if their ids were made of that."""
+
+
+def plan(
+    connection: ConnectionOptions,
+    sink: SinkOptions,
+    schema: StructType,
+    *,
+    overwrite: bool = False,
+    began_s: float | None = None,
+) -> Plan:
+    """Check that the rows can be written at all."""
+    if overwrite:
+        raise ConfigError("a stream can only be appended to; hint: .mode('append')")
+    columns = {field.name: field.dataType.simpleString() for field in schema}
+    for name, kind in columns.items():
+        if name not in TYPES:
+            raise ConfigError(f"no use for the column `{name}`; valid: {_names(TYPES)}")
+        if kind not in TYPES[name]:
+            raise ConfigError(f"column `{name}` is {kind}; valid: {_names(TYPES[name])}")
+    if "data" not in columns:
+        raise ConfigError("the column `data` is missing")
+    if ("subject" in columns) == bool(sink.subject):
+        raise ConfigError("the subject is either a column or the option `subject`")
+    if sink.message_ids != "none" and not ("message_id" in columns or has_origin(columns)):
+        raise ConfigError(
+            "nothing says what a row is, so that one that is tried again could be stored twice; "
+            "hint: keep the source's columns `stream` and `sequence`, or add a column "
+            "`message_id`, or do without by `messageIds` = none"
+        )
+    job = sink.message_id_prefix or uuid.uuid4().hex
+    return Plan(connection, sink, job, began_s)
+
+
+def has_origin(columns: Container[str]) -> bool:
+    """Tell whether rows say which message they come from."""
+    return "stream" in columns and "sequence" in columns
+
+
+class Writer(DataSourceArrowWriter):
+    """Writes the rows of a batch."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one partition."""
+        return _write(self._plan, self._plan.job, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """See that no row took another's id."""
+        check_tasks(each.origins for each in messages if isinstance(each, Written))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of micro-batches."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one partition of one micro-batch."""
+        context = _task_context()
+        query = self._plan.sink.message_id_prefix or context.getLocalProperty(
+            "sql.streaming.queryId"
+        )
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return _write(self._plan, f"{query}-{batch}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """See that no row took another's id. What a task has published is stored already."""
+        check_tasks(each.origins for each in messages if isinstance(each, Written))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: the attempt that succeeds will find its ids taken."""
+
+
+def _task_context() -> Any:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a writer runs inside a task"
+    return context
+
+
+def _names(names: Sequence[str] | dict[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    encoder, skipped = Encoder(plan.sink, job), 0
+    stored = None
+    if plan.began_s is not None and plan.sink.message_ids != "none":
+        stored = Stored(plan.connection, plan.began_s, plan.sink.stream)
+    with Window(plan.connection, plan.sink.window, plan.sink.rate_per_second) as window:
+        for batch in batches:
+            tokens, frames = encoder.encode(batch, window.reply_prefix)
+            _check_sizes(frames, window.payload_bytes_max)
+            if stored is not None and (known := stored.left_out(frames)):
+                tokens = [each for index, each in enumerate(tokens) if index not in known]
+                frames = [each for index, each in enumerate(frames) if index not in known]
+                skipped += len(known)
+            window.add(tokens, frames)
+        window.flush()
+        origins = encoder.origins.packed()
+        return Written(window.acked + skipped, window.duplicates + skipped, origins)
+
+
+def _check_sizes(frames: list[bytes], payload_bytes_max: int) -> None:
+    """Refuse what the server would hang up on. The line and the ends of lines do not count."""
+    for frame in frames:
+        if len(frame) > payload_bytes_max:
+            line = frame[: frame.index(b"\r\n")].split()
+            if int(line[-1]) > payload_bytes_max:
+                raise ClientError(
+                    f"a row for `{line[1].decode()}` has {int(line[-1])} bytes with its headers, "
+                    f"the server's `max_payload` is {payload_bytes_max}"
+                )
+
+
+class Encoder:
+    """Turns record batches into the frames of publishes, counting rows over all of them."""
+
+    def __init__(self, sink: SinkOptions, job: str) -> None:
+        self._sink = sink
+        self._job = job
+        self._rows = 0
+        self._subjects: set[bytes] = set()
+        self.origins = Origins()
+        """Which messages the rows come from, if their ids are made of that."""
+
+    def encode(self, batch: pa.RecordBatch, reply_prefix: bytes) -> tuple[list[bytes], list[bytes]]:
+        """Return a token and a frame for each row."""
+        names = batch.schema.names
+        subjects = self._subject_rows(batch, names)
+        blocks = self._blocks(batch, names)
+        payloads = _bytes_of(batch.column("data"))
+        tokens = [b"%d" % row for row in range(self._rows, self._rows + batch.num_rows)]
+        self._rows += batch.num_rows
+        rows = zip(subjects, tokens, blocks, payloads, strict=True)
+        return tokens, [
+            b"HPUB %b %b%b %d %d\r\n%b%b\r\n"
+            % (subject, reply_prefix, token, len(block), len(block) + len(data), block, data)
+            if block
+            else b"PUB %b %b%b %d\r\n%b\r\n" % (subject, reply_prefix, token, len(data), data)
+            for subject, token, block, data in rows
+        ]
+
+    def _subject_rows(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[bytes]:
+        if "subject" not in names:
+            return [self._sink.subject.encode()] * batch.num_rows
+        rows = _bytes_of(batch.column("subject"))
+        for subject in set(rows) - self._subjects:
+            if not is_valid_literal(subject):
+                raise ClientError(f"column `subject`: {subject!r} cannot be published to")
+            self._subjects.add(subject)
+        return rows
+
+    def _blocks(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[bytes]:
+        """Return the header block of each row."""
+        ids = self._ids(batch, names)
+        if "headers" in names or "message_id" in names:
+            headers = (
+                batch.column("headers").to_pylist() if "headers" in names else [None] * len(ids)
+            )
+            return [self._block(*row) for row in zip(headers, ids, strict=True)]
+        if self._sink.message_ids == "none":
+            return [self._block(None, None)] * len(ids)
+        # All but the id is the same in every block.
+        front, _, back = self._block(None, "\0").partition(b"\0")
+        return [b"%b%b%b" % (front, str(message_id).encode(), back) for message_id in ids]
+
+    def _ids(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str | None]:
+        if self._sink.message_ids == "none":
+            return [None] * batch.num_rows
+        if "message_id" in names:
+            return self._given_ids(batch.column("message_id"))
+        for column in ("stream", "sequence"):
+            if batch.column(column).null_count:
+                raise ClientError(
+                    f"the column `{column}` is null in a row, so that nothing says which message "
+                    "it comes from; hint: add a column `message_id`"
+                )
+        self.origins.add(batch)
+        origin = zip(
+            batch.column("stream").to_pylist(), batch.column("sequence").to_pylist(), strict=True
+        )
+        return [f"{self._job}-{stream}-{sequence}" for stream, sequence in origin]
+
+    def _given_ids(self, column: pa.Array) -> list[str | None]:
+        ids: list[str | None] = column.to_pylist()
+        if self._sink.message_ids == "required" and not all(ids):
+            raise ClientError(
+                "the column `message_id` is null or empty in a row, which could be stored twice; "
+                "hint: `messageIds` = optional allows it"
+            )
+        return ids
+
+    def _block(self, headers: Any, message_id: str | None) -> bytes:
+        pairs = list(_pairs(headers)) if headers else []
+        if self._sink.nats_headers == "drop":
+            # In a row that was read from a stream they belong to the first publication.
+            pairs = [pair for pair in pairs if not pair[0].lower().startswith(NATS)]
+        if message_id and not any(key == MESSAGE_ID for key, _ in pairs):
+            pairs.append((MESSAGE_ID, message_id))
+        if self._sink.stream and not any(key == EXPECTED_STREAM for key, _ in pairs):
+            pairs.append((EXPECTED_STREAM, self._sink.stream))
+        return encode_headers(pairs) if pairs else b""
+
+
+def _bytes_of(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.binary())
+    rows: list[Any] = column.to_pylist()
+    return [b"" if row is None else row for row in rows] if column.null_count else rows
+
+
+def _pairs(headers: Any) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a row: structs of key and value, or a map, maybe of lists."""
+    for entry in headers:
+        key, value = (entry["key"], entry["value"]) if isinstance(entry, dict) else entry
+        for each in value if isinstance(value, list) else [value]:
+            yield key, each

@@ -1,0 +1,1 @@
+"""Reading streams as DataFrames."""

@@ -8,7 +8,7 @@ PenstockError
 ├── StoreError         the disk failed us, or what is on it cannot be trusted
 ├── JetStreamError     a JetStream API request failed: carries the wire codes
 ├── ClientError        our own client could not do what it was asked
-│   ├── ConnectFailed     no server could be reached, or none would have us
+│   ├── ConnectFailed     no server could be reached, or all refused us
 │   ├── ConnectionClosed  the client is closed, for good
 │   ├── ConnectionLost    the connection broke before the answer: the outcome is unknown
 │   ├── RequestTimeout    no answer in time: the outcome is unknown
@@ -25,7 +25,7 @@ PenstockError
     ├── AlreadyHandled    a second handler for the same topic
     ├── HandlerTimeout    a handler took longer than it may
     ├── DeadlineExceeded  there was no room for a message before its deadline
-    └── MissingExtra      a package is not installed that this setting needs
+    └── MissingExtra      a package that this setting needs is not installed
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CAUSE_CHARACTERS_MAX = 500
 
 
 class PenstockError(Exception):
-    """The root of all of them."""
+    """The root of all our errors."""
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed, in the words of the operating system if it said why."""
+    """Return why something failed, in the operating system's words if it gave a reason."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
@@ -89,7 +89,7 @@ class JetStreamError(PenstockError):
 
     @property
     def document(self) -> dict[str, object]:
-        """The error as API answers and PubAcks show it."""
+        """The error object of API answers and PubAcks."""
         return {
             "code": self.code,
             "err_code": self.err_code,
@@ -98,7 +98,7 @@ class JetStreamError(PenstockError):
 
     @property
     def is_not_found(self) -> bool:
-        """Whether what was asked for is not there: a stream, a consumer, a message."""
+        """Whether the stream, consumer or message asked for does not exist."""
         return self.code == 404
 
 
@@ -107,22 +107,22 @@ class ClientError(PenstockError):
 
 
 class ConnectFailed(ClientError):
-    """No server could be reached, or none would have us; the text says why, server by server."""
+    """No server could be reached, or all refused us; the text says why for each server."""
 
     is_final = False
-    """Whether all that could be reached refused us, so that trying again would not help."""
+    """Whether every server we reached refused us, so that a retry would not help."""
 
 
 class ConnectionClosed(ClientError):
-    """The client is closed and stays so."""
+    """The client is closed for good."""
 
 
 class ConnectionLost(ClientError):
-    """The connection broke before the answer came: it may have been done or not."""
+    """The connection broke before the answer came: the outcome is unknown."""
 
 
 class RequestTimeout(ClientError):
-    """No answer came in time: it may have been done or not."""
+    """No answer came in time: the outcome is unknown."""
 
 
 class NoResponders(ClientError):
@@ -177,12 +177,12 @@ class TopicMismatch(BusError):
 
     def __init__(self, report: Any) -> None:
         self.report = report
-        """What was expected, and what is there."""
+        """The expected settings, and the actual ones."""
         super().__init__(str(report))
 
 
 class AlreadyHandled(BusError):
-    """One bus has one handler for a topic."""
+    """A second handler for the same topic on one bus."""
 
 
 class HandlerTimeout(BusError):
@@ -194,4 +194,4 @@ class DeadlineExceeded(BusError):
 
 
 class MissingExtra(BusError, ImportError):
-    """A package is not installed that a setting needs; the text names the extra."""
+    """A package that a setting needs is not installed; the text names the extra."""

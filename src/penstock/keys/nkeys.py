@@ -1,7 +1,7 @@
 """
-NATS keys: an ed25519 key with a prefix that says whose it is and a checksum, in base 32.
+NATS keys: an ed25519 key with a prefix for its kind and a checksum, in base 32.
 
-Public keys are what configurations and tokens name; seeds stay with their owners.
+Configurations and tokens name public keys; seeds stay with their owners.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ACCOUNT_PREFIX = 0
 USER_PREFIX = 20 << 3
 """Gives keys that start with `U`."""
 CURVE_PREFIX = 23 << 3
-"""Gives keys that start with `X`: they do not sign, they encrypt."""
+"""Gives keys that start with `X`: they encrypt, and do not sign."""
 
 KEY_BYTES = 32
 
@@ -29,12 +29,12 @@ KEY_BYTES = 32
 def encode(prefix: int, key: bytes) -> str:
     """Return the text form of a public key."""
     raw = bytes([prefix]) + key
-    # CRC-16/XMODEM, which binascii has under its old name.
+    # CRC-16/XMODEM; binascii has it under its old name.
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode()
 
 
 def decode(text: str) -> tuple[int, bytes]:
-    """Return the prefix and the bytes of a public key; ValueError if it is none."""
+    """Return the prefix and the bytes of a public key; ValueError if it is not valid."""
     raw = base64.b32decode(text)
     if len(raw) != 1 + KEY_BYTES + 2:
         raise ValueError("a public key has 56 characters")
@@ -44,7 +44,7 @@ def decode(text: str) -> tuple[int, bytes]:
 
 
 def is_public(text: str, prefix: int) -> bool:
-    """Tell whether `text` is a public key of a kind."""
+    """Tell whether `text` is a public key of the kind of `prefix`."""
     try:
         return decode(text)[0] == prefix
     except ValueError:
@@ -52,7 +52,7 @@ def is_public(text: str, prefix: int) -> bool:
 
 
 def verify(public: str, data: bytes, signature: str) -> bool:
-    """Tell whether `signature`, in base64, is what the owner of a key wrote under `data`."""
+    """Tell whether `signature`, in base64, is the key owner's signature of `data`."""
     try:
         key = _ed25519().Ed25519PublicKey.from_public_bytes(decode(public)[1])
         key.verify(decode_base64(signature), data)
@@ -62,14 +62,14 @@ def verify(public: str, data: bytes, signature: str) -> bool:
 
 
 class KeyPair:
-    """A key of the server's own, made of 32 random bytes."""
+    """A key of this server, made from 32 random bytes."""
 
     def __init__(self, prefix: int, secret: bytes) -> None:
         self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public = encode(prefix, self._key.public_key().public_bytes_raw())
 
     def sign(self, data: bytes) -> str:
-        """Sign, in base64 as tokens have it."""
+        """Return the signature in base64, as tokens contain it."""
         return encode_base64(self._key.sign(data))
 
 
@@ -85,7 +85,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def require_cryptography(what: str) -> None:
-    """Say what is missing before it is needed: `what` cannot be checked without it."""
+    """Raise early if the package that checks `what` is missing."""
     try:
         _ed25519()
     except ImportError as error:
@@ -95,7 +95,7 @@ def require_cryptography(what: str) -> None:
 
 
 def _ed25519() -> Any:
-    # Most servers have no nkeys, and start faster without this.
+    # Most servers have no nkeys, and start faster without this import.
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
     return ed25519

@@ -1,9 +1,9 @@
 """
-JSON Web Tokens as NATS uses them: claims about a key, signed by another.
+JSON Web Tokens as NATS uses them: claims about one key, signed by another.
 
-An operator's key signs what its accounts are, an account's key signs who its users
-are. Tokens of both versions are read: the older one signs only its body and has its
-kind outside the `nats` part.
+An operator's key signs the tokens of its accounts, an account's key those of its users.
+Both versions of tokens are read: the older one signs only its body, and has its kind
+outside the `nats` part.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.keys import nkeys
 Json = Mapping[str, Any]
 
 ALGORITHMS = {"ed25519-nkey": 2, "ed25519": 1}
-"""How a token is signed → its version."""
+"""The algorithm that signs a token → the token's version."""
 PREFIXES = {
     "O": nkeys.OPERATOR_PREFIX,
     "A": nkeys.ACCOUNT_PREFIX,
     "U": nkeys.USER_PREFIX,
 }
 KINDS = {
-    # kind: whose keys sign it, and what its subject is
+    # kind: the keys that sign it, and the kind of key that is its subject
     "operator": ("O", "O"),
     "account": ("OA", "A"),
     "user": ("A", "U"),
@@ -34,16 +34,16 @@ KINDS = {
     "generic": ("OAU", "OAU"),
 }
 TOO_MUCH = (RecursionError, OverflowError)
-"""What JSON that is nested too deep, or a number without end, ends in."""
+"""Errors from JSON that is nested too deep, or from an endless number."""
 
 
 class InvalidToken(ValueError):
-    """A token that says nothing; the text says why."""
+    """An invalid token; the text says why."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """What a token says. That it was signed by `issuer` is certain, and nothing more."""
+    """The claims of a token. Certain is only that `issuer` signed them."""
 
     kind: str
     subject: str
@@ -54,18 +54,18 @@ class Claims:
     """0: never."""
     not_before_s: int = 0
     audience: str = ""
-    """Whom it is meant for."""
+    """The intended recipient."""
     nats: Mapping[str, Any] = ()  # type: ignore[assignment]
     tags: tuple[str, ...] = ()
     version: int = 2
 
     def is_valid_at(self, now_s: float) -> bool:
-        """Tell whether the time of a token has come and not passed."""
+        """Tell whether the token is valid yet, and has not expired."""
         return self.not_before_s <= now_s and (not self.expires_s or now_s < self.expires_s)
 
 
 def decode(token: str, kind: str) -> Claims:
-    """Return the claims of a token of a kind, whose signature is right."""
+    """Return the claims of a token of this kind, after checking its signature."""
     try:
         header, body, signature = token.strip().split(".")
         version = ALGORITHMS[_object(header)["alg"].lower()]
@@ -78,11 +78,11 @@ def decode(token: str, kind: str) -> Claims:
     except InvalidToken:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, *TOO_MUCH) as error:
-        raise InvalidToken("it is no token of NATS") from error
+        raise InvalidToken("it is not a NATS token") from error
 
 
 def encode(claims: Json, key: nkeys.KeyPair) -> str:
-    """Return a token that says this, signed with a key."""
+    """Return a token with these claims, signed with a key."""
     header = {"typ": "JWT", "alg": "ed25519-nkey"}
     parts = [
         nkeys.encode_base64(json.dumps(part, separators=(",", ":")).encode())
@@ -93,20 +93,20 @@ def encode(claims: Json, key: nkeys.KeyPair) -> str:
 
 
 def is_revoked(revocations: Mapping[str, int], claims: Claims) -> bool:
-    """Tell whether what was issued then has been taken back."""
+    """Tell whether the issuer has revoked the token since it was issued."""
     times = [revocations[key] for key in (claims.subject, "*") if key in revocations]
     return any(claims.issued_s <= until_s for until_s in times)
 
 
 def numbers(values: Json, names: Iterable[str], *, missing: int = 0) -> dict[str, int]:
-    """Return the numbers of an object under their names."""
+    """Return the numbers of an object by name."""
     return {name: int(values.get(name, missing)) for name in names}
 
 
 def _object(part: str) -> dict[str, Any]:
     found = json.loads(nkeys.decode_base64(part))
     if not isinstance(found, dict):
-        raise InvalidToken("it is no token of NATS")
+        raise InvalidToken("it is not a NATS token")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Curve keys of NATS: what one encrypts to the other, nobody else can read."""
+"""Curve keys of NATS: only the recipient can read what the sender encrypts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ VERSION = b"xkv1"
 
 
 class CurveKey:
-    """A key pair of the server's own, made of 32 random bytes."""
+    """A key pair of this server, made from 32 random bytes."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = _nacl().PrivateKey(secret)
         self.public = nkeys.encode(nkeys.CURVE_PREFIX, bytes(self._key.public_key))
 
     def seal(self, data: bytes, recipient: str, nonce: bytes) -> bytes:
-        """Encrypt for the owner of a public key; the nonce has 24 bytes, used once."""
+        """Encrypt for the owner of a public key; the nonce has 24 bytes and is used once."""
         return VERSION + bytes(self._box(recipient).encrypt(data, nonce))
 
     def open(self, data: bytes, sender: str) -> bytes:
-        """Return what the owner of a public key has encrypted for us; ValueError if it is not."""
+        """Decrypt a message from the owner of a public key; ValueError if that fails."""
         if not data.startswith(VERSION):
-            raise ValueError("it is not encrypted as NATS does")
+            raise ValueError("it is not encrypted in the NATS format")
         from nacl.exceptions import CryptoError
 
         try:
@@ -38,7 +38,7 @@ class CurveKey:
 
 
 def require_nacl() -> None:
-    """Say what is missing before it is needed."""
+    """Raise early if PyNaCl is missing."""
     try:
         _nacl()
     except ImportError as error:

@@ -1,8 +1,8 @@
 """
 Compression of large payloads.
 
-Both formats start with a magic number that no JSON text starts with, so what was
-compressed is recognised by its first bytes and needs no header.
+Both formats start with a magic number that no JSON text starts with, so compressed data is
+recognised by its first bytes and needs no header.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAGIC_BYTES = 4
 PACKAGES = {"zstd": "zstandard", "lz4": "lz4.frame"}
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""What a message may grow to: a few bytes from a stranger must not fill the memory."""
+"""Maximum size of a decompressed message: a few bytes from a stranger must not fill the memory."""
 EXPANSION_MAX = 256
-"""How many times its size a message may grow to; many small ones wait at the same time."""
+"""Maximum growth factor of a message, because many small ones wait at the same time."""
 DECOMPRESSED_BYTES_FREE = 256 * 1024
-"""What a message of any size may grow to."""
+"""Size that a message may grow to regardless of the factor."""
 WINDOW_BYTES_MAX = 64 * 1024 * 1024
-"""What zstd may hold while it decompresses; a frame of a few bytes can ask for more."""
+"""Maximum memory of zstd while it decompresses; a frame of a few bytes can ask for more."""
 PIECE_BYTES = 1024
-"""How much of zstd is decompressed at a time; of four bytes it can make 128 KiB."""
+"""Input of zstd per step; it can turn four bytes into 128 KiB."""
 
 
 def compressor(algorithm: Algorithm, *, bytes_min: int) -> Compressor | None:
-    """Return a function that compresses what has `bytes_min` or more; None for `none`."""
+    """Return a function that compresses data of `bytes_min` or more; None for `none`."""
     if algorithm == "none":
         return None
     compress = _load(algorithm)
@@ -46,24 +46,24 @@ def compressor(algorithm: Algorithm, *, bytes_min: int) -> Compressor | None:
         if len(data) < bytes_min:
             return data
         squeezed = squeeze(data)
-        # What compresses better than that nobody would decompress.
+        # Nobody would decompress data that compresses better than this.
         return squeezed if len(data) <= decompressed_bytes_max(len(squeezed)) else data
 
     return compress_large
 
 
 def decompressed_bytes_max(size: int) -> int:
-    """Return what compressed data of this size may grow to."""
+    """Return the maximum decompressed size of compressed data of this size."""
     return min(max(EXPANSION_MAX * size, DECOMPRESSED_BYTES_FREE), DECOMPRESSED_BYTES_MAX)
 
 
 def is_compressed(data: bytes) -> bool:
-    """Tell whether bytes are compressed by one of the algorithms."""
+    """Tell whether data is compressed with one of the algorithms."""
     return data[:MAGIC_BYTES] in (ZSTD_MAGIC, LZ4_MAGIC)
 
 
 def decompress(data: bytes) -> bytes:
-    """Return what was compressed; raise InvalidEnvelope if it is damaged or too large."""
+    """Return the decompressed data; raise InvalidEnvelope if it is damaged or too large."""
     if data[:MAGIC_BYTES] == ZSTD_MAGIC:
         return _decompress_zstd(data)
     return _decompress_lz4(data)
@@ -78,7 +78,7 @@ def _decompress_zstd(data: bytes) -> bytes:
         for start in range(0, len(data), PIECE_BYTES):
             found += decompressor.decompress(data[start : start + PIECE_BYTES])
             if len(found) > size_max:
-                # An error lives on in logs, with all that its frames hold.
+                # An error lives on in logs, with everything that its frames hold.
                 found.clear()
                 raise _too_large(size_max)
     except zstandard.ZstdError as error:
@@ -104,7 +104,7 @@ def _decompress_lz4(data: bytes) -> bytes:
 
 
 def _too_large(size_max: int) -> InvalidEnvelope:
-    return InvalidEnvelope(f"decompressed, a message has more than {size_max} B")
+    return InvalidEnvelope(f"a decompressed message has more than {size_max} B")
 
 
 def _damaged(why: object) -> InvalidEnvelope:

@@ -1,5 +1,5 @@
 """
-The JetStream API errors that clients meet: HTTP-like code, err_code, description.
+The JetStream API errors that clients see: HTTP-like code, err_code, description.
 
 The numbers and texts are those of nats-server, because clients and their tests
 match on them. Raise one with `JetStreamError(STREAM_NOT_FOUND)`, and give the

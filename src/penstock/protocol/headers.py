@@ -25,7 +25,7 @@ def encode(pairs: Iterable[tuple[str, str]], *, status: str = "") -> bytes:
 
 
 def decode(block: bytes) -> list[tuple[str, str]]:
-    """Return the pairs of a block; lines that are no header are left out."""
+    """Return the pairs of a block; skip lines that are not headers."""
     pairs = []
     for line in block.split(b"\r\n")[1:]:
         key, colon, value = line.partition(b":")
@@ -44,12 +44,12 @@ def status(block: bytes) -> tuple[int, str]:
 
 
 def add(block: bytes, key: bytes, value: bytes) -> bytes:
-    """Return the block with one more line at its end; an empty block becomes one."""
+    """Return the block with one more line at its end; an empty block becomes valid."""
     return b"%b%b: %b\r\n\r\n" % (lines(block), key, value)
 
 
 def remove(block: bytes, key: bytes) -> bytes:
-    """Return the block without the first line of a key; empty if nothing is left of it."""
+    """Return the block without the first line of a key; empty if no line is left."""
     start = block.find(b"\r\n" + key + b":")
     if start < 0:
         return block
@@ -58,7 +58,7 @@ def remove(block: bytes, key: bytes) -> bytes:
 
 
 def without_prefixes(block: bytes, prefixes: tuple[bytes, ...]) -> bytes:
-    """Return the block without the lines that start with one of these; empty if none is left."""
+    """Return the block without lines that start with a prefix; empty if no line is left."""
     if not any(b"\r\n" + prefix in block for prefix in prefixes):
         return block
     kept = [line for line in block.split(b"\r\n") if not line.startswith(prefixes)]
@@ -67,7 +67,7 @@ def without_prefixes(block: bytes, prefixes: tuple[bytes, ...]) -> bytes:
 
 
 def put(block: bytes, key: bytes, value: bytes) -> bytes:
-    """Return the block with a key's first value replaced, or added if there is none."""
+    """Return the block with a key's first value replaced, or added if the key is missing."""
     start = block.find(b"\r\n" + key + b":")
     if start < 0:
         return add(block, key, value)
@@ -76,16 +76,16 @@ def put(block: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def lines(block: bytes) -> bytes:
-    """Return the block up to where one more line may follow."""
+    """Return the block up to the point where another line can follow."""
     return (block.rstrip(b"\r\n") or VERSION) + b"\r\n"
 
 
 def number(value: bytes | None) -> int | None:
     """
-    Return the number that a client wrote; None for what is none.
+    Return the number that a client wrote; None if it is not one.
 
-    One that no 64 bits hold is the largest they do: no sequence, no count and no level
-    reaches it, and nobody has to read a million digits to say so.
+    A number above 64 bits becomes the largest one: no sequence, count or level reaches it,
+    and nobody has to read a million digits to know.
     """
     if not value or not value.isdigit():
         return None
@@ -98,7 +98,7 @@ def _line_end(block: bytes, start: int) -> int:
 
 
 def get(block: bytes, key: bytes) -> bytes | None:
-    """Return the first value of `key` without decoding the rest: what a hot path asks for."""
+    """Return the first value of `key` without decoding the rest, for the hot path."""
     start = block.find(b"\r\n" + key + b":")
     if start < 0:
         return None

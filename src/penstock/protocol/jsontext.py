@@ -1,4 +1,4 @@
-"""The JSON of answers; what seldom changes, as a configuration, is encoded once."""
+"""The JSON of answers; parts that seldom change, like configurations, are encoded once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A value that is JSON already."""
+    """A value that is already JSON."""
 
     text: str
 
 
 def encode(document: Mapping[str, Any]) -> str:
     """Return the JSON of an object, some of whose values may be `Encoded`."""
-    members: list[str] = []
+    parts: list[str] = []
     plain: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Encoded):
-            members += (_members(plain), f'"{name}":{value.text}')
+            parts += (members(plain), f'"{name}":{value.text}')
             plain = {}
         else:
             plain[name] = value
-    members.append(_members(plain))
-    return "{" + ",".join(filter(None, members)) + "}"
+    parts.append(members(plain))
+    return "{" + ",".join(filter(None, parts)) + "}"
 
 
 def encode_all(documents: list[dict[str, Any]]) -> Encoded:
@@ -36,5 +36,6 @@ def encode_all(documents: list[dict[str, Any]]) -> Encoded:
     return Encoded("[" + ",".join(map(encode, documents)) + "]")
 
 
-def _members(document: Mapping[str, Any]) -> str:
+def members(document: Mapping[str, Any]) -> str:
+    """Return the members of an object, without the braces around them."""
     return _ENCODER.encode(document)[1:-1] if document else ""

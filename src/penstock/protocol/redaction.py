@@ -1,8 +1,8 @@
 """
-Secrets taken out of what others get to see.
+Remove secrets from texts that others get to see.
 
-A password may stand in a URL or behind a flag. Whoever shows a URL, an argument or an
-error that quotes one passes it through here first.
+A password may be in a URL or after a flag. Code that shows a URL, an argument or an error
+that quotes one passes it through here first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable
 REDACTED = "[REDACTED]"
 
 USER_INFO = re.compile(r"(://)[^\s/?#'\"`,]*@")
-"""Who somebody is, in a URL; up to the last `@`, because a password may have one as well."""
+"""The user in a URL, up to the last `@`, because a password may contain one."""
 
 SECRET_FLAG = re.compile(
     r"--?[\w.-]*(?:pass|auth|user|token|secret|seed|nkey|cred|key)[\w.-]*", re.IGNORECASE | re.ASCII
 )
-"""A flag whose value is for nobody else; rather one too many than one too few."""
+"""A flag whose value is secret; better one flag too many than one too few."""
 
 
 def redact(text: str) -> str:
@@ -27,7 +27,7 @@ def redact(text: str) -> str:
 
 
 def redact_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command line without its secrets: what follows a flag for one, and users in URLs."""
+    """Return a command line without its secrets: values of secret flags, and users in URLs."""
     shown: list[str] = []
     is_secret = False
     for argument in arguments:
@@ -39,6 +39,6 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
             shown.append(REDACTED)
         else:
             shown.append(redact(argument))
-        # A secret may look like a flag, so only one that was not taken for a value is one.
+        # A secret may look like a flag, so a flag only counts if it is not itself a value.
         is_secret = is_flag and not equals and not is_secret
     return shown

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from penstock.protocol.times import SECOND_NS, timestamp
 
 ZERO = "0001-01-01T00:00:00Z"
-"""How Go writes a time that was never set."""
+"""Go's text for a time that was never set."""
 
 LAYOUT = "2006-01-02T15:04:05Z07:00"
-"""How Go writes what it expects."""
+"""Go's text for the expected format."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RFC3339 = re.compile(
@@ -25,7 +25,7 @@ def format_time(time_ns: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Return nanoseconds since 1970, 0 for the time that was never set; raise ValueError."""
+    """Return nanoseconds since 1970, 0 for a time that was never set; raise ValueError."""
     match = RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f'parsing time "{text}" as "{LAYOUT}": cannot parse "{text}" as "2006"')

@@ -1,15 +1,14 @@
 """
-Read JSON requests as strictly as nats-server does, and complain in its words.
+Read JSON requests as strictly as nats-server does, with its error messages.
 
-Clients, and the tests of clients, match the texts, so they are Go's: an unknown
-field, a value of the wrong type and a syntax error each have their sentence.
+Clients, and the tests of clients, match the texts, so they are Go's: an unknown field, a
+value of the wrong type and a syntax error each have their own sentence.
 
-What may stand in an object is a mapping of field names to kinds. A kind is the
-name of a Go type ("string", "bool", "int64", "time.Duration", "[]string", ...; a
-string that is a "subject" has a bound),
-a tuple of the words an enumeration allows (`OneOf`, if it complains in words of
-its own), a mapping for an object, or a list with one mapping for an array of
-objects. Field names match in any case.
+The fields of an object are a mapping of names to kinds. A kind is the name of a Go type
+("string", "bool", "int64", "time.Duration", "[]string", ...; a "subject" is a string of
+bounded length), a tuple of the words of an enumeration (`OneOf`, if it has its own error
+message), a mapping for an object, or a list with one mapping for an array of objects. Field
+names match in any case.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ INTEGERS = {
     "uint64": (0, (1 << 64) - 1),
 }
 INTEGER_CHARACTERS_MAX = 20
-"""With the sign."""
+"""Including the sign."""
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-"""Half a character: JSON can write it, UTF-8 can not."""
+"""Half a character: JSON can express it, UTF-8 cannot."""
 ANYTHING = "interface {}"
 TOO_DEEP = "exceeded max depth"
 WHITE_SPACE = " \t\r\n"
 GAP = re.compile(f"[{WHITE_SPACE}]*")
 REQUEST_BYTES_MAX = 256 * 1024
-"""No client asks for that much: of a stream the largest part is metadata, 128 KB at most."""
+"""No client needs more: the largest part of a stream is metadata, 128 KB at most."""
 SUBJECT_CHARACTERS_MAX = 4096
-"""A longer one fits into no control line, as they are by default."""
+"""A longer subject does not fit into a control line of the default size."""
 VALUES_MAX = 16
-"""Values that a request may have one after another: clients send one."""
+"""Maximum number of consecutive values in a request: clients send one."""
 SCANNED_CHARACTERS_MAX = 16 * 1024
-"""In a longer text it is not looked for what is wrong with it."""
+"""In a longer text, errors are not located."""
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?")
 ESCAPE = re.compile(r'\\(?:[bfnrt"\\/]|u[0-9a-fA-F]{4})')
 GO_ESCAPES = {chr(code): f"\\x{code:02x}" for code in range(32)} | {
@@ -61,15 +60,15 @@ GO_ESCAPES = {chr(code): f"\\x{code:02x}" for code in range(32)} | {
 
 
 class OneOf(NamedTuple):
-    """An enumeration that has its own way to refuse a word."""
+    """An enumeration with its own error message."""
 
     words: tuple[str, ...]
     refusal: str
-    """May have a place for the word: `{}`."""
+    """May contain a place for the word: `{}`."""
 
 
 class InvalidJson(ValueError):
-    """A request that does not read; `text` is without the offset, as json.Unmarshal says it."""
+    """An invalid request; `text` is without the offset, as json.Unmarshal reports it."""
 
     def __init__(self, text: str, offset: int | None = None) -> None:
         self.text = text
@@ -77,16 +76,16 @@ class InvalidJson(ValueError):
 
 
 class _Fraction(str):
-    """A number with a fraction or an exponent, or far too long, as written: no field takes one."""
+    """A number with a fraction or an exponent, or far too long, as written: no field accepts it."""
 
 
 def decode(
     request: bytes, fields: Fields, type_name: str, *, strict: bool = True
 ) -> dict[str, Any]:
     """
-    Return the fields of a request that are there and not null; an empty one has none.
+    Return the fields of a request that are present and not null; an empty one has none.
 
-    Without `strict`, fields that nobody knows are passed over.
+    Without `strict`, unknown fields are skipped.
     """
     if len(request) > REQUEST_BYTES_MAX:
         raise InvalidJson(f"a request may have at most {REQUEST_BYTES_MAX} bytes")

@@ -1,5 +1,5 @@
 """
-Subjects and patterns, as bytes, because that is what the wire carries.
+Subjects and patterns, as bytes, the form of the wire.
 
 A subject is tokens joined by dots. In a pattern, `*` stands for one token and
 `>` for one or more at the end; both only as whole tokens, so `foo*` is literal.
@@ -12,9 +12,9 @@ WHITE_SPACE = b" \t\r\n"
 ESCAPED = {'"': '\\"', "\\": "\\\\"} | {
     chr(number): f"\\{letter}" for number, letter in enumerate("abtnvfr", start=7)
 }
-"""What Go escapes by a letter."""
+"""Characters that Go escapes with a letter."""
 UNDECODED = range(0xDC80, 0xDD00)
-"""Bytes that are no UTF-8, as Python has them in a text."""
+"""Bytes that are not UTF-8, as Python represents them in a text."""
 
 
 def is_valid(pattern: bytes) -> bool:
@@ -39,16 +39,16 @@ def is_literal(pattern: bytes) -> bool:
 
 
 def is_valid_literal(subject: bytes) -> bool:
-    """Tell whether `subject` is valid and without wildcards, as pedantic publishers must be."""
+    """Tell whether `subject` is valid and has no wildcards, as pedantic mode requires."""
     return is_valid(subject) and is_literal(subject)
 
 
 def matches(pattern: bytes, subject: bytes) -> bool:
     """
-    Tell whether `subject` is one that `pattern` stands for.
+    Tell whether `pattern` matches `subject`.
 
-    Nothing stops a publisher that is not pedantic from a subject such as `a.>`.
-    Its tokens are literal here, so a `*` takes any of them, and denies it too.
+    A publisher that is not pedantic may use a subject such as `a.>`. Its tokens are literal
+    here, so a `*` matches any of them, and denies it too.
     """
     if pattern == subject or pattern == b">":
         return True
@@ -56,7 +56,7 @@ def matches(pattern: bytes, subject: bytes) -> bool:
 
 
 def contains(pattern: bytes, narrower: bytes) -> bool:
-    """Tell whether every subject of the pattern `narrower` is also one of `pattern`."""
+    """Tell whether `pattern` matches every subject that `narrower` matches."""
     tokens, narrower_tokens = pattern.split(b"."), narrower.split(b".")
     if tokens[-1] == b"*" and narrower_tokens[-1] == b">":
         return False  # one token cannot stand for many
@@ -64,7 +64,7 @@ def contains(pattern: bytes, narrower: bytes) -> bool:
 
 
 def overlap(one: bytes, other: bytes) -> bool:
-    """Tell whether some subject is matched by both patterns."""
+    """Tell whether both patterns match some subject."""
     left, right = one.split(b"."), other.split(b".")
     for a, b in zip(left, right, strict=False):
         if a == b">" or b == b">":
@@ -75,7 +75,7 @@ def overlap(one: bytes, other: bytes) -> bool:
 
 
 def literal_prefix(pattern: bytes) -> bytes:
-    """Return what every subject of `pattern` starts with."""
+    """Return the common start of all subjects of `pattern`."""
     tokens = pattern.split(b".")
     for index, token in enumerate(tokens):
         if token in (b"*", b">"):
@@ -84,7 +84,7 @@ def literal_prefix(pattern: bytes) -> bytes:
 
 
 def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
-    """Match token by token. A `>` of the pattern takes whatever is left, if anything is."""
+    """Match token by token. A `>` in the pattern matches one or more remaining tokens."""
     for index, token in enumerate(pattern):
         if index == len(subject):
             return False
@@ -96,7 +96,7 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
 
 
 def quoted(name: bytes) -> str:
-    """Return a subject or queue as nats-server, that is Go, quotes it: on one line, in print."""
+    """Return a subject or queue quoted as Go does it, and so nats-server: one printable line."""
     return '"' + "".join(map(_in_print, name.decode(errors="surrogateescape"))) + '"'
 
 

@@ -1,4 +1,4 @@
-"""Times and durations as nats-server writes them, which is how Go does."""
+"""Times and durations in the format of nats-server, which is Go's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS_NS = {
     "m": 60 * SECOND_NS,
     "s": SECOND_NS,
     "ms": 1_000_000,
-    # The micro sign and the Greek letter: they look alike, and Go takes both.
+    # The micro sign and the Greek letter look alike, and Go accepts both.
     **dict.fromkeys(("us", "µs", "μs"), 1_000),
     "ns": 1,
 }
@@ -32,7 +32,7 @@ def timestamp(time_ns: int) -> str:
 
 @lru_cache(maxsize=256)
 def _whole_seconds(seconds: int) -> str:
-    # Times that are written together are mostly of the same few seconds.
+    # Times written together are mostly in the same few seconds.
     year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
 

@@ -1,9 +1,9 @@
 """
 Subjects made from other subjects: `orders.*.>` to `{{wildcard(1)}}.orders.>`.
 
-A transform has a source, a pattern, and a destination whose tokens are literal,
-or a function of the tokens that the source's wildcards stood for. Functions, their
-spellings and the sentences that refuse a bad one are nats-server's (ADR-30).
+A transform has a source, which is a pattern, and a destination, whose tokens are literals
+or functions of the tokens that the source's wildcards matched. The functions, their
+spellings and their error messages are nats-server's (ADR-30).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple
 from penstock.protocol import subjects as patterns
 
 Make = Callable[[Sequence[bytes]], bytes]
-"""Makes one token of the destination, or several joined by dots, from all of a subject."""
+"""Makes one destination token, or several joined by dots, from all tokens of a subject."""
 
 HEAD = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\(")
 TAIL = re.compile(rb"\)\s*\}\}")
-"""What is around the arguments of a function. Looked for one by one, each takes one pass."""
+"""The delimiters of a function's arguments. Searching for one at a time takes a single pass."""
 SOURCE_BYTES_MAX = 4096
 DESTINATION_BYTES_MAX = 1024
-"""What is made of a destination for each message is as long, or longer."""
+"""The result for each message is at least this long."""
 COMMA = re.compile(rb",\s*")
 SPACES = b"\t\n\f\r "
 INT32_MAX = (1 << 31) - 1
@@ -37,15 +37,15 @@ OUT_OF_RANGE = "wildcard index out of range"
 
 
 class InvalidTransform(ValueError):
-    """A source and a destination that do not go together; the text is nats-server's."""
+    """A source and a destination that do not match; the text is nats-server's."""
 
 
 class Function(NamedTuple):
-    """A function as a destination calls it: what it takes from the subject, and by what."""
+    """A function call in a destination: its wildcards and its arguments."""
 
     name: str
     wildcards: tuple[int, ...]
-    """Which wildcards of the source, from 1; none is the whole subject."""
+    """The wildcards of the source, from 1; none is the whole subject."""
     number: int = 0
     separator: bytes = b""
 
@@ -72,7 +72,7 @@ class Transform:
         self._makes = [self._maker(token, is_open) for token in made]
 
     def apply(self, subject: bytes) -> bytes | None:
-        """Return what a subject becomes; None if the source does not match it."""
+        """Return the transformed subject; None if the source does not match it."""
         if not patterns.matches(self.source, subject):
             return None
         tokens = subject.split(b".")
@@ -88,14 +88,14 @@ class Transform:
         if not is_open:
             if function.name not in ("partition", "random"):
                 raise _refused(OUT_OF_RANGE, token)
-            # Without wildcards, there is nothing to choose from but the whole subject.
+            # Without wildcards, the only choice is the whole subject.
             function = function._replace(wildcards=())
         for wildcard in function.wildcards:
             if wildcard > len(self._wildcards):
                 raise _refused(OUT_OF_RANGE, b"%b: [%d]" % (token, wildcard))
         if function.name == "random":
             return lambda tokens: b"%d" % int(self._random() * (function.number or 1))
-        # As in nats-server, a wildcard there is none of is the first token.
+        # As in nats-server, a missing wildcard is the first token.
         places = [self._wildcards[each - 1] if each > 0 else 0 for each in function.wildcards]
         if function.name == "partition":
             return lambda tokens: _partition(
@@ -107,7 +107,7 @@ class Transform:
 
 
 def _tokens(pattern: bytes) -> list[bytes]:
-    # A function may have spaces in it, so this is laxer than what one may subscribe to.
+    # A function may contain spaces, so this is laxer than the check of subscriptions.
     tokens = pattern.split(b".")
     if b"" in tokens or b">" in tokens[:-1]:
         raise InvalidTransform("invalid subject")
@@ -115,7 +115,7 @@ def _tokens(pattern: bytes) -> list[bytes]:
 
 
 def check(source: str, destination: str) -> None:
-    """See that a transform can be made; raise InvalidTransform."""
+    """Check a transform; raise InvalidTransform."""
     if not destination:
         return
     tokens = destination.encode().split(b".")
@@ -138,7 +138,7 @@ def _refused(text: str, token: bytes) -> InvalidTransform:
 
 
 def _called(token: bytes) -> tuple[str, list[bytes]]:
-    """Return the name and the arguments of a function; no name if it is none that is known."""
+    """Return the name and the arguments of a function; an empty name if it is unknown."""
     head, tails = HEAD.search(token), [each.start() for each in TAIL.finditer(token)]
     if head is None or not tails or tails[-1] < head.end():
         return "", []
@@ -150,7 +150,7 @@ def _called(token: bytes) -> tuple[str, list[bytes]]:
 
 
 def _function(token: bytes) -> Function | None:
-    """Return the function a token of a destination is; None if it is literal."""
+    """Return the function in a destination token; None if it is literal."""
     if len(token) > 1 and token.startswith(b"$"):
         number = _integer(token[1:])
         return None if number is None else Function("wildcard", (number,))
@@ -203,7 +203,7 @@ def _bounded(number: int, token: bytes) -> int:
 
 
 def _partition(key: bytes, partitions: int) -> bytes:
-    """Return which partition a key belongs to, by its FNV-1a hash."""
+    """Return the partition of a key, by its FNV-1a hash."""
     digest = 0x811C9DC5
     for byte in key:
         digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -280,4 +280,4 @@ SPELLINGS = {
         *("SplitFromLeft", "SplitFromRight", "SliceFromLeft", "SliceFromRight"),
     )
 }
-"""Where a function may be written with a capital letter, it may also be without."""
+"""A function with a capital letter may also be written without."""

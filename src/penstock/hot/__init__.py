@@ -1,23 +1,14 @@
 """
-Picks the compiled or the pure-Python twin of the hot functions, once, at import.
+Picks the compiled or the pure-Python version of the hot functions, once, at import.
 
-`COMPILED` says which one runs; the server logs it at start and shows it in
-/varz, because a slow path nobody is told of is a bug nobody finds.
+`COMPILED` tells which one runs. The server logs it at start and shows it in /varz, because
+nobody finds a slow path that nothing reports.
 """
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
-
-from penstock.hot.answers import are_siblings, numbered_answers, stored_answer
-from penstock.hot.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
-from penstock.hot.deliveries import collect_deliveries
-from penstock.hot.fanout import Outlet, Receiver, fan_out, fan_out_each
-from penstock.hot.outbox import write_outbox
-from penstock.hot.records import decode_messages, encode_records, plain_entries
-from penstock.hot.s2 import crc32c, decode_s2
-from penstock.hot.wire import message_pieces, parse_commands, parse_messages, publish_totals
 
 __all__ = [
     "COMPILED",
@@ -73,7 +64,18 @@ if not TYPE_CHECKING and not os.environ.get("PENSTOCK_PURE"):
             stored_answer,
             write_outbox,
         )
+
+        COMPILED = True
     except ImportError:
         pass
-    else:
-        COMPILED = True
+
+# Import only the version that runs: this saves time at every start.
+if TYPE_CHECKING or not COMPILED:
+    from penstock.hot.answers import are_siblings, numbered_answers, stored_answer
+    from penstock.hot.consuming import encode_deliveries, first_deliveries, have_prefix, plain_acks
+    from penstock.hot.deliveries import collect_deliveries
+    from penstock.hot.fanout import Outlet, Receiver, fan_out, fan_out_each
+    from penstock.hot.outbox import write_outbox
+    from penstock.hot.records import decode_messages, encode_records, plain_entries
+    from penstock.hot.s2 import crc32c, decode_s2
+    from penstock.hot.wire import message_pieces, parse_commands, parse_messages, publish_totals

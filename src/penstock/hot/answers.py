@@ -1,10 +1,10 @@
 """
-The answers of JetStream that are sent most: the reference implementation.
+The most frequent answers of JetStream: the reference implementation.
 
-A publisher with a thousand messages in flight waits for a thousand PubAcks, each to
-an inbox of its own and each with the next sequence. They are encoded in one go.
-A direct get, which is what key-value reads are made of, is answered with the stored
-message and, in its headers, where it came from.
+A publisher with a thousand messages in flight waits for a thousand PubAcks, each to its own
+inbox and each with the next sequence. They are encoded in one go. A direct get, as
+key-value reads use it, is answered with the stored message; headers name its stream,
+subject, sequence and time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.protocol.times import timestamp
 
 
 def are_siblings(subjects: list[bytes], parent: bytes, /) -> bool:
-    """Tell whether all subjects are `parent`, a dot and one more token; a token, if it is empty."""
+    """Tell whether all subjects are `parent`, a dot and one token; without a parent, one token."""
     prefix = parent + b"." if parent else b""
     return all(
         [
@@ -31,9 +31,9 @@ def numbered_answers(
     replies: list[bytes], sid: bytes, before: bytes, after: bytes, first_number: int, /
 ) -> tuple[bytes, int]:
     """
-    Return the deliveries of one answer to each reply subject, and the bytes of their payloads.
+    Return one encoded answer to each reply subject, and the total bytes of their payloads.
 
-    A payload is `before`, a number and `after`; the numbers count from `first_number` up.
+    A payload is `before`, a number and `after`; the numbers count up from `first_number`.
     """
     if not 0 <= first_number <= NUMBER_MAX - len(replies):
         raise ValueError("numbers are not negative, and fit 64 bits")

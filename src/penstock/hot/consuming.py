@@ -1,8 +1,8 @@
 """
-The loops of a JetStream consumer that run for every message: the reference implementation.
+The per-message loops of a JetStream consumer: the reference implementation.
 
-Messages leave as publishes whose reply subject says what they are, and come back
-as acks on that subject:
+Messages leave as publishes with a descriptive reply subject, and come back as acks on that
+subject:
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
 
@@ -14,25 +14,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.hot.wire import CRLF, NUMBER_MAX, PUB, Op, message_pieces
+from penstock.hot.wire import CRLF, NUMBER_MAX, PUB, SIZE, SUBJECT, Op, message_pieces
 
 PLAIN = frozenset((b"+ACK\r\n", b"\r\n", b"+OK\r\n"))
-"""The data of a publish that is an ack and nothing else."""
+"""The data of a plain ack."""
 
 _NUMBERS = re.compile(rb"([0-9]{1,19})\.([0-9]{1,19})\.")
 
 
 def have_prefix(publishes: list[Op], prefix: bytes, /) -> bool:
-    """Tell whether the subjects of all publishes start alike: acks for one consumer do."""
-    return all([publish[1].startswith(prefix) for publish in publishes])
+    """Tell whether the subjects of all publishes have a prefix, as acks for one consumer do."""
+    return all([publish[SUBJECT].startswith(prefix) for publish in publishes])
 
 
 def plain_acks(publishes: list[Op], prefix: bytes, start: int, /) -> tuple[list[int], int]:
     """
-    Return the stream sequences of the plain acks from an index on, and where they end.
+    Return the sequences of the plain acks from `start` on, and the index after them.
 
-    An ack is plain if it is for this consumer, has no reply and only says that
-    the message is done with.
+    A plain ack is for this consumer, has no reply and only acknowledges its message.
     """
     sequences: list[int] = []
     skip = len(prefix)
@@ -55,11 +54,11 @@ def first_deliveries(
     /,
 ) -> list[Op]:
     """
-    Return messages as they are delivered for the first time.
+    Return messages as first deliveries.
 
-    A message is sequence, time, subject, header block and payload. They get
-    consumer sequences from `consumer_sequence` on; behind each of them one less
-    than `pending` is still to come.
+    A message is sequence, time, subject, header block and payload. The messages get
+    consumer sequences from `consumer_sequence` on. `pending` counts the messages before the
+    first of these is delivered, and falls by one with each.
     """
     operations: list[Op] = []
     pending = min(pending, NUMBER_MAX)
@@ -89,10 +88,11 @@ def encode_deliveries(
     /,
 ) -> tuple[bytes, int, list[int]]:
     """
-    Return first deliveries as one subscriber is sent them, and what they add up to.
+    Return first deliveries as encoded for one subscriber, and two kinds of totals.
 
-    That is the bytes of all headers and payloads, and for each of some pull requests,
-    which get the messages in turn, what counts against its `max_bytes`.
+    The totals are the bytes of all headers and payloads, and for each of `request_count`
+    pull requests, which get the messages in turn, the bytes that count against its
+    `max_bytes`.
     """
     if request_count < 1:
         raise ValueError("there is at least one request")
@@ -100,6 +100,6 @@ def encode_deliveries(
     sizes = [len(subject) + len(reply) + size for _, subject, reply, _, size, _ in operations]
     return (
         sid.join(message_pieces(operations)),
-        sum([operation[4] for operation in operations]),
+        sum([operation[SIZE] for operation in operations]),
         [sum(sizes[index::request_count]) for index in range(request_count)],
     )

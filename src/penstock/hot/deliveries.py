@@ -1,15 +1,13 @@
 """
 JetStream deliveries as columns: the reference implementation.
 
-A bulk reader wants columns, not messages. `collect_deliveries` walks a buffer from
-its start for as long as it finds what a consumer without acks sends, one message
-after the other, and gathers their parts. It stops at anything else: a status line,
-a PING, a gap, the end of the range, half a message. What stopped it is for
-`parse_messages` to say; here it is only rare.
+A bulk reader wants columns, not messages. `collect_deliveries` reads deliveries of a
+consumer without acks from the start of a buffer, and gathers their parts. It stops at
+anything else: a status line, a PING, a gap, the end of the range, half a message. That is
+rare, so the caller leaves it to `parse_messages`.
 
-A column is a byte string, numbers in the machine's own order, laid out as Arrow
-does: the bytes of all rows in one piece, and the 32-bit offsets at which each row
-begins, with one more at the end.
+A column is a byte string in Arrow's layout, with numbers in native byte order: the bytes of
+all rows in one piece, and the 32-bit offset of each row, with one more at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import NamedTuple
 from penstock.hot.wire import CRLF, NUMBER_MAX, Buffer
 
 SUBJECTS, DATA, HEADERS = 1, 2, 4
-"""What may be left out: `wanted` is their sum. Sequences and times always come."""
+"""Optional columns: `wanted` is their sum. Sequences and times always come."""
 
 
 _NAME = rb"[!-\-/-~\x80-\xff]+"
@@ -38,12 +36,12 @@ DELIVERY = re.compile(
 
 
 class Columns(NamedTuple):
-    """What `collect_deliveries` returns."""
+    """The result of `collect_deliveries`."""
 
     row_count: int
     consumed: int
     pending: int
-    """How many more the consumer has behind the last row."""
+    """The number of messages that the consumer still has after the last row."""
     sequences: bytes
     times: bytes
     """Microseconds since 1970."""
@@ -52,7 +50,7 @@ class Columns(NamedTuple):
     data_offsets: bytes
     data: bytes
     header_offsets: bytes
-    """Which headers belong to which row."""
+    """The offset of each row's first header."""
     key_offsets: bytes
     keys: bytes
     value_offsets: bytes
@@ -113,7 +111,7 @@ def _offsets(sizes: Iterable[int]) -> bytes:
 
 
 def _header_columns(blocks: list[bytes]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """Split header blocks as `headers.decode` does, keeping bytes as they are."""
+    """Split header blocks like `headers.decode`, but keep the bytes unchanged."""
     keys: list[bytes] = []
     values: list[bytes] = []
     counts = []

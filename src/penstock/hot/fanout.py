@@ -1,10 +1,9 @@
 """
-A message into the outbox of each of its receivers. The reference implementation.
+Put a message into the outbox of each of its receivers: the reference implementation.
 
-Of all that a session and a subscription are, delivery needs to know little: the
-`Outlet` of the one and the `Receiver` of the other. They are classes of their own
-so that the compiled twin has these few fields at hand, and finds no Python on the
-way of a message that came alone.
+Delivery needs only a few fields of a session and of a subscription: those of `Outlet` and
+`Receiver`. They have their own classes so that the compiled version can reach these fields
+directly, and delivers a single message without running any Python.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from penstock.hot.wire import Op, delivery_line
+from penstock.hot.wire import DATA, SIZE, SUBJECT, Op, delivery_line
 
 SHARED_BYTES = 512
 """From this size on, one more buffer in a system call is cheaper than a copy of the payload."""
@@ -20,10 +19,10 @@ SHARED_BYTES = 512
 
 class Outlet:
     """
-    Where messages leave to one peer: what it is owed, and how much that is.
+    The outbox of one peer, and its size.
 
-    An entry of the outbox is encoded bytes, or `(sid, pieces)`: encoded only when it
-    is written, so that a message on its way to a thousand subscribers is held once.
+    An entry of the outbox is encoded bytes, or `(sid, pieces)`. The latter is only encoded
+    when it is written, so that memory holds a message for a thousand subscribers once.
     """
 
     __slots__ = (
@@ -43,14 +42,14 @@ class Outlet:
         self.outbox_bytes = self.out_messages = self.out_bytes = 0
         self.congested_bytes = congested_bytes
         self.is_dirty = False
-        """Whether it is among the dirty, for whom something new waits."""
+        """Whether it is in the dirty list, because its outbox has grown."""
         self.is_stuck = False
-        """Whether the peer takes next to nothing, so that nobody need be slowed down for it."""
+        """Whether the peer reads next to nothing. Then no publisher is slowed down for it."""
         self._dirty = dirty
         self._congested = congested
 
     def enqueue(self, entry: Any, size: int, messages: int = 0, payload_bytes: int = 0, /) -> None:
-        """Owe the peer `size` more bytes."""
+        """Queue `size` more bytes for the peer."""
         self.outbox.append(entry)
         self.outbox_bytes += size
         self.out_messages += messages
@@ -60,55 +59,55 @@ class Outlet:
             self._congested.append(self)
 
     def mark_dirty(self) -> None:
-        """Be written at the end of this tick."""
+        """Ask to be written at the end of this tick."""
         if not self.is_dirty:
             self.is_dirty = True
             self._dirty.append(self)
 
 
 class Receiver:
-    """Whom a message goes to, under which sid, and how many went there."""
+    """The session and sid that a message goes to, and the number of messages delivered."""
 
     __slots__ = ("delivered", "session", "sid")
 
     def __init__(self, session: Any, sid: bytes) -> None:
         self.session = session
-        """The outlet it is reached through; None for a handler inside the server."""
+        """The outlet of the subscriber; None for a handler inside the server."""
         self.sid = sid
         self.delivered = 0
 
 
 Group: TypeAlias = tuple[Receiver, ...]
 Ways: TypeAlias = tuple[tuple[tuple[bytes, Group], ...], Group, tuple[Group, ...]]
-"""Those who share a sid, those who do not, and the members of each queue."""
+"""Receivers with a shared sid, receivers with their own sid, and the members of each queue."""
 
 
 class Routed(Protocol):
-    """What a subject's route has to say."""
+    """The route of a subject."""
 
     @property
     def ways(self) -> Ways | None:
-        """All its receivers, if there are any and none of them needs care."""
+        """All receivers, if there are any and none of them needs care."""
 
 
 def fan_out_each(
     publishes: Sequence[Op], routes: Mapping[bytes, Routed], random: Callable[[], float], /
 ) -> int:
     """
-    Deliver messages one by one from the front, while that serves them best; return how many.
+    Deliver messages singly from the front, until batching would help; return the number.
 
-    A message goes alone if it came alone, and has a queue among its receivers or
-    other receivers than the next one. Its route must be known.
+    A message is delivered singly if it is not part of a run, and if it has a queue among
+    its receivers or other receivers than the next one. Its route must be in `routes`.
     """
-    following = routes.get(publishes[0][1]) if publishes else None
+    following = routes.get(publishes[0][SUBJECT]) if publishes else None
     for index, publish in enumerate(publishes):
         route = following
         has_next = index + 1 < len(publishes)
-        following = routes.get(publishes[index + 1][1]) if has_next else None
+        following = routes.get(publishes[index + 1][SUBJECT]) if has_next else None
         ways = route.ways if route is not None else None
         if (
             ways is None
-            or len(publish[5]) != publish[4] + 2
+            or len(publish[DATA]) != publish[SIZE] + 2
             or (route is following and not ways[2])
         ):
             return index
@@ -125,9 +124,9 @@ def fan_out(
     /,
 ) -> None:
     """
-    Deliver one message: to those who share a sid, to those who do not, to one of each queue.
+    Deliver one message: to all `shared` and `single`, and to one member of each queue.
 
-    What is sent to the same sid is encoded once, and a long payload not copied at all.
+    The message is encoded once for each sid, and a long payload is never copied.
     """
     _, subject, reply, header_bytes, size, data = publish
     if not 0 <= header_bytes <= size == len(data) - 2:

@@ -1,9 +1,9 @@
 """
-An outbox on its way to the kernel. The reference implementation.
+Write an outbox to the kernel: the reference implementation.
 
-Entries are encoded only now, as many as are worth one system call. What the kernel
-does not take stays as it was put there, so that a message waiting for a thousand
-slow readers is held once; only of an entry it took a part of the rest is kept.
+Entries are only encoded now, as many as suit one system call. Entries that the kernel does
+not take stay unencoded, so that memory holds a message for a thousand slow readers once. Of
+a partly written entry, only the rest is kept.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from penstock.hot.fanout import Outlet
 
 WRITE_BYTES = 1024 * 1024
-"""About how much is encoded for one system call."""
+"""The approximate number of bytes encoded for one system call."""
 WRITE_BUFFERS = 1024
-"""How many buffers one system call takes (IOV_MAX)."""
+"""The number of buffers that one system call takes (IOV_MAX)."""
 
 
 def write_outbox(outlet: Outlet, fd: int, /) -> int:
-    """Write the outbox as far as the kernel takes it; return how many bytes that were."""
+    """Write as much of the outbox as the kernel takes; return the number of bytes."""
     return drain(outlet, lambda buffers: os.writev(fd, buffers))
 
 
 def drain(outlet: Outlet, send: Callable[[list[Any]], int]) -> int:
-    """Hand the outbox to `send` as far as that takes it; return how many bytes that were."""
+    """Give the outbox to `send` until it takes no more; return the number of bytes."""
     outbox, sent_bytes = outlet.outbox, 0
     while outbox:
         buffers, size = _encode(outbox, outlet.outbox_bytes)
@@ -44,7 +44,7 @@ def drain(outlet: Outlet, send: Callable[[list[Any]], int]) -> int:
 
 
 def _encode(outbox: list[Any], outbox_bytes: int) -> tuple[list[Any], int]:
-    """Return the first entries as buffers, as many as are worth one system call."""
+    """Return the first entries as buffers, as many as suit one system call."""
     if outbox_bytes > WRITE_BYTES or len(outbox) > WRITE_BUFFERS:
         outbox = _first_entries(outbox)
     buffers = [entry if type(entry) is not tuple else entry[0].join(entry[1]) for entry in outbox]
@@ -61,10 +61,10 @@ def _first_entries(outbox: list[Any]) -> list[Any]:
 
 
 def _rest(outbox: list[Any], buffers: list[Any], sent: int) -> list[Any]:
-    """Return the entries behind `buffers` that are still to be sent."""
+    """Return the entries of `buffers` that are still to be sent."""
     for index, buffer in enumerate(buffers):
         if sent < len(buffer):
-            # Entries not begun go back unencoded; of the one begun only the rest is kept.
+            # Entries not yet begun go back unencoded; of the one begun, only the rest is kept.
             begun = [buffer[sent:]] if sent else [outbox[index]]
             return begun + outbox[index + 1 : len(buffers)]
         sent -= len(buffer)

@@ -2,9 +2,9 @@
 Messages as records of a segment, and back: the reference implementation.
 
 A record starts with 30 bytes: checksum, length, mark, kind, flags, subject length,
-sequence, time. Subject, headers (only then with their length in front) and payload
-follow. The checksum starts from the `salt` of a store and covers everything behind
-it. docs/internals/file-format.md has it byte by byte.
+sequence, time. Subject, headers (if any, after their length) and payload follow. The
+checksum starts from the `salt` of a store and covers everything after itself.
+docs/internals/file-format.md describes it byte by byte.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, TypeAlias
 from zlib import crc32
+
+from penstock.hot.wire import REPLY
 
 Entry: TypeAlias = tuple[bytes, bytes, bytes, int]
 """A message to append: subject, headers (the raw block, or empty), payload, time_ns."""
@@ -38,7 +40,7 @@ def plain_entries(
     """
     Return publishes as messages to append, and their reply subjects.
 
-    None if one of them has headers or is a run of several, which take more to be looked at.
+    Return None if one of them has headers or is a run of several: those need the slow path.
     """
     entries = [
         (subject, b"", data[:size], time_ns)
@@ -47,7 +49,13 @@ def plain_entries(
     ]
     if len(entries) < len(publishes):
         return None
-    return entries, [publish[2] for publish in publishes]
+    return entries, [publish[REPLY] for publish in publishes]
+
+
+def record_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
+    """Return the length of a message's record."""
+    length = RECORD_BYTES_MIN + len(subject) + len(payload)
+    return length + U32.size + len(header) if header else length
 
 
 def encode_records(
@@ -84,7 +92,7 @@ def encode_records(
 def _body_with_headers(
     sequence: int, subject: bytes, headers: bytes, payload: bytes, time_ns: int
 ) -> bytes:
-    length = RECORD_BYTES_MIN + len(subject) + 4 + len(headers) + len(payload)
+    length = record_bytes(subject, headers, payload)
     head = RECORD_BODY.pack(
         length, RECORD_MARK, MESSAGE_WITH_HEADERS, 0, len(subject), sequence, time_ns
     )
@@ -95,7 +103,7 @@ def decode_messages(
     buffer: bytes, offsets: Iterable[int], base: int, salt: int, /
 ) -> list[Message | None]:
     """
-    Return the messages at some offsets; None for each that does not check out.
+    Return the messages at some offsets; None for each damaged one.
 
     The buffer starts at the offset `base`.
     """

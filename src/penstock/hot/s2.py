@@ -1,16 +1,16 @@
 """
-Blocks of S2, the compression nats-server puts around snapshots: the reference implementation.
+Blocks of S2, nats-server's compression of snapshots: the reference implementation.
 
-A block is the length it has decoded, as a varint, and then elements: bytes as they
-are, or a copy of bytes that came before. The lowest two bits of an element's first
-byte say which, and how its length and offset are written. S2 is Snappy and one
-thing more: a copy with offset 0 takes the offset of the copy before it.
+A block is its decoded length, as a varint, and then elements: literal bytes, or a copy of
+earlier bytes. The lowest two bits of an element's first byte tell the kind, and how its
+length and offset are written. S2 is Snappy with one addition: a copy with offset 0 uses the
+offset of the copy before it.
 """
 
 from __future__ import annotations
 
 POLYNOMIAL = 0x82F63B78
-"""CRC-32C, as both Snappy and S2 check with; bits in reverse."""
+"""CRC-32C, the checksum of both Snappy and S2; bits in reverse."""
 BLOCK_BYTES_MAX = 4 * 1024 * 1024
 
 _LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
@@ -38,7 +38,7 @@ def crc32c(data: bytes, /) -> int:
 
 
 def decode_s2(block: bytes, /) -> bytes:
-    """Return what a block stands for; raise ValueError if it is damaged."""
+    """Return the decoded bytes of a block; raise ValueError if it is damaged."""
     size, position = _varint(block)
     if size > BLOCK_BYTES_MAX:
         raise ValueError("an S2 block is too large")
@@ -74,7 +74,7 @@ def _varint(block: bytes) -> tuple[int, int]:
 
 
 def _literal_length(block: bytes, position: int, length: int) -> tuple[int, int]:
-    """Return how many bytes come as they are, and where they begin."""
+    """Return the number of literal bytes, and their position."""
     if length < 60:
         return length + 1, position
     extra = length - 59
@@ -84,7 +84,7 @@ def _literal_length(block: bytes, position: int, length: int) -> tuple[int, int]
 
 
 def _copy(block: bytes, position: int, tag: int, last_offset: int) -> tuple[int, int, int]:
-    """Return length and offset of a copy, and what follows it."""
+    """Return length and offset of a copy, and the position after it."""
     if tag & 3 != _COPY_1:
         width = 2 if tag & 3 == _COPY_2 else 4
         if position + width > len(block):
@@ -106,7 +106,7 @@ def _copy(block: bytes, position: int, tag: int, last_offset: int) -> tuple[int,
 
 
 def _repeat(decoded: bytearray, offset: int, length: int, size: int) -> None:
-    """Append bytes that came before; they may overlap with those they become."""
+    """Append a copy of earlier bytes. It may overlap with its own result."""
     if not 0 < offset <= len(decoded) or len(decoded) + length > size:
         raise ValueError("an S2 block is damaged")
     pattern = bytes(decoded[-offset:][:length])

@@ -1,10 +1,10 @@
 """
 The NATS wire protocol: bytes ⇄ operations. The reference implementation.
 
-An operation is a tuple whose first field says what it is. Tuples, because a
-server makes millions of them and nothing else is as cheap.
+An operation is a tuple; its first field is the kind. Tuples, because a server makes
+millions of them and nothing else is as cheap.
 
-What a server reads (`parse_commands`):
+A server reads these (`parse_commands`):
 
     (PUB, subject, reply, header_bytes, size, data)   PUB and HPUB
     (SUB, subject, queue, sid)                         queue is b"" for a plain subscription
@@ -13,23 +13,23 @@ What a server reads (`parse_commands`):
     (INFO, json) (PING,) (PONG,) (OK,)
     (FAIL, text)                                       the peer broke the protocol
 
-What a client reads (`parse_messages`):
+A client reads these (`parse_messages`):
 
     (MSG, subject, sid, reply, header_bytes, payload)  MSG and HMSG
     (INFO, json) (ERR, text) (PING,) (PONG,) (OK,) (FAIL, text)
 
-A publish stands for a *run*: consecutive messages with the same control line,
-which is what a busy publisher sends. `data` holds each payload with its CRLF,
-one after another, so a run has `len(data) // (size + 2)` messages; most often
-one. A run is parsed once, matched once and encoded once.
+A publish stands for a *run*: consecutive messages with the same control line, as a busy
+publisher sends them. `data` holds each payload with its CRLF, one after another, so a run
+has `len(data) // (size + 2)` messages; most often one. A run is parsed once, matched once
+and encoded once.
 
-A FAIL is the last operation of its buffer: what came before it was well formed
-and counts. Its text goes to the peer as `-ERR`, unless it is empty: nats-server
-closes without a word on malformed arguments, and so do we.
+A FAIL is the last operation of its buffer: the operations before it were well formed and
+count. Its text goes to the peer as `-ERR`, unless it is empty: like nats-server, we close
+silently on malformed arguments.
 
-Both parsers are free functions over a buffer, and return `(operations, consumed,
-needed)`: how much of the buffer they used up, and how many bytes from there on
-the next operation takes, where that is known (0 where it is not).
+Both parsers are free functions over a buffer, and return `(operations, consumed, needed)`:
+the number of bytes they consumed, and the number of bytes that the next operation takes
+from there on, if that is known (else 0).
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ Op: TypeAlias = tuple[Any, ...]
 Parsed: TypeAlias = tuple[list[Op], int, int]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+KIND, SUBJECT, REPLY, HEADER_BYTES, SIZE, DATA = range(6)
+"""The fields of a publish. KIND is the first field of every operation."""
 PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR = range(11)
 
 CRLF = b"\r\n"
+TRACE_LINE = b"\nNats-Trace-Dest:"
 SIZE_DIGITS_MAX = 9
-"""nats-server takes no number longer than this, so neither can overflow anything."""
+"""nats-server refuses longer numbers, so no number can overflow."""
 NUMBER_MAX = 2**63 - 1
-"""The largest sequence, and the latest time, that a message can tell."""
+"""The largest sequence, and the latest time, that a message can carry."""
 
 UNKNOWN_OPERATION = b"Unknown Protocol Operation"
 PAYLOAD_VIOLATION = b"Maximum Payload Violation"
@@ -60,32 +63,32 @@ CLOSE_REASONS = {
     CONTROL_LINE_EXCEEDED: "Maximum Control Line Exceeded",
     MALFORMED: "Parse Error",
 }
-"""What a FAIL of the parser is called once the connection is closed for it."""
+"""The text of a FAIL → the close reason of the connection."""
 
 COMMANDS = b"PUB HPUB SUB UNSUB CONNECT INFO -ERR PING PONG +OK".split()
 MESSAGES = b"MSG HMSG INFO -ERR PING PONG +OK".split()
 VERB_BYTES_MAX = len(b"CONNECT")
 BARE = {b"PING": (PING,), b"PONG": (PONG,), b"+OK": (OK,)}
 LOOSE = (b"CONNECT", b"INFO", *BARE)
-"""Verbs that take whatever follows, without a space before it."""
+"""Verbs that need no space before their arguments."""
 FIELD = re.compile(rb"[^ \t\r]+")
 
 
 class Malformed(Exception):
-    """Carries the text of a FAIL out of the function that saw it."""
+    """Carries the text of a FAIL up to the parser."""
 
 
 def parse_commands(
     buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
-    """Parse what a client sent to a server."""
+    """Parse the bytes that a client sends to a server."""
     return _parse(bytes(buffer), COMMANDS, _command, payload_bytes_max, control_line_bytes_max)
 
 
 def parse_messages(
     buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
-    """Parse what a server sent to a client."""
+    """Parse the bytes that a server sends to a client."""
     return _parse(bytes(buffer), MESSAGES, _message, payload_bytes_max, control_line_bytes_max)
 
 
@@ -113,7 +116,7 @@ def _parse(
 
 
 def _check_incomplete(start: bytes, verbs: Sequence[bytes], line_max: int) -> None:
-    """Refuse a line that can no longer become valid, so that garbage is not waited on."""
+    """Refuse a line that can no longer become valid, instead of waiting for its end."""
     letters = start[:VERB_BYTES_MAX].upper()
     if not any(verb.startswith(letters[: len(verb)]) for verb in verbs):
         raise Malformed(UNKNOWN_OPERATION)
@@ -141,7 +144,7 @@ def _split_line(line: bytes, verbs: Sequence[bytes], line_max: int) -> tuple[byt
 def _command(
     verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
 ) -> tuple[Op | None, int]:
-    """Read one command whose line is `buffer[position:start]`; None: its payload is not here."""
+    """Read the command with the line `buffer[position:start]`; None: its payload is incomplete."""
     if verb == b"PUB" or verb == b"HPUB":
         return _publish(verb, arguments, buffer, position, start, payload_max)
     if verb == b"SUB":
@@ -175,7 +178,7 @@ def _publish(
 
 
 def _run_end(buffer: bytes, control_line: bytes, end: int, stride: int) -> int:
-    """Return where the run of whole messages with this same control line ends."""
+    """Return the end of the run of complete messages with this control line."""
     last = len(buffer) - stride
     while (
         end <= last
@@ -193,7 +196,7 @@ def _subscribe(arguments: bytes) -> Op:
 
 
 def _unsubscribe(arguments: bytes) -> Op:
-    """A number that is none means at once, as it does to nats-server."""
+    """An unparsable count means 0: unsubscribe immediately, as nats-server does."""
     fields = _fields(arguments, 1)
     return UNSUB, fields[0], max(_number(fields[1]), 0) if len(fields) == 2 else 0
 
@@ -201,7 +204,7 @@ def _unsubscribe(arguments: bytes) -> Op:
 def _message(
     verb: bytes, arguments: bytes, buffer: bytes, position: int, start: int, payload_max: int
 ) -> tuple[Op | None, int]:
-    """Read one server operation whose line is `buffer[position:start]`."""
+    """Read the server operation with the line `buffer[position:start]`."""
     if verb == b"INFO":
         return (INFO, arguments), start
     if verb == b"-ERR":
@@ -219,7 +222,7 @@ def _message(
 
 
 def _fields(arguments: bytes, fewest: int) -> list[bytes]:
-    """Split the arguments of a line, which are so many or, with the optional one, one more."""
+    """Split the arguments of a line: `fewest` of them, or one more with the optional one."""
     # split() takes these two for white space as well; nats-server does not.
     is_odd = b"\v" in arguments or b"\f" in arguments
     fields = FIELD.findall(arguments) if is_odd else arguments.split()
@@ -240,13 +243,13 @@ def _sizes(fields: list[bytes], payload_max: int) -> tuple[int, int]:
 
 
 def _number(field: bytes) -> int:
-    """Return the number, or -1 for what is none."""
+    """Return the number, or -1 if the field is not one."""
     # On bytes, isdigit() means ASCII digits only.
     return int(field) if len(field) <= SIZE_DIGITS_MAX and field.isdigit() else -1
 
 
 def _is_complete(buffer: bytes, end: int) -> bool:
-    """Tell whether the payload that ends here has arrived, and see that it ends with CRLF."""
+    """Tell whether the payload up to `end` has arrived; refuse it if it lacks its CRLF."""
     if end > len(buffer):
         return False
     if not buffer.startswith(CRLF, end - 2):
@@ -255,20 +258,31 @@ def _is_complete(buffer: bytes, end: int) -> bool:
 
 
 def publish_totals(publishes: list[Op], reserved: tuple[bytes, ...], /) -> tuple[int, int, bool]:
-    """Return how many messages and bytes publishes hold, and whether any has a reserved reply."""
-    messages = sum([len(publish[5]) // (publish[4] + 2) for publish in publishes])
-    payload_bytes = sum([len(publish[5]) for publish in publishes]) - 2 * messages
-    has_reserved = any([publish[2].startswith(reserved) for publish in publishes])
-    return messages, payload_bytes, has_reserved
+    """
+    Return the numbers of messages and bytes in publishes, and whether any needs care.
+
+    A publish needs care if it has a reserved reply subject, or asks to be traced.
+    """
+    messages = sum([len(publish[DATA]) // (publish[SIZE] + 2) for publish in publishes])
+    payload_bytes = sum([len(publish[DATA]) for publish in publishes]) - 2 * messages
+    is_special = any([publish[REPLY].startswith(reserved) for publish in publishes])
+    return messages, payload_bytes, is_special or any(map(_is_traced, publishes))
+
+
+def _is_traced(publish: Op) -> bool:
+    """Tell whether any message of a run has a trace destination in its headers."""
+    header_bytes, size, data = publish[3:]
+    starts = range(0, len(data), size + 2) if header_bytes else ()
+    return any(TRACE_LINE in data[start : start + header_bytes] for start in starts)
 
 
 def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
     """
     Encode publishes as deliveries with the sid left out: `sid.join(pieces)`.
 
-    What differs between the subscribers of a message is only the sid, in the
-    middle of each control line. So everything between two sids is encoded once,
-    and one join, at C speed, makes what a subscriber is sent.
+    The deliveries to two subscribers differ only in the sid, in the middle of each control
+    line. So everything between two sids is encoded once, and one join, at C speed, makes
+    the bytes for a subscriber.
     """
     pieces: list[bytes] = []
     behind = b""
@@ -289,7 +303,7 @@ def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
 def delivery_line(
     subject: bytes, reply: bytes, header_bytes: int, size: int
 ) -> tuple[bytes, bytes]:
-    """Return what stands before and after the sid in the control line of a delivery."""
+    """Return the parts before and after the sid in the control line of a delivery."""
     middle = b" " + reply + b" " if reply else b" "
     if header_bytes:
         return b"HMSG %b " % subject, b"%b%d %d\r\n" % (middle, header_bytes, size)
@@ -300,7 +314,7 @@ class Parser:
     """
     Incremental parser for one connection.
 
-    Feed it whatever the socket gave; it returns the operations that are now
+    Feed it bytes from the socket as they come. It returns the operations that are now
     complete and keeps the rest. It never blocks, and never calls back.
     """
 
@@ -320,8 +334,13 @@ class Parser:
 
     @property
     def pending_bytes(self) -> int:
-        """How much of an incomplete operation is held."""
+        """The number of held bytes of an incomplete operation."""
         return len(self._tail)
+
+    @property
+    def tail(self) -> bytes:
+        """The held bytes; after a FAIL, the bytes that could not be parsed."""
+        return bytes(self._tail)
 
     def feed(self, data: Buffer) -> list[Op]:
         """Return the operations completed by `data`."""
@@ -335,20 +354,20 @@ class Parser:
         return operations
 
     def _feed_tail(self, data: memoryview) -> list[Op]:
-        """Complete the operation that was cut, then parse the rest where it lies."""
+        """Complete the operation that was cut, then parse the rest without copying it."""
         missing = self._needed - len(self._tail) if self._needed else self._line_end(data)
         self._tail += data[:missing]
         if len(data) < missing:
             return []
         whole, self._tail = self._tail, bytearray()
         operations = self.feed(whole)
-        failed = operations and operations[-1][0] == FAIL
+        failed = operations and operations[-1][KIND] == FAIL
         if missing < len(data) and not failed:
             operations += self.feed(data[missing:])
         return operations
 
     def _line_end(self, data: memoryview) -> int:
-        """Return how much of `data` belongs to the line that was cut."""
+        """Return the number of bytes in `data` that belong to the line that was cut."""
         # A longer line is refused anyway, so there is no need to search all of a large read.
         head = bytes(data[: VERB_BYTES_MAX + 1 + self.control_line_bytes_max])
         return head.find(b"\n") + 1 or len(data)

@@ -363,6 +363,31 @@ def test_publishes_are_counted_together(twin: ModuleType) -> None:
     assert (10, 1253, True) == twin.publish_totals(PUBLISHES, (b"_R_.", b"_INBOX."))
 
 
+@pytest.mark.parametrize(
+    ("is_traced", "header", "payload"),
+    [
+        (True, b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n", b""),
+        (True, b"NATS/1.0\r\nOther: x\r\nNats-Trace-Dest:t\r\n\r\n", b"payload"),
+        (True, b"\nNats-Trace-Dest:", b""),
+        (False, b"\nNats-Trace-Dest", b": t"),
+        (False, b"NATS/1.0\r\nNats-Trace-Des: t\r\n\r\n", b"\nNats-Trace-Dest: t"),
+        (False, b"NATS/1.0\r\nnats-trace-dest: t\r\n\r\n", b""),
+        (False, b"NATS/1.0\r\nA: Nats-Trace-Dest: t\r\n\r\n", b""),
+        (False, b"", b"\nNats-Trace-Dest: t"),
+        (False, b"\n", b""),
+    ],
+)
+def test_publishes_to_be_traced_are_told(
+    twin: ModuleType, is_traced: bool, header: bytes, payload: bytes
+) -> None:
+    other = b"x" * len(header) + payload + b"\r\n"
+    size = len(header) + len(payload)
+    for data in (header + payload + b"\r\n", 2 * other + header + payload + b"\r\n" + other):
+        publish: Op = (PUB, b"a", b"", len(header), size, data)
+
+        assert is_traced == twin.publish_totals([PUBLISHES[0], publish], (b"_R_.",))[2]
+
+
 @pytest.mark.parametrize("count", range(len(PUBLISHES) + 1))
 @pytest.mark.parametrize("sid", [b"1", b"4096", b"a-sid-of-text"])
 def test_joined_pieces_parse_as_the_messages_published(

@@ -1,5 +1,5 @@
 /*
- * The compiled twin of answers.py, which is the reference. Included by speedups.c,
+ * The compiled twin of answers.py, which is the reference. Included by _speedups.c,
  * after _consuming.h.
  */
 

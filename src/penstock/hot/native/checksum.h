@@ -1,5 +1,5 @@
 /*
- * CRC-32 as zlib has it. Included by speedups.c, before _records.h.
+ * CRC-32 as zlib has it. Included by _speedups.c, before _records.h.
  *
  * It covers every byte that is stored and read, so it is done as the processor does it best:
  * where that multiplies without carry, 64 bytes at a time; elsewhere 16, by tables.

@@ -1,5 +1,5 @@
 /*
- * The compiled twin of consuming.py, which is the reference. Included by speedups.c,
+ * The compiled twin of consuming.py, which is the reference. Included by _speedups.c,
  * after _deliveries.h.
  */
 
@@ -89,18 +89,30 @@ static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
                             "50515253545556575859606162636465666768697071727374"
                             "75767778798081828384858687888990919293949596979899";
 
+static const uint64_t POWERS[DIGITS_MAX] = {
+    0, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000,
+    10000000000, 100000000000, 1000000000000, 10000000000000, 100000000000000,
+    1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
+    10000000000000000000u,
+};
+
+/* Count the digits of a number: from its bits, as 1233 / 4096 is the logarithm of two. */
+static int count_digits(uint64_t number) {
+    int digits = ((64 - __builtin_clzll(number | 1)) * 1233) >> 12;
+    return digits + (number >= POWERS[digits]);
+}
+
 /* Write a number, and return where it ends. Two digits at a time: a delivery has forty. */
-static char *write_number(char *end, int64_t number) {
-    char digits[DIGITS_MAX];
-    int first = DIGITS_MAX;
+static char *write_number(char *start, int64_t number) {
     uint64_t left = (uint64_t)number;
+    char *end = start + count_digits(left), *first = end;
     for (; left >= 100; left /= 100)
-        memcpy(digits + (first -= 2), PAIRS + 2 * (left % 100), 2);
+        memcpy(first -= 2, PAIRS + 2 * (left % 100), 2);
     if (left >= 10)
-        memcpy(digits + (first -= 2), PAIRS + 2 * left, 2);
+        memcpy(first - 2, PAIRS + 2 * left, 2);
     else
-        digits[--first] = (char)('0' + left);
-    return put(end, (Slice){digits + first, DIGITS_MAX - first});
+        first[-1] = (char)('0' + left);
+    return end;
 }
 
 /* Write what the reply subject of a delivery has behind the prefix; return where it ends. */

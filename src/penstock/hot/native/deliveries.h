@@ -1,7 +1,7 @@
 /*
  * The compiled twin of collect_deliveries of deliveries.py, which is the reference.
  *
- * Included by speedups.c. The first pass walks the buffer and notes where the parts
+ * Included by _speedups.c. The first pass walks the buffer and notes where the parts
  * of each row lie; then the columns are made in their final size and filled.
  */
 

@@ -1,5 +1,5 @@
 /*
- * The compiled twin of fanout.py, which is the reference. Included by speedups.c.
+ * The compiled twin of fanout.py, which is the reference. Included by _speedups.c.
  *
  * Outlet and Receiver are the bases of Python's Session and Subscription, so that
  * what delivery reads and counts lies at known places of their objects.
@@ -307,8 +307,8 @@ static int deliver_alone(const Types *types, PyObject *publish, PyObject *route,
     if (ways != NULL && ways != Py_None) {
         PyObject *const each[] = {PyTuple_GetItem(ways, 0), PyTuple_GetItem(ways, 1),
                                   PyTuple_GetItem(ways, 2)};
-        bool is_read = each[2] != NULL && get_number(publish, 4, &size) &&
-                       get_bytes(publish, 5, &data);
+        bool is_read = each[2] != NULL && get_number(publish, FIELD_SIZE, &size) &&
+                       get_bytes(publish, FIELD_DATA, &data);
         if (!is_read)
             done = -1;
         else if (data.size == size + 2 && (!is_repeated || PyTuple_Size(each[2]) > 0))

@@ -1,7 +1,7 @@
 /*
  * The compiled twin of write_outbox of outbox.py, which is the reference.
  *
- * Included by speedups.c. Where pieces are long enough, the kernel gathers them and
+ * Included by _speedups.c. Where pieces are long enough, the kernel gathers them and
  * the sids between them from where they lie, and nothing is joined at all.
  */
 

@@ -1,5 +1,5 @@
 /*
- * The compiled twin of records.py, which is the reference. Included by speedups.c,
+ * The compiled twin of records.py, which is the reference. Included by _speedups.c,
  * after _consuming.h.
  */
 
@@ -73,8 +73,8 @@ static PyObject *new_reference(PyObject *object) {
 static PyObject *new_entry(PyObject *publish, PyObject *no_headers, PyObject *time_ns) {
     Slice data;
     Py_ssize_t header_bytes, size;
-    if (!is_publish(publish) || !get_number(publish, 3, &header_bytes) ||
-        !get_number(publish, 4, &size) || !get_bytes(publish, 5, &data))
+    if (!is_publish(publish) || !get_number(publish, FIELD_HEADER_BYTES, &header_bytes) ||
+        !get_number(publish, FIELD_SIZE, &size) || !get_bytes(publish, FIELD_DATA, &data))
         return NULL;
     if (header_bytes != 0 || size < 0 || data.size != size + 2)
         return NULL;

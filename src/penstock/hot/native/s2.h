@@ -1,5 +1,5 @@
 /*
- * The compiled twin of s2.py, which is the reference. Included by speedups.c, after _records.h.
+ * The compiled twin of s2.py, which is the reference. Included by _speedups.c, after _records.h.
  */
 
 #define S2_POLYNOMIAL 0x82F63B78

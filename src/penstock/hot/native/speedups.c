@@ -1,9 +1,9 @@
 /*
  * The compiled twin of four functions of wire.py: parse_commands, parse_messages,
  * publish_totals and message_pieces. wire.py is the reference and says what they mean; the tests
- * hold this file to equal results for every input. _deliveries.h does the same for
- * deliveries.py, _consuming.h for consuming.py, _answers.h for answers.py, records.h for
- * records.py with _checksum.h, _s2.h for s2.py, _fanout.h for fanout.py and _outbox.h for
+ * hold this file to equal results for every input. deliveries.h does the same for
+ * deliveries.py, consuming.h for consuming.py, answers.h for answers.py, records.h for
+ * records.py with checksum.h, s2.h for s2.py, fanout.h for fanout.py and outbox.h for
  * outbox.py.
  *
  * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
@@ -22,6 +22,9 @@
 #define LENGTH(array) ((Py_ssize_t)(sizeof(array) / sizeof((array)[0])))
 
 enum { PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR };
+
+/* The fields of a publish. */
+enum { FIELD_KIND, FIELD_SUBJECT, FIELD_REPLY, FIELD_HEADER_BYTES, FIELD_SIZE, FIELD_DATA };
 
 #define CRLF "\r\n"
 #define SIZE_DIGITS_MAX 9
@@ -453,9 +456,9 @@ static bool is_publish(PyObject *object) {
 static bool get_publish(PyObject *tuple, Publish *publish) {
     Slice subject, reply, data;
     Py_ssize_t header_bytes, size;
-    if (!is_publish(tuple) || !get_bytes(tuple, 1, &subject) || !get_bytes(tuple, 2, &reply) ||
-        !get_number(tuple, 3, &header_bytes) || !get_number(tuple, 4, &size) ||
-        !get_bytes(tuple, 5, &data))
+    if (!is_publish(tuple) || !get_bytes(tuple, FIELD_SUBJECT, &subject) || !get_bytes(tuple, FIELD_REPLY, &reply) ||
+        !get_number(tuple, FIELD_HEADER_BYTES, &header_bytes) || !get_number(tuple, FIELD_SIZE, &size) ||
+        !get_bytes(tuple, FIELD_DATA, &data))
         return false;
     if (header_bytes < 0 || header_bytes > size || size > data.size - 2) {
         PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
@@ -524,10 +527,33 @@ static int starts_with_any(Slice bytes, PyObject *prefixes) {
     return 0;
 }
 
+/* Tell whether some line of a header says where the trace of its message goes. */
+static bool names_trace(const char *header, Py_ssize_t size) {
+    static const char line[] = "\nNats-Trace-Dest:";
+    const Py_ssize_t length = sizeof line - 1;
+    const char *end = header + size;
+    const char *found;
+    while (end - header >= length &&
+           (found = memchr(header, '\n', (size_t)(end - header - length + 1))) != NULL) {
+        if (memcmp(found, line, (size_t)length) == 0)
+            return true;
+        header = found + 1;
+    }
+    return false;
+}
+
+/* Tell whether any message of a run asks to be traced. */
+static bool is_traced(Slice data, Py_ssize_t header_bytes, Py_ssize_t size) {
+    for (Py_ssize_t offset = 0; offset + size + 2 <= data.size; offset += size + 2)
+        if (names_trace(data.start + offset, header_bytes))
+            return true;
+    return false;
+}
+
 static PyObject *publish_totals(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Py_ssize_t messages = 0, payload_bytes = 0;
-    int has_reserved = 0;
+    int is_special = 0;
     Slice reply, data;
     if (count != 2 || !PyList_Check(arguments[0]) || !PyTuple_Check(arguments[1])) {
         PyErr_SetString(PyExc_TypeError, "expected a list of publishes and a tuple of prefixes");
@@ -535,22 +561,24 @@ static PyObject *publish_totals(PyObject *module, PyObject *const arguments[], P
     }
     for (Py_ssize_t i = 0; i < PyList_Size(arguments[0]); i++) {
         PyObject *publish = PyList_GetItem(arguments[0], i);
-        Py_ssize_t size;
-        if (!get_bytes(publish, 2, &reply) || !get_number(publish, 4, &size) ||
-            !get_bytes(publish, 5, &data))
+        Py_ssize_t header_bytes, size;
+        if (!get_bytes(publish, FIELD_REPLY, &reply) || !get_number(publish, FIELD_HEADER_BYTES, &header_bytes) ||
+            !get_number(publish, FIELD_SIZE, &size) || !get_bytes(publish, FIELD_DATA, &data))
             return NULL;
-        if (size < 0) {
+        if (size < 0 || header_bytes < 0 || header_bytes > size) {
             PyErr_SetString(PyExc_ValueError, "the sizes of a publish do not fit its data");
             return NULL;
         }
         Py_ssize_t run = data.size / (size + 2);
         messages += run;
         payload_bytes += data.size - 2 * run;
-        if (!has_reserved && (has_reserved = starts_with_any(reply, arguments[1])) < 0)
+        if (!is_special && (is_special = starts_with_any(reply, arguments[1])) < 0)
             return NULL;
+        if (header_bytes > 0 && !is_special)
+            is_special = is_traced(data, header_bytes, size);
     }
     return NEW_TUPLE(PyLong_FromSsize_t(messages), PyLong_FromSsize_t(payload_bytes),
-                     PyBool_FromLong(has_reserved));
+                     PyBool_FromLong(is_special));
 }
 
 static PyObject *message_pieces(PyObject *module, PyObject *argument) {
@@ -599,7 +627,47 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
+/* What both twins must agree on, under the names that the Python modules have for it. */
+static const struct {
+    const char *name;
+    long value;
+} CONSTANTS[] = {
+    {"PUB", PUB}, {"SUB", SUB}, {"UNSUB", UNSUB}, {"CONNECT", CONNECT}, {"PING", PING},
+    {"PONG", PONG}, {"OK", OK}, {"FAIL", FAIL}, {"MSG", MSG}, {"INFO", INFO}, {"ERR", ERR},
+    {"KIND", FIELD_KIND}, {"SUBJECT", FIELD_SUBJECT}, {"REPLY", FIELD_REPLY},
+    {"HEADER_BYTES", FIELD_HEADER_BYTES}, {"SIZE", FIELD_SIZE}, {"DATA", FIELD_DATA},
+    {"SIZE_DIGITS_MAX", SIZE_DIGITS_MAX}, {"VERB_BYTES_MAX", VERB_BYTES_MAX},
+    {"SHARED_BYTES", SHARED_BYTES}, {"WRITE_BYTES", WRITE_BYTES},
+    {"WRITE_BUFFERS", WRITE_BUFFERS}, {"RECORD_BYTES_MIN", RECORD_BYTES_MIN},
+    {"RECORD_MARK", RECORD_MARK}, {"POLYNOMIAL", S2_POLYNOMIAL},
+    {"BLOCK_BYTES_MAX", S2_BLOCK_BYTES_MAX},
+};
+
+static const struct {
+    const char *name, *text;
+} TEXTS[] = {
+    {"UNKNOWN_OPERATION", UNKNOWN_OPERATION},
+    {"PAYLOAD_VIOLATION", PAYLOAD_VIOLATION},
+    {"CONTROL_LINE_EXCEEDED", CONTROL_LINE_EXCEEDED},
+    {"MALFORMED", MALFORMED},
+};
+
+static int add_constants(PyObject *module) {
+    for (Py_ssize_t i = 0; i < LENGTH(CONSTANTS); i++)
+        if (PyModule_AddIntConstant(module, CONSTANTS[i].name, CONSTANTS[i].value) < 0)
+            return -1;
+    for (Py_ssize_t i = 0; i < LENGTH(TEXTS); i++) {
+        PyObject *text = PyBytes_FromString(TEXTS[i].text);
+        int error = text == NULL ? -1 : PyModule_AddObjectRef(module, TEXTS[i].name, text);
+        Py_XDECREF(text);
+        if (error < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_types}, {Py_mod_exec, add_constants}, {0, NULL}};
 
 static struct PyModuleDef speedups = {
     PyModuleDef_HEAD_INIT,

@@ -1,8 +1,8 @@
 """
-Users, what they may do, and the accounts they live in: as they are configured.
+The configuration of users, their permissions, and their accounts.
 
-Nothing here looks at a connection. `core.auth` finds out who somebody is, and
-`core.permissions` applies the rules.
+Nothing here looks at a connection. `core.auth` identifies clients, and `core.permissions`
+applies the rules.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from penstock.keys import nkeys
 from penstock.protocol import subjects
 
 GLOBAL = "$G"
-"""The account of those who are in no other."""
+"""The account of users without another one."""
 OperatorToken = str
 
 SYSTEM = "$SYS"
-"""The account of the server itself, unless another is named `system_account`."""
+"""The account of the server itself, unless `system_account` names another."""
 CONNECTION_TYPES = (
     *("STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"),
 )
-"""How a user may be told to connect, in the words of nats-server."""
+"""The connection types a user can be limited to, in the words of nats-server."""
 
 
 DIRECTORY_BYTES_MAX = 255
-"""What file systems take for the name of a directory."""
+"""The maximum length of a directory name in file systems."""
 
 
 def directory_name(account: str) -> str:
-    """Return an account's name as one that a directory may have."""
+    """Return an account's name in a form that is valid for a directory."""
     quoted = quote(account, safe="$")
     return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
 
 
 def check_name(account: str) -> None:
-    """Refuse a name that no directory can be given, or that would break a line of the log."""
+    """Refuse a name that is not valid for a directory, or that would break a log line."""
     if not account or not account.isprintable():
         raise ConfigError(
-            f"{account!r:.60} is no name for an account; "
-            "hint: it has no control characters, and is not empty"
+            f"{account!r:.60} is not a valid account name; "
+            "hint: it must not be empty or contain control characters"
         )
     size = len(directory_name(account))
     if size > DIRECTORY_BYTES_MAX:
         raise ConfigError(
             f"the account name `{account[:20]}…` is too long: its directory's name would have "
-            f"{size} bytes, and {DIRECTORY_BYTES_MAX} are possible; hint: choose a shorter one"
+            f"{size} bytes, more than {DIRECTORY_BYTES_MAX}; hint: choose a shorter name"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectRules:
-    """Subjects allowed and denied. `allow=None` allows everything; deny wins."""
+    """Allowed and denied subjects. `allow=None` allows everything; deny wins."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class SubjectRules:
 @dataclass(frozen=True, kw_only=True)
 class ResponseRules:
     """
-    What a responder may publish to reply subjects it was sent (`allow_responses`).
+    Limits for publishing to reply subjects of received requests (`allow_responses`).
 
     A negative value is no limit, as in nats-server.
     """
@@ -75,7 +75,7 @@ class ResponseRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Permissions:
-    """What a user may publish and subscribe to. Subscribe rules may say `subject queue`."""
+    """Subjects a user may publish and subscribe to. Subscribe rules may be `subject queue`."""
 
     publish: SubjectRules = SubjectRules()
     subscribe: SubjectRules = SubjectRules()
@@ -91,11 +91,11 @@ class User:
     nkey: str = ""
     permissions: Permissions | None = None
     connection_types: frozenset[str] = frozenset()
-    """How this user may connect; empty: in any way."""
+    """The allowed connection types of this user; empty: all."""
 
     def __post_init__(self) -> None:
         if self.nkey and (self.name or self.password):
-            raise ConfigError(f"`nkey` {self.nkey} takes no `user` and no `password`")
+            raise ConfigError(f"`nkey` {self.nkey} cannot have a `user` or a `password`")
         if self.nkey and not nkeys.is_public(self.nkey, nkeys.USER_PREFIX):
             raise ConfigError(
                 f'`nkey` "{self.nkey}" is not the public key of a user; '
@@ -105,11 +105,13 @@ class User:
             raise ConfigError("each of `users` needs a `user` or an `nkey`")
         for name in self.connection_types - set(CONNECTION_TYPES):
             known = ", ".join(CONNECTION_TYPES)
-            raise ConfigError(f'`allowed_connection_types` has "{name}"; it knows {known}')
+            raise ConfigError(
+                f'`allowed_connection_types` has an unknown type "{name}"; hint: one of {known}'
+            )
 
     @property
     def id(self) -> str:
-        """What the user is known by."""
+        """The identifier of the user: its name or its nkey."""
         return self.nkey or self.name
 
 
@@ -117,41 +119,46 @@ class User:
 class AccountLimits:
     """Bounds of one account; -1 is no limit."""
 
-    connections_max: int = -1
-    subscriptions_max: int = -1
-    """Of each connection."""
-    payload_bytes_max: int = -1
+    max_connections: int = -1
+    max_subscriptions: int = -1
+    """Per connection."""
+    max_payload: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class JetStreamLimits:
-    """What the streams and consumers of one account may take; -1 is no limit."""
+    """Limits on the streams and consumers of one account; -1 is no limit."""
 
-    memory_bytes_max: int = -1
-    storage_bytes_max: int = -1
-    streams_max: int = -1
-    consumers_max: int = -1
-    ack_pending_max: int = -1
-    memory_stream_bytes_max: int = -1
-    """The largest `max_bytes` of a memory stream."""
-    storage_stream_bytes_max: int = -1
-    """The largest `max_bytes` of a file stream."""
-    requires_max_bytes: bool = False
+    max_memory: int = -1
+    max_store: int = -1
+    max_streams: int = -1
+    max_consumers: int = -1
+    max_ack_pending: int = -1
+    memory_max_stream_bytes: int = -1
+    """The maximum `max_bytes` of a memory stream."""
+    store_max_stream_bytes: int = -1
+    """The maximum `max_bytes` of a file stream."""
+    max_bytes_required: bool = False
+    tier: str = ""
+    """The replica tier of these limits, if a token has limits per tier."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """How the answers of a service are measured."""
+    """How the latency of a service is measured."""
 
     subject: str
-    """Where it is told."""
+    """The subject of the measurements."""
     sampling: int = 100
-    """How many requests in a hundred; those of a trace that wants it are measured anyway."""
+    """
+    The percentage of requests to measure; traced requests that ask for it are always
+    measured.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.sampling <= 100:
             raise ConfigError(
-                f"`latency` has a `sampling` of {self.sampling}, not 1 to 100 or `headers`"
+                f"`latency` needs a `sampling` from 1 to 100 or `headers`, not {self.sampling}"
             )
 
 
@@ -162,26 +169,28 @@ class Export:
     kind: Literal["stream", "service"]
     subject: str
     accounts: tuple[str, ...] | None = None
-    """Who may import it; None: everybody."""
+    """The accounts that may import it; None: all."""
     response: Literal["singleton", "stream", "chunked"] = "singleton"
     response_s_max: float = 120.0
-    """How long the answers to a request may take."""
+    """How long the replies to a request may take."""
     account_token: int = 0
-    """Which token of the subject, from 1, has to be the name of the importing account."""
+    """The position of the subject token, from 1, that must name the importing account."""
     latency: Latency | None = None
-    """How its answers are measured, if they are."""
+    """How its latency is measured; None: not at all."""
+    allow_trace: bool = False
+    """Whether message traces of the requesters identify the service."""
     needs_token: bool = False
-    """Whether who imports it needs a token of the exporter's."""
+    """Whether importers need an activation token from the exporter."""
     revocations: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Account → time up to which tokens issued to it count no more."""
+    """Account → time; tokens issued to it up to that time are revoked."""
 
     def offers(self, taken: Import) -> bool:
-        """Tell whether this is what an import means."""
+        """Tell whether an import refers to this export."""
         pattern, subject = self.subject.encode(), taken.subject.encode()
         return self.kind == taken.kind and subjects.contains(pattern, subject)
 
     def allows(self, account: str, taken: Import) -> bool:
-        """Tell whether an account may have what this offers."""
+        """Tell whether an account may import this."""
         if self.needs_token:
             return taken.is_activated
         if self.account_token:
@@ -191,30 +200,46 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """What an account takes from another one that exports it."""
+    """A stream or service that an account imports from the account that exports it."""
 
     kind: Literal["stream", "service"]
     account: str
     subject: str
-    """What it is called there."""
+    """Its subject in the exporting account."""
     to: str = ""
-    """What it is called here; empty: the same."""
+    """Its subject in the importing account; empty: the same."""
     share: bool = False
-    """Whether a service may know which client asks."""
+    """Whether the service sees which client sent a request."""
+    allow_trace: bool = False
+    """Whether message traces of the stream's publishers show its receivers here."""
     token: str = ""
-    """What permits it, where the export needs a token."""
+    """The activation token, where the export needs one."""
     is_activated: bool = False
-    """Whether that token is good."""
+    """Whether that token is valid."""
 
     @property
     def local(self) -> str:
-        """What it is called in the importing account."""
+        """Its subject in the importing account."""
         return self.to or self.subject
 
 
 @dataclass(frozen=True, kw_only=True)
+class MessageTracing:
+    """Where messages with a `traceparent` are traced to, and the percentage that is."""
+
+    dest: str
+    sampling: int = 100
+
+    def __post_init__(self) -> None:
+        if not subjects.is_valid_literal(self.dest.encode()):
+            raise ConfigError(f'`msg_trace` has an invalid `dest`: "{self.dest}"')
+        if not 0 < self.sampling <= 100:
+            raise ConfigError(f"`msg_trace` needs a `sampling` from 1 to 100, not {self.sampling}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Destination:
-    """One of the subjects that a mapping leads to, and the percentage that takes it."""
+    """One destination of a mapping, and its share in percent."""
 
     subject: str
     weight: int = 100
@@ -222,7 +247,7 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectMapping:
-    """A subject that publishers use, and what becomes of it."""
+    """A published subject, and its destinations."""
 
     source: str
     destinations: tuple[Destination, ...]
@@ -230,48 +255,66 @@ class SubjectMapping:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolver:
-    """Where the tokens of accounts are: in the file alone, or in a directory as well."""
+    """Where account tokens are: only in the file, in a directory, or on a server."""
 
     directory: str = ""
+    url: str = ""
+    """The URL of a server that returns an account's token by key."""
+    is_cache: bool = False
+    """Whether the directory is only a cache."""
+    ttl_s: float = 0
+    """How long a cache keeps a file; 0: as long as there is room."""
     allow_delete: bool = False
-    """Whether an operator may have accounts deleted."""
+    """Whether an operator may delete accounts."""
     hard_delete: bool = False
-    """Whether the file of such an account goes too; else it gets another name."""
+    """Whether deleting an account deletes its file; otherwise the file is renamed."""
     limit: int = 0
-    """The most accounts; 0 is no limit."""
+    """The maximum number of accounts; 0 is no limit."""
 
     def __post_init__(self) -> None:
         if self.hard_delete and not self.allow_delete:
             raise ConfigError("`resolver` has `hard_delete`, which needs `allow_delete`")
+        if self.is_cache and self.allow_delete:
+            raise ConfigError("a `resolver` of type `cache` cannot have `allow_delete`")
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f'`resolver` has the URL "{self.url}"; hint: it begins with http://')
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether accounts may exist that this server has not seen yet."""
+        return bool(self.directory or self.url)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthCallout:
-    """A service that says who users are, in an account whose `auth_users` it connects as."""
+    """A service that authenticates users; it connects as one of the account's `auth_users`."""
 
     issuer: str
-    """The key that signs its answers."""
+    """The key that signs its responses."""
     auth_users: tuple[str, ...]
     account: str = GLOBAL
     xkey: str = ""
-    """The key to encrypt requests with, if they are to be."""
+    """The key that encrypts requests; empty: no encryption."""
     allowed_accounts: tuple[str, ...] = ()
-    """Accounts whose users it decides about, or puts users in; none is all of them."""
+    """Accounts that the service may place users in; empty: all."""
 
     def __post_init__(self) -> None:
         if not nkeys.is_public(self.issuer, nkeys.ACCOUNT_PREFIX):
             raise ConfigError(
-                f'`auth_callout` has the issuer "{self.issuer}", not the public key of an account'
+                "`auth_callout` has an `issuer` that is not the public key of an account: "
+                f'"{self.issuer}"'
             )
         if not self.auth_users:
             raise ConfigError("`auth_callout` needs `auth_users`: the users of the service itself")
         if self.xkey and not nkeys.is_public(self.xkey, nkeys.CURVE_PREFIX):
-            raise ConfigError(f'`auth_callout` has the xkey "{self.xkey}", not a public curve key')
+            raise ConfigError(
+                f'`auth_callout` has an `xkey` that is not a public curve key: "{self.xkey}"'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountClaims:
-    """What a token says about an account beside what a configuration could say."""
+    """The claims of an account token that a configuration file cannot express."""
 
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -280,12 +323,12 @@ class AccountClaims:
     expires_s: int = 0
     """0: never."""
     signing_keys: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """Keys that sign its users beside its own; with a template, what such users are bound to."""
+    """Further keys that sign its users; a template, if any, restricts those users."""
     revocations: Mapping[str, int] = field(default_factory=dict)
-    """User → time up to which tokens issued to it count no more; `*` is everybody."""
+    """User → time; tokens issued to it up to that time are revoked; `*` is every user."""
     refuses_bearers: bool = False
     auth_callout: AuthCallout | None = None
-    """Who says who its users are, if a service does."""
+    """The service that authenticates its users, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,20 +344,21 @@ class Account:
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
     mappings: tuple[SubjectMapping, ...] = ()
+    msg_trace: MessageTracing | None = None
     claims: AccountClaims | None = None
-    """What its token says, if it comes from one."""
+    """The claims of its token, if it has one."""
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return (self.claims.name if self.claims is not None else "") or self.name
 
     def export_of(self, taken: Import) -> Export | None:
-        """Return the export that an import means."""
+        """Return the export that an import refers to."""
         return next((export for export in self.exports if export.offers(taken)), None)
 
     def export_for(self, taken: Import, account: str) -> Export | None:
-        """Return the export by which `account` may have an import; None if it may not."""
+        """Return the export that permits an import to `account`; None if there is none."""
         for export in self.exports:
             if export.offers(taken) and export.allows(account, taken):
                 return export

@@ -1,8 +1,8 @@
 """
 Accounts as the tokens of an operator describe them.
 
-The result is the same as that of a configuration file. An import that its exporter
-does not allow is left out and told, for the file of the server says nothing of it.
+The result is the same as that of a configuration file. An import that its exporter does not
+allow is skipped and logged, because the server's file is not to blame.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from penstock.config.accounts import (
     Import,
     JetStreamLimits,
     Latency,
+    MessageTracing,
     Permissions,
     ResponseRules,
     SubjectMapping,
@@ -38,36 +39,41 @@ log = logging.getLogger("penstock")
 
 RESPONSES = {"stream": "stream", "chunked": "chunked"}
 UNLIMITED = -1
+TIER = "R1"
+"""Streams with one replica: the only ones on a single server."""
+ALWAYS = 100
 JETSTREAM = {
-    "mem_storage": "memory_bytes_max",
-    "disk_storage": "storage_bytes_max",
-    "streams": "streams_max",
-    "consumer": "consumers_max",
-    "max_ack_pending": "ack_pending_max",
-    "mem_max_stream_bytes": "memory_stream_bytes_max",
-    "disk_max_stream_bytes": "storage_stream_bytes_max",
+    "mem_storage": "max_memory",
+    "disk_storage": "max_store",
+    "streams": "max_streams",
+    "consumer": "max_consumers",
+    "max_ack_pending": "max_ack_pending",
+    "mem_max_stream_bytes": "memory_max_stream_bytes",
+    "disk_max_stream_bytes": "store_max_stream_bytes",
 }
 
 
 def read_accounts(preload: Mapping[str, str], operators: frozenset[str]) -> tuple[Account, ...]:
-    """Return the accounts of a resolver; every one must be signed by one of the operators."""
+    """Return the accounts of a resolver; one of the operators must have signed each."""
     accounts = {key: _account(key, token, operators) for key, token in preload.items()}
     return tuple(_with_allowed_imports(account, accounts) for account in accounts.values())
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What the tokens of operators say together."""
+    """The combined claims of all operator tokens."""
 
     keys: frozenset[str] = frozenset()
     """Keys that sign accounts."""
     strict_keys: frozenset[str] = frozenset()
-    """Those of them whose accounts sign users with signing keys only."""
+    """The operator keys whose accounts sign users with signing keys only."""
     system_account: str = ""
+    account_server: str = ""
+    """The operator's URL of account tokens, if there is one operator and it names one."""
 
 
 def read_operators(texts: Iterable[str]) -> Trust:
-    """Return whom the operators' tokens trust."""
+    """Return the keys that the operators' tokens trust."""
     trust = Trust()
     for text in texts:
         try:
@@ -77,18 +83,19 @@ def read_operators(texts: Iterable[str]) -> Trust:
         keys = frozenset(claims.nats.get("signing_keys") or ())
         is_strict = bool(claims.nats.get("strict_signing_key_usage", False))
         if claims.issuer not in keys | {claims.subject}:
-            raise ConfigError("`operator` has a token that another has signed")
+            raise ConfigError("`operator` has a token that is not self-signed")
         keys |= frozenset() if is_strict else {claims.subject}
         trust = Trust(
             keys=trust.keys | keys,
             strict_keys=trust.strict_keys | (keys if is_strict else frozenset()),
             system_account=trust.system_account or claims.nats.get("system_account", ""),
+            account_server="" if trust.keys else claims.nats.get("account_server_url", ""),
         )
     return trust
 
 
 def permissions(nats: Mapping[str, Any]) -> Permissions | None:
-    """Return the permissions of a user, of a scope or of an account; None if there are none."""
+    """Return the permissions of a user, a scope or an account; None if there are none."""
     publish, subscribe = _rules(nats.get("pub")), _rules(nats.get("sub"))
     responses = nats.get("resp")
     if publish is None and subscribe is None and not responses:
@@ -115,7 +122,7 @@ def _rules(rules: Mapping[str, Any] | None) -> SubjectRules | None:
 
 
 def decode(key: str, token: str, operators: frozenset[str]) -> Claims:
-    """Return what a token says of the account with a key, signed by one of the operators."""
+    """Return the claims about the account with this key, signed by one of the operators."""
     claims = tokens.decode(token, "account")
     if claims.subject != key:
         raise InvalidToken(f"it is about {claims.subject}")
@@ -141,15 +148,16 @@ def account_of(claims: Claims) -> Account:
     return Account(
         name=claims.subject,
         limits=AccountLimits(
-            connections_max=int(limits.get("conn", UNLIMITED)),
-            subscriptions_max=int(limits.get("subs", UNLIMITED)),
-            payload_bytes_max=int(limits.get("payload", UNLIMITED)),
+            max_connections=int(limits.get("conn", UNLIMITED)),
+            max_subscriptions=int(limits.get("subs", UNLIMITED)),
+            max_payload=int(limits.get("payload", UNLIMITED)),
         ),
         jetstream=_jetstream(limits),
         default_permissions=permissions(defaults) if defaults else None,
         exports=tuple(_export(each) for each in nats.get("exports") or ()),
         imports=tuple(_import(each) for each in nats.get("imports") or ()),
         mappings=tuple(_mappings(nats.get("mappings") or {})),
+        msg_trace=_msg_trace(nats.get("trace") or {}),
         claims=AccountClaims(
             name=claims.name,
             tags=claims.tags,
@@ -178,16 +186,18 @@ def _auth_callout(claims: Claims) -> AuthCallout | None:
 
 
 def _jetstream(limits: Mapping[str, Any]) -> JetStreamLimits | None:
-    # With tiers, those of one replica are what a single server has.
+    # With tiers, a single server uses the limits for one replica.
     tiers = limits.get("tiered_limits") or {}
-    given = {**limits, **(tiers.get("R1") or {})}
+    given = {**limits, **(tiers.get(TIER) or {})}
     if not given.get("mem_storage") and not given.get("disk_storage"):
         return None
     values = {field: int(given.get(name, 0)) for name, field in JETSTREAM.items()}
-    for field in ("memory_stream_bytes_max", "storage_stream_bytes_max"):
+    for field in ("memory_max_stream_bytes", "store_max_stream_bytes"):
         values[field] = values[field] or UNLIMITED
     return JetStreamLimits(
-        requires_max_bytes=bool(given.get("max_bytes_required", False)), **values
+        max_bytes_required=bool(given.get("max_bytes_required", False)),
+        tier=TIER if tiers else "",
+        **values,
     )
 
 
@@ -201,6 +211,7 @@ def _export(export: Mapping[str, Any]) -> Export:
         response_s_max=threshold_ns / SECOND_NS or Export.response_s_max,
         account_token=int(export.get("account_token_position", 0)),
         latency=_latency(export.get("service_latency")),
+        allow_trace=bool(export.get("allow_trace", False)),
         revocations={key: int(at) for key, at in (export.get("revocations") or {}).items()},
     )
 
@@ -211,6 +222,12 @@ def _latency(given: Mapping[str, Any] | None) -> Latency | None:
     sampling = given.get("sampling", 0)
     is_by_headers = str(sampling).lower() == "headers"
     return Latency(subject=given["results"], sampling=0 if is_by_headers else int(sampling))
+
+
+def _msg_trace(given: Mapping[str, Any]) -> MessageTracing | None:
+    if not given.get("dest"):
+        return None
+    return MessageTracing(dest=given["dest"], sampling=int(given.get("sampling", 0)) or ALWAYS)
 
 
 def _import(taken: Mapping[str, Any]) -> Import:
@@ -227,6 +244,7 @@ def _import(taken: Mapping[str, Any]) -> Import:
         subject=subject,
         to=to,
         share=bool(taken.get("share", False)),
+        allow_trace=bool(taken.get("allow_trace", False)),
         token=taken.get("token", ""),
     )
 
@@ -242,14 +260,14 @@ def _mappings(mappings: Mapping[str, Any]) -> list[SubjectMapping]:
             for each in destinations:
                 transforms.check(source, each.subject)
         except transforms.InvalidTransform as error:
-            log.error("The mapping of %s is left out: %s", source, error)
+            log.error("Skipped the mapping of %s: %s", source, error)
             continue
         found.append(SubjectMapping(source=source, destinations=destinations))
     return found
 
 
 def _signing_key(key: Any) -> tuple[str, Mapping[str, Any] | None]:
-    """Return a signing key and, if it has one, what its users are bound to."""
+    """Return a signing key and the template for its users, if it has one."""
     if isinstance(key, str):
         return key, None
     return key["key"], key.get("template") or {}
@@ -269,13 +287,13 @@ def _with_allowed_imports(account: Account, accounts: Mapping[str, Account]) -> 
 
 
 def _activated(account: Account, taken: Import, exporter: Account) -> Import:
-    """Return an import whose token, if it has a good one, counts as a permission."""
+    """Return an import; a valid activation token makes it permitted."""
     if not taken.token or exporter.claims is None:
         return replace(taken, is_activated=False)
     try:
         claims = tokens.decode(taken.token, "activation")
     except InvalidToken as error:
-        raise ConfigError(f'the token to import "{taken.subject}" is bad: {error}') from None
+        raise ConfigError(f'the token to import "{taken.subject}" is invalid: {error}') from None
     issuer = claims.nats.get("issuer_account") or claims.issuer
     is_signed = claims.issuer == exporter.name or claims.issuer in exporter.claims.signing_keys
     export = exporter.export_of(taken)

@@ -1,8 +1,8 @@
 """
-Other servers that streams are copied from: where they are, and who we are there.
+Other servers that streams are copied from: their addresses, and our identity there.
 
-A stream names one by the API prefix of its origin, `$JS.<name>.API`, which is what
-clients send when they are asked for a stream of another JetStream domain.
+A stream names a remote by the API prefix of its origin, `$JS.<name>.API`. Clients send the
+same prefix for a stream of another JetStream domain.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from dataclasses import dataclass
 from penstock.config.accounts import GLOBAL
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
+from penstock.protocol import wellknown
 
 IDENTITIES = ("user", "token", "nkey", "credentials")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteTls:
-    """How to speak TLS with a remote: whom to trust, and who we are if it asks."""
+    """TLS settings of a remote: the authorities we trust, and our own certificate."""
 
-    ca_file: str | None = setting(None, "Authorities to trust; those of the system if unset.")
-    cert_file: str | None = setting(None, "Certificate to show, if the remote asks for one.")
+    ca_file: str | None = setting(None, "Trusted authorities (default: those of the system).")
+    cert_file: str | None = setting(None, "Client certificate, if the remote asks for one.")
     key_file: str | None = setting(None, "Private key of the certificate.")
     handshake_first: bool = setting(False, "Start TLS before the remote's INFO.")
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
-            raise ConfigError("`jetstream.remotes`: `cert_file` and `key_file` go together")
+            raise ConfigError("`jetstream.remotes`: `cert_file` and `key_file` need each other")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteConfig:
-    """One other server, or cluster of them, with JetStream."""
+    """One other server or cluster with JetStream."""
 
-    name: str = setting("", "What streams call it: `$JS.<name>.API`.")
-    urls: tuple[str, ...] = setting((), "Where it is.", secret=True)
-    account: str = setting(GLOBAL, "Account here whose streams may copy from it.")
-    domain: str = setting("", "JetStream domain to ask there; that of the server if unset.")
+    name: str = setting("", "Name in the API prefix of streams, `$JS.<name>.API`.")
+    urls: tuple[str, ...] = setting((), "Servers to connect to.", secret=True)
+    account: str = setting(GLOBAL, "Local account whose streams may copy from it.")
+    domain: str = setting("", "JetStream domain on the remote (default: that of the server).")
     user: str | None = setting(None, "User name.")
     password: str | None = setting(None, "Password of the user.", secret=True)
     token: str | None = setting(None, "Authentication token.", secret=True)
@@ -48,8 +49,8 @@ class RemoteConfig:
     def __post_init__(self) -> None:
         if not self.name or any(each in ".*> \t" for each in self.name) or self.name == "API":
             raise ConfigError(
-                f'`jetstream.remotes`: "{self.name}" is no name for a remote: it is one token of '
-                "the subject `$JS.<name>.API`"
+                f'`jetstream.remotes`: "{self.name}" is not a valid remote name: '
+                "it must be one token of the subject `$JS.<name>.API`"
             )
         if not self.urls:
             raise self._error("has no `urls`; hint: [nats://host:4222]")
@@ -64,17 +65,17 @@ class RemoteConfig:
 
     @property
     def api(self) -> str:
-        """What the subjects of its API begin with, as streams here say it."""
-        return f"$JS.{self.name}.API"
+        """The API prefix of the remote, as streams here use it."""
+        return wellknown.api_of(self.name)
 
     @property
     def api_there(self) -> str:
-        """What they begin with on the remote itself."""
-        return f"$JS.{self.domain}.API" if self.domain else "$JS.API"
+        """The API prefix on the remote itself."""
+        return wellknown.api_of(self.domain)
 
 
 def check_remotes(remotes: tuple[RemoteConfig, ...], domain: str | None) -> None:
-    """Refuse two remotes of one name, and one with the name of our own domain."""
+    """Refuse two remotes with the same name, and a name equal to our own domain."""
     names = [remote.name for remote in remotes]
     for name in names:
         if names.count(name) > 1:

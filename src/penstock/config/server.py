@@ -1,11 +1,11 @@
 """
-Every setting and every limit, once.
+Every setting and every limit, declared once.
 
-The dataclasses below are the only place where a setting is defined. Its name in
-a nats-server configuration file, its command-line flags and its line in the
-reference are metadata of the field, so the file reader, the command line and
-the documentation all derive from here. The type of a field says how its value is
-written: a `float` is a duration in seconds, an `int` may be a size such as `64MB`.
+The dataclasses below are the only place where a setting is defined. Its name in a
+nats-server configuration file, its command-line flags and its reference text are metadata
+of the field, so the file reader, the command line and the documentation all derive from
+here. The type of a field defines the form of its value: a `float` is a duration in seconds,
+an `int` may be a size such as `64MB`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypedDict
 
 from penstock.config import accounttokens
 from penstock.config.accounts import (
@@ -29,94 +29,106 @@ from penstock.config.accounts import (
 )
 from penstock.config.remotes import RemoteConfig, check_remotes
 from penstock.config.setting import check_bounds, setting
-from penstock.config.transport import TlsConfig, WebSocketConfig
+from penstock.config.transport import (
+    DEFAULT_HOST,
+    TlsConfig,
+    WebSocketConfig,
+    listen_everywhere_if_empty,
+)
 from penstock.errors import ConfigError
 from penstock.keys import nkeys, xkeys
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Every queue and buffer has a bound, and they are all here."""
+    """All limits: every queue and buffer has one here."""
 
-    payload_bytes_max: int = setting(
+    max_payload: int = setting(
         1024 * 1024,
-        "Largest payload, headers included.",
+        "Maximum payload, headers included.",
         directive="max_payload",
         positive=True,
+        size=True,
     )
-    pending_bytes_max: int = setting(
+    max_pending: int = setting(
         64 * 1024 * 1024,
-        "Output waiting for one client before it is cut off as a slow consumer.",
+        "Maximum pending output of a client; more makes it a slow consumer.",
         directive="max_pending",
         positive=True,
+        size=True,
     )
-    control_line_bytes_max: int = setting(
-        4096, "Longest protocol line.", directive="max_control_line", positive=True
+    max_control_line: int = setting(
+        4096,
+        "Maximum length of a protocol line.",
+        directive="max_control_line",
+        positive=True,
+        size=True,
     )
-    connections_max: int = setting(
+    max_connections: int = setting(
         64 * 1024,
-        "Client connections open at once; 0 is no limit.",
+        "Maximum client connections; 0 is no limit.",
         directive="max_connections",
         aliases=("max_conn",),
     )
-    subscriptions_max: int = setting(
+    max_subscriptions: int = setting(
         0,
-        "Subscriptions of one connection; 0 is no limit.",
+        "Maximum subscriptions per connection; 0 is no limit.",
         directive="max_subscriptions",
         aliases=("max_subs",),
     )
-    write_deadline_s: float = setting(
+    write_deadline: float = setting(
         10.0,
-        "How long a write may stay stuck before the client is cut off.",
+        "Time a write may be stuck before the client is disconnected.",
         directive="write_deadline",
         positive=True,
     )
-    ping_interval_s: float = setting(
+    ping_interval: float = setting(
         120.0, "Time between server pings.", directive="ping_interval", positive=True
     )
     ping_max: int = setting(
         2,
-        "Unanswered pings before a connection counts as stale.",
+        "Unanswered pings before a connection is stale.",
         directive="ping_max",
         positive=True,
     )
-    auth_timeout_s: float = setting(
+    auth_timeout: float = setting(
         2.0,
         "Time a client has to authenticate.",
         directive="authorization.timeout",
         positive=True,
     )
-    lame_duck_duration_s: float = setting(
+    lame_duck_duration: float = setting(
         120.0,
-        "Time over which lame duck mode closes the clients: `30s` or more.",
+        "Time over which lame duck mode disconnects the clients; at least `30s`.",
         directive="lame_duck_duration",
     )
-    lame_duck_grace_period_s: float = setting(
+    lame_duck_grace_period: float = setting(
         10.0,
-        "Time lame duck mode waits before it closes the first client.",
+        "Time before lame duck mode disconnects the first client.",
         directive="lame_duck_grace_period",
     )
     read_bytes_max: int = setting(
-        128 * 1024, "Most bytes taken from one socket at a time.", positive=True
+        128 * 1024, "Maximum bytes per socket read.", positive=True, size=True
     )
-    password_checks_max: int = setting(
+    max_password_checks: int = setting(
         256,
-        "Bcrypt passwords of new clients that may wait to be checked; more are turned away.",
+        "Maximum bcrypt passwords waiting to be checked; further clients are refused.",
         directive="max_password_checks",
         positive=True,
     )
     congested_bytes: int = setting(
         4 * 1024 * 1024,
-        "Output waiting for one client at which those who publish to it are slowed.",
+        "Pending output of a client above which its publishers are slowed down.",
+        size=True,
     )
     stuck_s: float = setting(
         0.1,
-        "How long publishers wait at a time for a client with too much output waiting; one that"
-        " takes next to nothing meanwhile no longer slows them.",
+        "Time publishers wait for a client with too much pending output; a client that"
+        " makes no progress stops slowing them down.",
     )
-    route_cache_size: int = setting(8192, "Subjects whose subscribers are remembered.")
-    closed_connections_max: int = setting(
-        10_000, "Closed connections remembered for /connz.", directive="max_closed_clients"
+    route_cache_size: int = setting(8192, "Subjects with cached subscribers.")
+    max_closed_clients: int = setting(
+        10_000, "Closed connections kept for /connz.", directive="max_closed_clients"
     )
 
     def __post_init__(self) -> None:
@@ -125,7 +137,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Authorization:
-    """Who may connect. Empty: everybody."""
+    """The clients that may connect. Empty: all."""
 
     token: str | None = setting(
         None,
@@ -136,73 +148,74 @@ class Authorization:
     )
     users: tuple[User, ...] = setting(
         (),
-        "Users: each has `user` and `password` (plain or bcrypt), or an `nkey`, and perhaps "
+        "Users: each has `user` and `password` (plain or bcrypt), or an `nkey`; optional: "
         "`permissions` and `allowed_connection_types`.",
         directive="authorization.users",
     )
     default_permissions: Permissions | None = setting(  # noqa: RUF009
         None,
-        "Permissions of users that have none of their own.",
+        "Permissions of users without their own.",
         directive="authorization.default_permissions",
         aliases=("authorization.default_permission", "authorization.permissions"),
     )
     no_auth_user: str | None = setting(
-        None, "User that clients without credentials become.", directive="no_auth_user"
+        None, "User for clients without credentials.", directive="no_auth_user"
     )
 
     accounts: tuple[Account, ...] = setting(
         (),
-        "Accounts by name: each has `users` and perhaps `default_permissions`, `limits`, "
+        "Accounts by name: each has `users`; optional: `default_permissions`, `limits`, "
         "`jetstream`, `exports`, `imports` and `mappings`.",
         directive="accounts",
     )
     mappings: tuple[SubjectMapping, ...] = setting(
         (),
-        "What becomes of the subjects that clients in no account publish to.",
+        "Mappings of subjects published by clients without an account.",
         directive="mappings",
         aliases=("maps",),
     )
     system_account: str = setting(
         SYSTEM,
-        "Account whose users may ask and watch the server itself.",
+        "Account whose users may monitor and control the server.",
         directive="system_account",
         aliases=("system",),
     )
     operators: tuple[OperatorToken, ...] = setting(
         (),
-        "Tokens of the operators whose accounts are trusted, or files that hold one.",
+        "Tokens of trusted operators, or files with one.",
         directive="operator",
         aliases=("operators", "roots", "root", "root_operator", "root_operators"),
     )
     trusted_keys: tuple[str, ...] = setting(
         (),
-        "Public keys of operators whose accounts are trusted, in place of their tokens.",
+        "Public keys of trusted operators, instead of their tokens.",
         directive="trusted_keys",
         aliases=("trusted",),
     )
     resolver: Resolver | None = setting(  # noqa: RUF009
         None,
-        "Where tokens of accounts are: `MEMORY`, that is in `resolver_preload`; or `type: full` "
-        "and a `dir` to keep them in, and perhaps `allow_delete`, `hard_delete` and `limit`.",
+        "Source of account tokens: `MEMORY`, that is `resolver_preload`; `URL(http://…)`, "
+        "a server that has them; or `type: full` with a `dir` to store them, optionally "
+        "`allow_delete`, `hard_delete` and `limit`; or `type: cache` with a `dir` and a `ttl`.",
         directive="resolver",
         aliases=("account_resolver", "accounts_resolver"),
     )
     resolver_preload: Mapping[str, str] = setting(
         MISSING,
-        "Accounts of the operators: public key and token of each.",
+        "Accounts of the operators: each with public key and token.",
         directive="resolver_preload",
         default_factory=dict,
     )
 
     default_sentinel: str | None = setting(
         None,
-        "Token of the user that clients of an operator are who bring none: that of a bearer, whom "
-        "an account's `auth_callout` then asks about.",
+        "Bearer token for clients of an operator that bring no token; an account's "
+        "`auth_callout` then decides about them.",
         directive="default_sentinel",
     )
     auth_callout: AuthCallout | None = setting(  # noqa: RUF009
         None,
-        "A service that says who users are: `issuer`, `account`, `auth_users` and perhaps `xkey` "
+        "Service that authenticates users: `issuer`, `account`, `auth_users`; optional: `xkey` "
         "and `allowed_accounts`.",
         directive="authorization.auth_callout",
         aliases=("authorization.auth_hook",),
@@ -221,7 +234,7 @@ class Authorization:
                 raise ConfigError(f'`authorization` has more than one user "{user.id}"')
             names.add(user.id)
         known = {account.name for account in self.all_accounts}
-        is_complete = self.resolver is None or not self.resolver.directory
+        is_complete = self.resolver is None or not self.resolver.is_elsewhere
         if is_complete and self.system_account_name not in known | {SYSTEM}:
             raise ConfigError(
                 f'`system_account` "{self.system_account_name}" is not one of the accounts'
@@ -231,17 +244,17 @@ class Authorization:
 
     @property
     def required(self) -> bool:
-        """Whether a client has to authenticate at all."""
+        """Whether clients have to authenticate."""
         return self.token is not None or bool(self.all_users) or self.trusts_operators
 
     @property
     def trusts_operators(self) -> bool:
-        """Whether users come with tokens that their accounts have signed."""
+        """Whether users bring tokens signed by their accounts."""
         return bool(self.operators or self.trusted_keys)
 
     @cached_property
     def all_accounts(self) -> tuple[Account, ...]:
-        """The accounts of the configuration, or those that the operators have signed."""
+        """The accounts of the configuration, or those that the operators signed."""
         if not self.trusts_operators:
             return self.accounts
         return accounttokens.read_accounts(self.resolver_preload, self.operator_keys)
@@ -258,7 +271,7 @@ class Authorization:
 
     @property
     def system_account_name(self) -> str:
-        """The account of the server itself; an operator may name it too."""
+        """The name of the system account; an operator may set it too."""
         if self.system_account == SYSTEM and self.trusts_operators:
             return self._trust.system_account or SYSTEM
         return self.system_account
@@ -268,20 +281,26 @@ class Authorization:
         return accounttokens.read_operators(self.operators)
 
     def _check_operators(self) -> None:
-        """Refuse what contradicts users that come with tokens."""
+        """Refuse settings that contradict users with tokens."""
         nkeys.require_cryptography("an `operator`")
         if self.operators and self.trusted_keys:
-            raise ConfigError("`operator` and `trusted_keys` say the same: choose one")
+            raise ConfigError("`operator` and `trusted_keys` are both set: choose one")
         if self.users or self.accounts or self.token is not None or self.no_auth_user:
             raise ConfigError(
-                "`operator` goes with accounts and users that have tokens; "
+                "`operator` needs accounts and users with tokens; "
                 "remove `accounts`, `authorization` and `no_auth_user`"
             )
         if self.resolver is None:
-            raise ConfigError("`operator` needs a `resolver`: write `resolver: MEMORY`")
+            if not self._trust.account_server:
+                raise ConfigError("`operator` needs a `resolver`; hint: `resolver: MEMORY`")
+            # `nsc push` sends the tokens to the same URL.
+            url = self._trust.account_server.removesuffix("/") + "/accounts"
+            object.__setattr__(self, "resolver", Resolver(url=url))
         for key in self.trusted_keys:
             if not nkeys.is_public(key, nkeys.OPERATOR_PREFIX):
-                raise ConfigError(f'`trusted_keys` has "{key}", not the public key of an operator')
+                raise ConfigError(
+                    f'`trusted_keys` has "{key}", which is not the public key of an operator'
+                )
 
     def _check_callout(self, callout: AuthCallout) -> None:
         nkeys.require_cryptography("`auth_callout`")
@@ -289,37 +308,37 @@ class Authorization:
             xkeys.require_nacl()
         if self.trusts_operators:
             raise ConfigError(
-                "`auth_callout` goes with users in this file; with an `operator`, "
-                "the token of an account says whom to ask"
+                "`auth_callout` needs users in this file; with an `operator`, "
+                "set the callout in the account's token"
             )
         known = {GLOBAL, *(account.name for account in self.accounts)}
         for name in (callout.account, *callout.allowed_accounts):
             if name not in known:
-                raise ConfigError(f'`auth_callout` names "{name}", which is no account')
+                raise ConfigError(f'`auth_callout` names an unknown account "{name}"')
         users = {user.id for user in self.all_users}
         for name in callout.auth_users:
             if name not in users:
-                raise ConfigError(f'`auth_callout` has the auth user "{name}", which is no user')
+                raise ConfigError(f'`auth_callout` has an unknown auth user "{name}"')
 
     @property
     def may_ask(self) -> bool:
-        """Whether a service may have to be asked who somebody is, by a server with a key."""
+        """Whether the server may have to ask the auth callout, for which it needs a key."""
         return self.auth_callout is not None or self.trusts_operators
 
     @property
     def all_users(self) -> tuple[User, ...]:
-        """The users of every account."""
+        """The users of all accounts."""
         return self.users + tuple(user for account in self.accounts for user in account.users)
 
     def has_jetstream(self, name: str) -> bool:
-        """Tell whether an account may have streams: without others, those who are in none do."""
+        """Tell whether an account may have streams. Without `accounts`, the global account has."""
         others = [each for each in self.all_accounts if each.name != self.system_account_name]
         if not others:
             return name == GLOBAL
         return any(each.name == name and each.jetstream is not None for each in others)
 
     def account_of(self, name: str) -> Account:
-        """Return an account; those that every server has need not be configured."""
+        """Return an account; the built-in ones need no configuration."""
         for account in self.all_accounts:
             if account.name == name:
                 return account
@@ -328,31 +347,33 @@ class Authorization:
 
 @dataclass(frozen=True, kw_only=True)
 class JetStreamConfig:
-    """Where streams are kept, and how safely."""
+    """Where streams are stored, and how safely."""
 
     store_dir: str = setting(
         MISSING,
-        "Directory of the streams; `$XDG_DATA_HOME/penstock/jetstream` if unset.",
+        "Directory of the streams (default: `$XDG_DATA_HOME/penstock/jetstream`).",
         directive="jetstream.store_dir",
         aliases=("jetstream.storedir", "jetstream.store", "store_dir", "storedir"),
         flags=("sd", "store_dir"),
     )
-    max_memory_bytes: int | None = setting(
+    max_mem: int | None = setting(
         None,
-        "What memory streams may hold together; no limit if unset.",
+        "Maximum bytes of all memory streams (default: no limit).",
         directive="jetstream.max_mem",
         aliases=("jetstream.max_memory_store", "jetstream.max_mem_store"),
+        size=True,
     )
-    max_storage_bytes: int | None = setting(
+    max_file: int | None = setting(
         None,
-        "What file streams may hold together; no limit if unset.",
+        "Maximum bytes of all file streams (default: no limit).",
         directive="jetstream.max_file",
         aliases=("jetstream.max_file_store",),
+        size=True,
     )
-    sync: float | Literal["always"] = setting(
+    sync_interval: float | Literal["always"] = setting(
         "always",
-        "`always` acknowledges a message once it would survive a power cut; a duration syncs "
-        "that often instead, as nats-server does.",
+        "`always` acks a message once it would survive a power cut; a duration syncs "
+        "at that interval instead, as nats-server does.",
         directive="jetstream.sync_interval",
         aliases=("jetstream.sync",),
     )
@@ -360,23 +381,24 @@ class JetStreamConfig:
     remotes: tuple[RemoteConfig, ...] = setting(
         (),
         "Other servers that streams may mirror and source from, as `external` with the API prefix "
-        "`$JS.<name>.API`: each has `name` and `urls`, and perhaps `account`, `domain`, one of "
+        "`$JS.<name>.API`: each has `name` and `urls`; optional: `account`, `domain`, one of "
         "`user` and `password`, `token`, `nkey` or `credentials`, and `tls`. nats-server has leaf "
-        "nodes in its place.",
+        "nodes instead.",
         directive="jetstream.remotes",
     )
-    index_bytes_max: int = setting(
+    max_index: int = setting(
         64 * 1024 * 1024,
-        "Memory for finding messages in complete segments, per stream; what does not fit is read "
+        "Memory for the index of complete segments, per stream; what does not fit is read "
         "from disk again.",
         directive="jetstream.max_index",
         positive=True,
+        size=True,
     )
 
     def __post_init__(self) -> None:
         if not self.store_dir:
             raise ConfigError("`jetstream.store_dir` is empty: name a directory")
-        if self.sync != "always" and self.sync <= 0:
+        if self.sync_interval != "always" and self.sync_interval <= 0:
             raise ConfigError("`jetstream.sync_interval` must be `always` or more than 0")
         check_remotes(self.remotes, self.domain)
         check_bounds(self)
@@ -384,11 +406,11 @@ class JetStreamConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Everything a server is told before it starts."""
+    """The configuration of a server."""
 
     host: str = setting(
-        "0.0.0.0",
-        "Address to listen on.",
+        DEFAULT_HOST,
+        "Address to listen on; `0.0.0.0` is every address, including IPv6.",
         directive="host",
         aliases=("net",),
         flags=("a", "addr", "net"),
@@ -400,7 +422,7 @@ class ServerConfig:
         None, "Name of the server.", directive="server_name", flags=("n", "name", "server_name")
     )
     http_host: str | None = setting(
-        None, "Address of the monitoring endpoints; `host` if unset.", directive="http_host"
+        None, "Address of the monitoring endpoints (default: `host`).", directive="http_host"
     )
     http_port: int | None = setting(
         None,
@@ -416,25 +438,25 @@ class ServerConfig:
         flags=("ms", "https_port"),
     )
     allow_non_tls: bool = setting(
-        False, "Take clients without TLS beside those with it.", directive="allow_non_tls"
+        False, "Accept clients with and without TLS.", directive="allow_non_tls"
     )
     proxy_protocol: bool = setting(
         False,
-        "Let a proxy say whom it speaks for, by the PROXY protocol. Whoever connects may say so: "
-        "let only the proxy do that.",
+        "Accept client addresses by the PROXY protocol. Any client can then claim an address: "
+        "let only the proxy connect.",
         directive="proxy_protocol",
     )
     client_advertise: str | None = setting(
         None,
-        "Address clients are told to reach this server at.",
+        "Address of this server that clients are told.",
         directive="client_advertise",
         flags=("client_advertise",),
     )
     no_advertise: bool = setting(
         False, "Tell clients no addresses.", directive="no_advertise", flags=("no_advertise",)
     )
-    tags: tuple[str, ...] = setting((), "Labels shown in /varz.", directive="server_tags")
-    metadata: Mapping[str, str] = setting(
+    server_tags: tuple[str, ...] = setting((), "Labels shown in /varz.", directive="server_tags")
+    server_metadata: Mapping[str, str] = setting(
         MISSING,
         "Names and values shown in /varz.",
         directive="server_metadata",
@@ -448,16 +470,23 @@ class ServerConfig:
 
     @property
     def maps_certificates(self) -> bool:
-        """Whether some listener takes users from their certificates."""
+        """Whether any listener takes users from client certificates."""
         of_websocket = self.websocket.tls if self.websocket is not None else None
         return any(tls is not None and tls.verify_and_map for tls in (self.tls, of_websocket))
 
     def __post_init__(self) -> None:
+        listen_everywhere_if_empty(self)
         for name in ("port", "http_port", "https_port"):
             port = getattr(self, name)
             if port is not None and not -1 <= port <= 65535:
                 raise ConfigError(f"`{name}` must be between -1 and 65535: {port}")
-        if self.https_port is not None and self.tls is None:
+        has_certificate = self.tls is not None and bool(self.tls.certificates)
+        if self.tls is not None and not has_certificate and not self.allow_non_tls:
+            raise ConfigError(
+                "`tls` needs both `tls.cert_file` and `tls.key_file`; behind a proxy that "
+                "ends TLS, use `allow_non_tls: true` instead"
+            )
+        if self.https_port is not None and not has_certificate:
             raise ConfigError("`https_port` needs a `tls` block with a certificate")
         if self.http_port is not None and self.https_port is not None:
             raise ConfigError("`http_port` and `https_port` are both set: choose one")
@@ -472,13 +501,35 @@ class ServerConfig:
             if not self.authorization.has_jetstream(remote.account):
                 raise ConfigError(
                     f'`jetstream.remotes`: "{remote.name}" is for the account '
-                    f'"{remote.account}", which has no JetStream; name another with `account`'
+                    f'"{remote.account}", which has no JetStream; hint: name another with `account`'
                 )
+
+
+class ServerSettings(TypedDict, total=False):
+    """The fields of `ServerConfig` as keywords, so that type checkers and editors know them."""
+
+    host: str
+    port: int
+    server_name: str | None
+    http_host: str | None
+    http_port: int | None
+    https_port: int | None
+    allow_non_tls: bool
+    proxy_protocol: bool
+    client_advertise: str | None
+    no_advertise: bool
+    server_tags: tuple[str, ...]
+    server_metadata: Mapping[str, str]
+    authorization: Authorization
+    limits: Limits
+    jetstream: JetStreamConfig | bool | None
+    tls: TlsConfig | None
+    websocket: WebSocketConfig | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessConfig:
-    """What the process around a server does: its log and the files that tell where it is."""
+    """Settings of the process around a server: its log, its pid file and its ports file."""
 
     debug: bool = setting(False, "Log debug lines.", directive="debug", flags=("D", "debug"))
     trace: bool = setting(
@@ -493,27 +544,28 @@ class ProcessConfig:
     )
     logtime_utc: bool = setting(
         False,
-        "Log the time in UTC, not in local time.",
+        "Log the time in UTC instead of local time.",
         directive="logtime_utc",
         flags=("logtime_utc",),
     )
     log_file: str | None = setting(
         None,
-        "File to log to, not standard error.",
+        "File to log to instead of standard error.",
         directive="log_file",
         aliases=("logfile",),
         flags=("l", "log"),
     )
-    log_file_bytes_max: int = setting(
+    log_size_limit: int = setting(
         0,
-        "Size at which the log file is set aside and a new one begun; 0 is no limit.",
+        "Size at which the log file is rotated; 0 is no limit.",
         directive="log_size_limit",
         aliases=("logfile_size_limit",),
         flags=("log_size_limit",),
+        size=True,
     )
-    log_files_max: int = setting(
+    log_max_num: int = setting(
         0,
-        "Log files kept, the current one included; 0 keeps all.",
+        "Log files to keep, including the current one; 0 keeps all.",
         directive="log_max_num",
         aliases=("logfile_max_num",),
     )
@@ -526,7 +578,7 @@ class ProcessConfig:
     )
     ports_file_dir: str | None = setting(
         None,
-        "Directory in which to write the addresses in use, as `<executable>_<pid>.ports`.",
+        "Directory for the file of addresses in use, `<executable>_<pid>.ports`.",
         directive="ports_file_dir",
         flags=("ports_file_dir",),
     )

@@ -1,6 +1,4 @@
-"""
-How a setting is declared: a dataclass field that knows its directive, its flags and its words.
-"""
+"""Declare a setting: a dataclass field with its directive, its flags and its help text."""
 
 from __future__ import annotations
 
@@ -19,12 +17,15 @@ def setting(
     flags: tuple[str, ...] = (),
     positive: bool = False,
     secret: bool = False,
+    size: bool = False,
     default_factory: Any = MISSING,
 ) -> Any:
     """
-    Declare a field that the file reader, the command line and the docs derive from.
+    Declare a field from which the file reader, the command line and the docs derive.
 
-    A `secret` is left out of every `repr`. URLs are secrets, for they may have a password.
+    A `secret` is left out of every `repr`. URLs are secrets, because they may contain a
+    password.
+    A `size` is a number of bytes.
     """
     metadata = {
         "doc": doc,
@@ -32,6 +33,7 @@ def setting(
         "aliases": aliases,
         "flags": flags,
         "positive": positive,
+        "size": size,
     }
     return field(
         default=default, default_factory=default_factory, repr=not secret, metadata=metadata
@@ -39,14 +41,14 @@ def setting(
 
 
 class Checked:
-    """Settings that are looked at as they are made."""
+    """Settings that are checked when they are created."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
 
 
 def check_bounds(config: Any) -> None:
-    """Refuse numbers that are negative, or zero where that means nothing."""
+    """Refuse negative numbers, and zero where it has no meaning."""
     for item in fields(config):
         value = getattr(config, item.name)
         if isinstance(value, int | float) and value < 0:
@@ -56,5 +58,5 @@ def check_bounds(config: Any) -> None:
 
 
 def key_of(item: Field[Any]) -> str:
-    """Return what a field is called in a file."""
+    """Return the name of a field in a file."""
     return item.metadata.get("directive") or item.name

@@ -1,10 +1,10 @@
 """
-What accounts share, and what it is called on both sides.
+Subjects that accounts share, and their names on both sides.
 
-An import has a subject in the account that exports it and perhaps another one in the
-account that imports it. The two have the same wildcards, in any order: `*` is the next
-one, `$2` or `{{wildcard(2)}}` the second. So names can be carried over both ways, and
-patterns too.
+An import has a subject in the account that exports it, and may have another one in the
+account that imports it. Both have the same wildcards, in any order: `*` is the next one,
+`$2` or `{{wildcard(2)}}` the second. So subjects can be translated both ways, and patterns
+too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REST = 0
 
 
 class Relation:
-    """The names of one import: `foreign` where it comes from, `local` where it is used."""
+    """The subjects of one import: `foreign` in the exporting account, `local` in the importing."""
 
     def __init__(self, foreign: str, local: str) -> None:
         self._foreign, self._local = _parse(foreign), _parse(local)
@@ -34,21 +34,24 @@ class Relation:
         self.local = _pattern(self._local)
 
     def to_local(self, subject: bytes) -> bytes:
-        """Return the local name of a foreign subject that matches."""
+        """Return the local form of a matching foreign subject."""
         return _carry(subject, self._foreign, self._local)
 
     def to_foreign(self, subject: bytes) -> bytes:
-        """Return the foreign name of a local subject that matches."""
+        """Return the foreign form of a matching local subject."""
         return _carry(subject, self._local, self._foreign)
 
     def foreign_pattern(self, pattern: bytes) -> bytes | None:
-        """Return what to listen to there for what `pattern` takes here; None: nothing of it."""
+        """
+        Return the foreign pattern to subscribe to for a local one; None if they do not
+        overlap.
+        """
         common = intersection(pattern, self.local)
         return None if common is None else _carry(common, self._local, self._foreign)
 
 
 def intersection(one: bytes, other: bytes) -> bytes | None:
-    """Return the pattern of what both patterns match; None if there is nothing."""
+    """Return the pattern of the subjects that both patterns match; None if there are none."""
     left, right = one.split(b"."), other.split(b".")
     common: list[bytes] = []
     for index in range(max(len(left), len(right))):
@@ -66,11 +69,11 @@ def intersection(one: bytes, other: bytes) -> bytes | None:
 
 
 def check_import(importer: str, taken: Import, accounts: Mapping[str, Account]) -> None:
-    """See that an account may have an import, and that it does not lead back to itself."""
+    """Check that an account may have an import, and that it does not lead back to itself."""
     exporter = accounts.get(taken.account)
     if exporter is None:
         raise ConfigError(
-            f'the import of "{taken.subject}" names "{taken.account}", which is no account'
+            f'the import of "{taken.subject}" names an unknown account "{taken.account}"'
         )
     if exporter.export_for(taken, importer) is None:
         raise ConfigError(
@@ -80,20 +83,20 @@ def check_import(importer: str, taken: Import, accounts: Mapping[str, Account]) 
     for path in _ways(taken, accounts, (importer,)):
         if path[-1] in path[:-1]:
             raise ConfigError(
-                f'the import of "{taken.subject}" leads round in a circle: {" > ".join(path)}'
+                f'the import of "{taken.subject}" leads back to itself: {" > ".join(path)}'
             )
     try:
         Relation(taken.subject, taken.local)
     except ConfigError as error:
         raise ConfigError(
-            f'"{taken.subject}" can not be imported as "{taken.to}": {error}'
+            f'"{taken.subject}" cannot be imported as "{taken.to}": {error}'
         ) from None
 
 
 def _ways(
     taken: Import, accounts: Mapping[str, Account], path: tuple[str, ...]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the accounts that an import leads through, step by step to the end or to a circle."""
+    """Yield the accounts that an import leads through, up to the end or to a cycle."""
     following = (*path, taken.account)
     yield following
     exporter = accounts.get(taken.account)
@@ -133,7 +136,7 @@ def _wildcards(tokens: list[Token]) -> list[int]:
 
 
 def _carry(subject: bytes, source: list[Token], target: list[Token]) -> bytes:
-    """Return the target with what the wildcards of the source stand for in a subject."""
+    """Return the target, with the source's wildcards filled in from a subject."""
     given = subject.split(b".")
     found: dict[Token, bytes] = dict(zip(source, given, strict=False))
     if source[-1] == REST:

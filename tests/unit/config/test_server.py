@@ -16,17 +16,17 @@ from penstock.errors import ConfigError
 @pytest.mark.parametrize(
     ("config", "settings", "reason"),
     [
-        (Limits, {"pending_bytes_max": -1}, "`max_pending` must not be negative: -1"),
-        (Limits, {"ping_interval_s": 0.0}, "`ping_interval` must be more than 0"),
+        (Limits, {"max_pending": -1}, "`max_pending` must not be negative: -1"),
+        (Limits, {"ping_interval": 0.0}, "`ping_interval` must be more than 0"),
         (Limits, {"read_bytes_max": 0}, "`read_bytes_max` must be more than 0"),
-        (ProcessConfig, {"log_files_max": -1}, "`log_max_num` must not be negative: -1"),
+        (ProcessConfig, {"log_max_num": -1}, "`log_max_num` must not be negative: -1"),
         (ServerConfig, {"port": 65536}, "`port` must be between -1 and 65535: 65536"),
         (ServerConfig, {"http_port": -2}, "`http_port` must be between -1 and 65535: -2"),
         (ServerConfig, {"server_name": "a b"}, '`server_name` must not contain spaces: "a b"'),
         (JetStreamConfig, {"store_dir": ""}, "`jetstream.store_dir` is empty: name a directory"),
         (
             JetStreamConfig,
-            {"store_dir": "x", "sync": 0.0},
+            {"store_dir": "x", "sync_interval": 0.0},
             "`jetstream.sync_interval` must be `always` or more than 0",
         ),
         (
@@ -50,9 +50,9 @@ def test_settings_that_make_no_sense_are_refused(config, settings, reason):
 
 
 def test_zero_is_no_limit_where_the_setting_says_so():
-    limits = Limits(connections_max=0, subscriptions_max=0)
+    limits = Limits(max_connections=0, max_subscriptions=0)
 
-    assert (0, 0) == (limits.connections_max, limits.subscriptions_max)
+    assert (0, 0) == (limits.max_connections, limits.max_subscriptions)
 
 
 def test_secrets_are_not_printed():

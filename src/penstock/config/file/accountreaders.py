@@ -1,12 +1,13 @@
 """
-How the accounts of a configuration file are written, with what they share.
+Readers of `accounts` in a configuration file, with exports and imports.
 
-`accounts { SALES { users: [...], exports: [{service: "orders.>"}] } }`: names, then
-what each account has. Whether an import has an export is checked once all are read.
+`accounts { SALES { users: [...], exports: [{service: "orders.>"}] } }`: names, then the
+contents of each account. Whether an import has an export is checked once all are read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from penstock.config.accounts import (
     Import,
     JetStreamLimits,
     Latency,
+    MessageTracing,
     Resolver,
     SubjectMapping,
     check_name,
@@ -49,28 +51,24 @@ ACCOUNT_KEYS = {
     "imports": "imports",
     "mappings": "mappings",
     "maps": "mappings",
+    **dict.fromkeys(("msg_trace", "trace_dest"), "msg_trace"),
     "nkey": "nkey",
 }
-ACCOUNT_KEYS_UNSUPPORTED = dict.fromkeys(
-    ("msg_trace", "trace_dest"), "messages are not traced; remove it"
-)
 LIMIT_KEYS = {
-    **dict.fromkeys(("max_connections", "max_conn"), "connections_max"),
-    **dict.fromkeys(("max_subscriptions", "max_subs"), "subscriptions_max"),
-    **dict.fromkeys(("max_payload", "max_pay"), "payload_bytes_max"),
+    **dict.fromkeys(("max_connections", "max_conn"), "max_connections"),
+    **dict.fromkeys(("max_subscriptions", "max_subs"), "max_subscriptions"),
+    **dict.fromkeys(("max_payload", "max_pay"), "max_payload"),
     **dict.fromkeys(("max_leafnodes", "max_leafs"), "leafnodes"),
 }
 JETSTREAM_KEYS = {
-    **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), "memory_bytes_max"),
-    **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), "storage_bytes_max"),
-    **dict.fromkeys(("max_streams", "streams"), "streams_max"),
-    **dict.fromkeys(("max_consumers", "consumers"), "consumers_max"),
-    **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), "requires_max_bytes"),
-    **dict.fromkeys(("mem_max_stream_bytes", "memory_max_stream_bytes"), "memory_stream_bytes_max"),
-    **dict.fromkeys(
-        ("disk_max_stream_bytes", "store_max_stream_bytes"), "storage_stream_bytes_max"
-    ),
-    "max_ack_pending": "ack_pending_max",
+    **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), "max_memory"),
+    **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), "max_store"),
+    **dict.fromkeys(("max_streams", "streams"), "max_streams"),
+    **dict.fromkeys(("max_consumers", "consumers"), "max_consumers"),
+    **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), "max_bytes_required"),
+    **dict.fromkeys(("mem_max_stream_bytes", "memory_max_stream_bytes"), "memory_max_stream_bytes"),
+    **dict.fromkeys(("disk_max_stream_bytes", "store_max_stream_bytes"), "store_max_stream_bytes"),
+    "max_ack_pending": "max_ack_pending",
     "cluster_traffic": "cluster_traffic",
 }
 EXPORT_KEYS = {
@@ -83,22 +81,28 @@ EXPORT_KEYS = {
     "latency": "latency",
 }
 LATENCY_KEYS = {"subject": "subject", "sampling": "sampling"}
+TRACE_KEYS = {"dest": "dest", "sampling": "sampling"}
 IMPORT_KEYS = {key: key for key in ("stream", "service", "to", "prefix", "share", "allow_trace")}
 SOURCE_KEYS = {"account": "account", "subject": "subject"}
 DESTINATION_KEYS = {
     **dict.fromkeys(("dest", "destination"), "destination"),
     "weight": "weight",
 }
-DESTINATION_KEYS_UNSUPPORTED = {"cluster": "there is one server; remove it"}
+DESTINATION_KEYS_UNSUPPORTED = {"cluster": "Penstock has no clusters; remove it"}
 RESOLVER_KEYS = {
     **{key: key for key in ("type", "allow_delete", "hard_delete", "limit", "interval", "timeout")},
     "dir": "directory",
+    "ttl": "ttl_s",
 }
 RESOLVER_KEYS_OF_CLUSTERS = ("interval", "timeout")
-RESOLVER_KEYS_UNSUPPORTED = {"ttl": "it is for a `cache` of other servers' tokens; remove it"}
+RESOLVER_URL = re.compile(r'URL\(\s*"?([^\s"]*?)"?\s*\)\s*', re.IGNORECASE)
+OF_ONE_KIND = {"FULL": ("ttl_s",), "CACHE": ("allow_delete", "hard_delete", "interval")}
+"""Options that a type of resolver does not accept."""
+CACHE_LIMIT = 1000
 RESOLVER_READERS: dict[str, Callable[[Node, str], Any]] = {
     "directory": read_text,
     "limit": read_number,
+    "ttl_s": read_duration,
 }
 CALLOUT_KEYS = {
     **{key: key for key in ("issuer", "account", "auth_users", "xkey", "allowed_accounts")},
@@ -131,7 +135,7 @@ def read_accounts(node: Node, name: str) -> tuple[Account, ...]:
 
 
 def _name(node: Node, name: str) -> str:
-    """Return the name of an account, that a directory is named after."""
+    """Return the name of an account; it must be valid for a directory."""
     try:
         check_name(name)
     except ConfigError as error:
@@ -140,20 +144,20 @@ def _name(node: Node, name: str) -> str:
 
 
 def read_mappings(node: Node, name: str) -> tuple[SubjectMapping, ...]:
-    """Return what becomes of subjects: each leads to one, or to several by weight."""
+    """Return the mappings of subjects: each to one destination, or to several by weight."""
     return tuple(_mapping(key, item) for key, item in block_of(node, name).items())
 
 
 class _AccountReader:
-    """One account, and the places of what it shares, for errors found later."""
+    """One account, and the places of its exports and imports, for errors found later."""
 
     def __init__(self, name: str, node: Node) -> None:
         if name == GLOBAL:
-            fail(node, f'"{GLOBAL}" is the account of those in no other; choose another name')
+            fail(node, f'"{GLOBAL}" is the account of users without one; choose another name')
         _name(node, name)
         self._places: list[tuple[Import | Export, Node]] = []
-        entries = entries_of(node, name, ACCOUNT_KEYS, ACCOUNT_KEYS_UNSUPPORTED)
-        # The public key of an account means nothing where no token is signed with it.
+        entries = entries_of(node, name, ACCOUNT_KEYS, {})
+        # The public key of an account has no meaning without signed tokens.
         entries.pop("nkey", None)
         readers: Mapping[str, Callable[[Node, str], Any]] = {
             "users": read_users,
@@ -161,6 +165,7 @@ class _AccountReader:
             "limits": _limits,
             "jetstream": _jetstream,
             "mappings": read_mappings,
+            "msg_trace": _msg_trace,
             "exports": self._exports,
             "imports": self._imports,
         }
@@ -169,7 +174,7 @@ class _AccountReader:
         )
 
     def check_shared(self, accounts: Mapping[str, Account]) -> None:
-        """See that what is imported is exported, and what is exported can be imported."""
+        """Check that every import has an export, and that every export can be imported."""
         for item, node in self._places:
             if isinstance(item, Import):
                 try:
@@ -179,9 +184,7 @@ class _AccountReader:
                 continue
             for name in item.accounts or ():
                 if name not in accounts:
-                    fail(
-                        node, f'the export of "{item.subject}" names "{name}", which is no account'
-                    )
+                    fail(node, f'the export of "{item.subject}" names an unknown account "{name}"')
 
     def _exports(self, node: Node, name: str) -> tuple[Export, ...]:
         return tuple(self._placed(_export(item), item) for item in _list_of(node, name))
@@ -209,7 +212,7 @@ def _subject(node: Node, name: str) -> str:
 
 def _limits(node: Node, name: str) -> AccountLimits:
     entries = entries_of(node, name, LIMIT_KEYS, {})
-    # There are no leaf nodes, so there are never too many.
+    # There are no leaf nodes, so a limit on them always holds.
     entries.pop("leafnodes", None)
     return AccountLimits(**{key: read_number(item, key) for key, item in entries.items()})
 
@@ -222,10 +225,11 @@ def _jetstream(node: Node, name: str) -> JetStreamLimits | None:
         return JetStreamLimits()
     entries = entries_of(node, name, JETSTREAM_KEYS, {})
     entries.pop("cluster_traffic", None)
-    required = entries.pop("requires_max_bytes", None)
+    required = entries.pop("max_bytes_required", None)
+    values: dict[str, Any] = {key: read_number(item, key) for key, item in entries.items()}
     return JetStreamLimits(
-        requires_max_bytes=required is not None and read_boolean(required, "max_bytes_required"),
-        **{key: read_number(item, key) for key, item in entries.items()},
+        max_bytes_required=required is not None and read_boolean(required, "max_bytes_required"),
+        **values,
     )
 
 
@@ -240,16 +244,18 @@ def _export(node: Node) -> Export:
     entries = entries_of(node, "exports", EXPORT_KEYS, {})
     kind = _kind(node, entries)
     values: dict[str, Any] = {"kind": kind, "subject": _subject(entries[kind], kind)}
-    for key in ("response", "threshold", "latency"):
+    for key in ("response", "threshold", "latency", "allow_trace"):
         if key in entries and kind == "stream":
-            fail(entries[key], f"`{key}` belongs to a `service`: a stream is not answered")
+            fail(entries[key], f"`{key}` belongs to a `service`: a stream has no replies")
+    if "allow_trace" in entries:
+        values["allow_trace"] = read_boolean(entries["allow_trace"], "allow_trace")
     if "response" in entries:
         values["response"] = _response(entries["response"])
     if "threshold" in entries:
         values["response_s_max"] = read_duration(entries["threshold"], "threshold")
     if "latency" in entries:
         if values.get("response", "singleton") != "singleton":
-            fail(entries["latency"], "`latency` belongs to a service that gives one answer")
+            fail(entries["latency"], "`latency` needs a service with a single reply")
         values["latency"] = _latency(entries["latency"])
     if "accounts" in entries:
         values["accounts"] = read_texts(entries["accounts"], "accounts")
@@ -259,12 +265,12 @@ def _export(node: Node) -> Export:
         tokens = values["subject"].split(".")
         position = values["account_token"]
         if not 0 < position <= len(tokens) or tokens[position - 1] != "*":
-            fail(place, "`account_token_position` must be the place of a `*` in the subject")
+            fail(place, "`account_token_position` must be the position of a `*` in the subject")
     return Export(**values)
 
 
 def _latency(node: Node) -> Latency:
-    """Return how a service is measured: a subject, or a block with a share."""
+    """Return how latency is measured: a subject, or a block with a percentage."""
     if not isinstance(node.value, dict):
         return Latency(subject=_subject(node, "latency"))
     entries = entries_of(node, "latency", LATENCY_KEYS, {})
@@ -280,13 +286,31 @@ def _latency(node: Node) -> Latency:
 
 
 def _sampling(node: Node) -> int:
-    text = read_text(node, "sampling").strip().lower()
-    if text == "headers":
+    if read_text(node, "sampling").strip().lower() == "headers":
         return 0
-    number = text.removesuffix("%")
+    return _percentage(node, "sampling", " or `headers`,")
+
+
+def _percentage(node: Node, name: str, more: str = "") -> int:
+    number = read_text(node, name).strip().removesuffix("%")
     if not number.isdecimal() or number == "0":
-        fail(node, f'`sampling` is a percentage from 1 to 100, or `headers`, not "{node.text}"')
+        fail(node, f'`{name}` is a percentage from 1 to 100,{more} not "{node.text}"')
     return int(number)
+
+
+def _msg_trace(node: Node, name: str) -> MessageTracing:
+    """Return where messages are traced to: a subject, or a block with a percentage."""
+    block = isinstance(node.value, dict)
+    entries = entries_of(node, name, TRACE_KEYS, {}) if block else {"dest": node}
+    if "dest" not in entries:
+        fail(node, f"`{name}` needs a `dest`")
+    values: dict[str, Any] = {"dest": read_text(entries["dest"], "dest")}
+    if "sampling" in entries:
+        values["sampling"] = _percentage(entries["sampling"], "sampling")
+    try:
+        return MessageTracing(**values)
+    except ConfigError as error:
+        fail(node, str(error))
 
 
 def _response(node: Node) -> str:
@@ -311,12 +335,16 @@ def _import(node: Node) -> Import:
     }
     if "prefix" in entries:
         if kind == "service" or "to" in entries:
-            fail(entries["prefix"], "`prefix` is for a stream that has no `to`")
+            fail(entries["prefix"], "`prefix` needs a stream without `to`")
         values["to"] = f"{read_text(entries['prefix'], 'prefix').removesuffix('.')}.{subject}"
     if "to" in entries:
         values["to"] = read_text(entries["to"], "to")
     if "share" in entries:
         values["share"] = read_boolean(entries["share"], "share")
+    if "allow_trace" in entries:
+        if kind == "service":
+            fail(entries["allow_trace"], "`allow_trace` of a service belongs to its export")
+        values["allow_trace"] = read_boolean(entries["allow_trace"], "allow_trace")
     return Import(**values)
 
 
@@ -326,12 +354,12 @@ def _mapping(source: str, node: Node) -> SubjectMapping:
     nodes = node.value if isinstance(node.value, list) else [node]
     destinations = tuple(_destination(item) for item in nodes)
     if sum(each.weight for each in destinations) > WEIGHT_MAX:
-        fail(node, f'the weights of the mapping of "{source}" are more than 100 %')
+        fail(node, f'the weights of the mapping of "{source}" exceed 100 %')
     for each in destinations:
         try:
             transforms.check(source, each.subject)
         except transforms.InvalidTransform as error:
-            fail(node, f'"{source}" can not be mapped to "{each.subject}": {error}')
+            fail(node, f'"{source}" cannot be mapped to "{each.subject}": {error}')
     return SubjectMapping(source=source, destinations=destinations)
 
 
@@ -355,7 +383,7 @@ def _weight(node: Node) -> int:
 
 
 def read_auth_callout(node: Node, name: str) -> AuthCallout:
-    """Return the service that says who users are."""
+    """Return the service that authenticates users."""
     entries = entries_of(node, name, CALLOUT_KEYS, {})
     values: dict[str, Any] = {
         key: read_texts(item, key) if key in CALLOUT_LISTS else read_text(item, key)
@@ -368,7 +396,7 @@ def read_auth_callout(node: Node, name: str) -> AuthCallout:
 
 
 def read_operators(node: Node, name: str) -> tuple[str, ...]:
-    """Return tokens of operators: each as it is, or in a file."""
+    """Return operator tokens, given directly or as files."""
     return tuple(_token(node, text, name) for text in read_texts(node, name))
 
 
@@ -378,7 +406,7 @@ def _token(node: Node, text: str, name: str) -> str:
     try:
         lines = Path(text).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        fail(node, f"`{name}` names a file that can not be read: {error}")
+        fail(node, f"`{name}` names a file that cannot be read: {error}")
     found = [line.strip() for line in lines if line.strip().startswith("eyJ")]
     if not found:
         fail(node, f"`{name}` names a file without a token: {text}")
@@ -386,24 +414,36 @@ def _token(node: Node, text: str, name: str) -> str:
 
 
 def read_resolver(node: Node, name: str) -> Resolver:
-    """Return where tokens of accounts are: `MEMORY`, or a block with a directory."""
+    """Return where account tokens are: `MEMORY`, `URL(…)`, or a block with a directory."""
     if isinstance(node.value, str) and _is_memory(node.value):
         return Resolver()
+    if isinstance(node.value, str) and (found := RESOLVER_URL.fullmatch(node.value)):
+        return _resolver(node, {"url": found[1]})
     if not isinstance(node.value, dict):
-        fail(node, f"`{name}` can be MEMORY, or {{ type: full, dir: 'accounts' }}")
-    entries = entries_of(node, name, RESOLVER_KEYS, RESOLVER_KEYS_UNSUPPORTED)
+        fail(node, f"`{name}` can be MEMORY, URL(…), or {{ type: full, dir: 'accounts' }}")
+    entries = entries_of(node, name, RESOLVER_KEYS, {})
     kind = read_text(entries.pop("type", node), "type").upper()
     if _is_memory(kind):
         return Resolver()
-    if kind != "FULL":
-        fail(node, f"the `type` of a `{name}` can be `full` or `memory`")
+    if kind not in OF_ONE_KIND:
+        fail(node, f"the `type` of a `{name}` can be `full`, `cache` or `memory`")
+    for key in OF_ONE_KIND[kind]:
+        if key in entries:
+            said = key.removesuffix("_s")
+            fail(entries[key], f"a `{name}` of type `{kind.lower()}` cannot have `{said}`")
     # There is no other server to compare with, now and then or in time.
     entries = {key: item for key, item in entries.items() if key not in RESOLVER_KEYS_OF_CLUSTERS}
     if "directory" not in entries:
-        fail(node, f"a `{name}` of type `full` needs a `dir`")
+        fail(node, f"a `{name}` of type `{kind.lower()}` needs a `dir`")
     values: dict[str, Any] = {
         key: RESOLVER_READERS.get(key, read_boolean)(item, key) for key, item in entries.items()
     }
+    if kind == "CACHE":
+        values |= {"is_cache": True, "limit": values.get("limit") or CACHE_LIMIT}
+    return _resolver(node, values)
+
+
+def _resolver(node: Node, values: Mapping[str, Any]) -> Resolver:
     try:
         return Resolver(**values)
     except ConfigError as error:
@@ -421,4 +461,4 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "Resolver | None": read_resolver,
     "AuthCallout | None": read_auth_callout,
 }
-"""The readers of what accounts are made of, by the annotation of the field."""
+"""The readers of accounts and their parts, by the annotation of the field."""

@@ -1,10 +1,10 @@
 """
 The directives of a configuration file, as tables.
 
-Nearly all of them are fields of the dataclasses in `config`. The few that are not
-one field each (an address in one piece, a single user, the switch of JetStream) are
-listed here, and so is what nats-server knows and Penstock does not offer: naming a
-thing that is left out is an error or a warning with a reason, never silence.
+Nearly all of them are fields of the dataclasses in `config`. The few that are not a single
+field (a combined address, a single user, the JetStream switch) are listed here, and so are
+the directives of nats-server that Penstock does not support: using one is an error or a
+warning with a reason, and never silently ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SECTIONS: dict[tuple[type, str], str] = {
 """
 The dataclasses whose fields are directives, under the headings of help and reference.
 
-With each stands the prefix of the block it is read from, if it is inside another.
+The second part of a key is the prefix of the enclosing block, if there is one.
 """
 
 BLOCKS = (
@@ -49,7 +49,7 @@ BLOCKS = (
     "websocket.tls",
     "websocket.authorization",
 )
-"""Directives that are blocks. Those inside are written `block.directive` here."""
+"""Directives that are blocks. A directive inside is written `block.directive` here."""
 
 BLOCK_ALIASES = {
     "ws": "websocket",
@@ -60,7 +60,7 @@ BLOCK_ALIASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Directive:
-    """One directive: its name, how its value is written, and what it means."""
+    """One directive: its name, its form, and its meaning."""
 
     name: str
     kind: str
@@ -71,37 +71,38 @@ class Directive:
     aliases: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     field_name: str = ""
+    is_size: bool = False
 
 
 EXTRA = (
     Directive(
         name="listen",
         kind="address",
-        doc="`host` and `port` in one, `host:port`.",
+        doc="`host` and `port` together, as `host:port`.",
         section="Server",
     ),
     Directive(
         name="http",
         kind="address",
-        doc="`http_host` and `http_port` in one, `host:port`.",
+        doc="`http_host` and `http_port` together, as `host:port`.",
         section="Server",
     ),
     Directive(
         name="https",
         kind="address",
-        doc="`http_host` and `https_port` in one, `host:port`.",
+        doc="`http_host` and `https_port` together, as `host:port`.",
         section="Server",
     ),
     Directive(
         name="websocket.listen",
         kind="address",
-        doc="`websocket.host` and `websocket.port` in one, `host:port`.",
+        doc="`websocket.host` and `websocket.port` together, as `host:port`.",
         section="WebSocket",
     ),
     Directive(
         name="tls.enabled",
         kind="bool",
-        doc="Offer TLS. A `tls` block, or any flag of TLS, switches it on.",
+        doc="Offer TLS. A `tls` block or any TLS flag enables it.",
         section="TLS",
         default=False,
         flags=("tls",),
@@ -109,7 +110,7 @@ EXTRA = (
     Directive(
         name="authorization.user",
         kind="str | None",
-        doc="The only user, when there are no `users`.",
+        doc="The only user, if there are no `users`.",
         section="Authorization",
         aliases=("authorization.username",),
         flags=("user",),
@@ -125,7 +126,7 @@ EXTRA = (
     Directive(
         name="jetstream.enabled",
         kind="bool",
-        doc="Offer JetStream. A `jetstream` block, or `jetstream: true`, switches it on.",
+        doc="Offer JetStream. A `jetstream` block or `jetstream: true` enables it.",
         section="JetStream",
         default=False,
         aliases=("jetstream.enable",),
@@ -133,22 +134,29 @@ EXTRA = (
     ),
 )
 
-CLUSTER = "Penstock serves one machine; run a nats-server cluster where one is not enough"
-ALONE = "this server stands alone, and nobody can join it here"
+CLUSTER = "Penstock runs on one machine; use a nats-server cluster for more"
+ALONE = "Penstock is a single server, and no other server can join it"
 CERTIFICATES = (
-    "name the certificate's files with `cert_file` and `key_file`, and authorities with `ca_file`"
+    "name the certificate files with `cert_file` and `key_file`, and authorities with `ca_file`"
 )
-ACCOUNTS = "list users under `accounts`, or accounts with tokens under `resolver_preload`"
-TUNING = "it tunes an inner part of nats-server that Penstock does not have"
+SYSTEM = (
+    "the system account always exists, visible only to the users of `system_account`; "
+    "remove the line"
+)
+ACCOUNTS = "list users under `accounts`, or account tokens under `resolver_preload`"
+TUNING = "it tunes an internal part of nats-server that Penstock does not have"
 LENIENT = "Penstock does not limit this"
-MQTT = "MQTT clients need a nats-server of their own, with a leaf node or a bridge between"
-PROXY = "let the proxy pass connections on as they are"
-PINGS = "`ping_interval` counts for WebSocket too"
+MQTT = "MQTT clients need a separate nats-server with a leaf node or a bridge"
+PROXY = "let the proxy pass connections through unchanged"
+PINGS = "`ping_interval` applies to WebSocket too"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
 ENCRYPTION = "keep `store_dir` on an encrypted disk"
 
 JOINING = {"cluster": "routes", "gateway": "gateways", "leafnodes": "remotes"}
-"""Blocks about other servers, and what in them names one. Without it they change nothing."""
+"""
+Blocks about other servers, and the directive in each that names one. Without it, the block
+changes nothing.
+"""
 
 _REFUSED: dict[str, tuple[str, ...]] = {
     CERTIFICATES: tuple(
@@ -160,10 +168,8 @@ _REFUSED: dict[str, tuple[str, ...]] = {
             *("tls.ocsp_peer", "tls.verify_cert_and_check_known_urls"),
         )
     ),
-    ACCOUNTS: (
-        *("no_system_account", "no_system", "no_sys_acc"),
-        *("resolver_tls", "resolver_pinned_accounts"),
-    ),
+    SYSTEM: ("no_system_account", "no_system", "no_sys_acc"),
+    ACCOUNTS: ("resolver_tls", "resolver_pinned_accounts"),
     MQTT: ("mqtt",),
     PROXY: ("proxies", "authorization.proxy_required"),
     ENCRYPTION: (
@@ -175,10 +181,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 
 _IGNORED: dict[str, tuple[str, ...]] = {
     ALONE: (*JOINING, "default_js_domain", "connect_error_reports", "reconnect_error_reports"),
-    CERTIFICATES: (
-        *("ocsp", "ocsp_cache", "tls.insecure", "tls.allow_insecure_cipher_suites"),
-        *("websocket.tls.insecure", "websocket.tls.allow_insecure_cipher_suites"),
-    ),
+    CERTIFICATES: (*("ocsp", "ocsp_cache", "tls.insecure", "websocket.tls.insecure"),),
     PINGS: ("websocket.ping_interval",),
     SYSLOG: ("syslog", "remote_syslog"),
     LENIENT: ("max_sub_tokens", "max_subscription_tokens", "no_header_support"),
@@ -196,16 +199,16 @@ _IGNORED: dict[str, tuple[str, ...]] = {
 }
 
 UNSUPPORTED: dict[str, str] = {name: why for why, names in _REFUSED.items() for name in names}
-"""Directives of nats-server that Penstock refuses, and what to do instead."""
+"""Directives of nats-server that Penstock refuses, and the alternatives."""
 
 IGNORED: dict[str, str] = {name: why for why, names in _IGNORED.items() for name in names}
-"""Directives of nats-server that Penstock warns about and does without, and why it can."""
+"""Directives of nats-server that Penstock ignores with a warning, and why that is safe."""
 
 REFUSED_FLAGS: dict[str, str] = {
     "routes": CLUSTER,
-    "help_tls": "see the page on configuration, section TLS",
+    "help_tls": "see section TLS of the configuration page",
 }
-"""Flags of nats-server that Penstock refuses, and what to do instead."""
+"""Flags of nats-server that Penstock refuses, and the alternatives."""
 
 IGNORED_FLAGS: tuple[Flag, ...] = (
     Flag(names=("cluster", "cluster_listen"), kind=str, doc=ALONE),
@@ -215,7 +218,7 @@ IGNORED_FLAGS: tuple[Flag, ...] = (
     Flag(names=("s", "syslog"), kind=bool, doc=SYSLOG),
     Flag(names=("r", "remote_syslog"), kind=str, doc=SYSLOG),
 )
-"""Flags of nats-server that Penstock warns about and does without, and why it can."""
+"""Flags of nats-server that Penstock ignores with a warning, and why that is safe."""
 
 
 def field_directives(config: type, prefix: str = "") -> Iterator[Directive]:
@@ -231,6 +234,7 @@ def field_directives(config: type, prefix: str = "") -> Iterator[Directive]:
                 aliases=tuple(prefix + alias for alias in item.metadata["aliases"]),
                 flags=() if prefix else item.metadata["flags"],
                 field_name=item.name,
+                is_size=item.metadata["size"],
             )
 
 

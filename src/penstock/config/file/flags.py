@@ -1,5 +1,5 @@
 """
-Command-line flags as Go's `flag` package reads them, because nats-server does.
+Command-line flags by the rules of Go's `flag` package, which nats-server uses.
 
 One dash or two mean the same; a value follows after `=` or as the next argument;
 a boolean flag takes a value only after `=`; flags end at the first argument that is
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.errors import ConfigError
+from penstock.protocol.suggestions import nearest
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -40,7 +41,7 @@ def spell(flag: Flag) -> str:
 
 
 class Given(NamedTuple):
-    """A flag as it was given."""
+    """A flag as given on the command line."""
 
     flag: Flag
     value: FlagValue
@@ -70,14 +71,6 @@ def parse_flags(
     return given, rest
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that was probably meant."""
-    import difflib
-
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return close[0] if close else None
-
-
 def _split(argument: str) -> tuple[str, str, str]:
     """Return name, equals sign and value of one argument."""
     name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
@@ -98,7 +91,7 @@ def _find(name: str, known: Mapping[str, Flag], refused: Mapping[str, str]) -> F
 
 
 def _convert(name: str, text: str, kind: type) -> FlagValue:
-    """Return the value `text` stands for, by Go's rules."""
+    """Convert `text` to the flag's type, by Go's rules."""
     if kind is str:
         return text
     if kind is bool:

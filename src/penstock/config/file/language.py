@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.errors import ConfigError
+from penstock.protocol.units import size_of
 
 Block = dict[str, "Node"]
 Value = str | bool | int | float | list["Node"] | Block
@@ -32,7 +33,6 @@ BARE_PATH = re.compile(r"[^\s;}]+")
 QUOTED = {"'": re.compile(r"'([^']*)'"), '"': re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)}
 BLOCK_STRING = re.compile(r"\((.*?\n)\)(?=\r?\n|\Z)", re.DOTALL)
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.|\Z)", re.DOTALL)
-WHOLE_NUMBER = re.compile(r"(-?\d+)(?:([kmgtpe])(b|ib?)?)?", re.IGNORECASE)
 FRACTION = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\", "/": "/"}
@@ -44,13 +44,13 @@ NESTING_MAX = 100
 
 @dataclass(slots=True)
 class Node:
-    """One value, where its key stands, and the text it was written as."""
+    """One value, the place of its key, and its original text."""
 
     value: Value
     at: str
     text: str = ""
     used: bool = False
-    """Whether some `$NAME` referred to it, which excuses a key nobody else knows."""
+    """Whether a `$NAME` referred to it, which excuses an unknown key."""
 
 
 def parse(
@@ -60,7 +60,7 @@ def parse(
     environ: Mapping[str, str] | None = None,
     read_text: Callable[[str], str] | None = None,
 ) -> Block:
-    """Return the keys of `text`. `read_text` gives the text of an included path."""
+    """Return the keys of `text`. `read_text` returns the text of an included path."""
     parser = _Parser(text, source, _Context(environ or {}, read_text))
     return parser.document({})
 
@@ -76,7 +76,7 @@ def parse_file(path: str, environ: Mapping[str, str]) -> Block:
 
 
 def parse_value(text: str, *, source: str, environ: Mapping[str, str]) -> Node:
-    """Return the one value that `text` is, as if it stood after `key =`."""
+    """Parse `text` as a single value, as if it came after `key =`."""
     return _Parser(text, source, _Context(environ, None)).lone_value()
 
 
@@ -91,7 +91,7 @@ def digest(block: Block) -> str:
     import json
 
     text = json.dumps(plain(block), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    # Go's encoder escapes what HTML would trip over, and ends with a newline.
+    # Go's encoder escapes characters with a meaning in HTML, and ends with a newline.
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return "sha256:" + hashlib.sha256(f"{text}\n".encode("utf-8", "surrogateescape")).hexdigest()
@@ -99,7 +99,7 @@ def digest(block: Block) -> str:
 
 @dataclass(frozen=True)
 class _Context:
-    """What one parser hands to those of included files and of variables."""
+    """State that a parser shares with the parsers of included files and variables."""
 
     environ: Mapping[str, str]
     read_text: Callable[[str], str] | None
@@ -125,12 +125,12 @@ class _Parser:
         self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def document(self, block: Block) -> Block:
-        """Read the whole text into `block`. It may be one JSON object."""
+        """Parse the whole text into `block`. It may be one JSON object."""
         self._entries(block, nested=False)
         return block
 
     def lone_value(self) -> Node:
-        """Read the text as one value."""
+        """Parse the text as a single value."""
         node = self._value(self._where())
         self._skip(GAP)
         if self.index < len(self.text):
@@ -138,7 +138,7 @@ class _Parser:
         return node
 
     def _entries(self, block: Block, *, nested: bool) -> None:
-        """Read keys and values up to the closing brace, or the end of the text."""
+        """Parse keys and values up to the closing brace, or the end of the text."""
         self.scopes.append(block)
         while (char := self._next_char()) and not (nested and char == "}"):
             if char == "{" and not nested:
@@ -153,7 +153,7 @@ class _Parser:
         self.scopes.pop()
 
     def _entry(self, block: Block, *, nested: bool) -> None:
-        """Read one key and its value, or an include."""
+        """Parse one key and its value, or an include."""
         where = self._where()
         quoted = self._here() in QUOTED
         key = (
@@ -173,7 +173,7 @@ class _Parser:
         block[key] = self._value(where)
 
     def _end_of_value(self, *, closing: str) -> None:
-        """Step over what ends a value: a newline, a comma, a semicolon, or `closing` ahead."""
+        """Skip the end of a value: a newline, a comma, a semicolon, or `closing` ahead."""
         start = self.index
         self._skip(GAP)
         char = self._here()
@@ -183,7 +183,7 @@ class _Parser:
             self._fail(f"expected a newline or a comma after the value, but found {self._shown()}")
 
     def _value(self, where: str) -> Node:
-        """Read one value. `where` is the place errors about it will name."""
+        """Parse one value. `where` is the place that errors about it name."""
         char = self._here()
         if char in ("{", "["):
             return self._container(where)
@@ -191,12 +191,12 @@ class _Parser:
             text = self._quoted()
             return Node(text, where, text)
         if char == "(":
-            text = self._match(BLOCK_STRING, "`(` is never closed by a `)` on a line of its own")
+            text = self._match(BLOCK_STRING, "`(` has no closing `)` on its own line")
             return Node(text[1:-1], where, text[1:-1])
         return self._bare(where)
 
     def _container(self, where: str) -> Node:
-        """Read a block or an array."""
+        """Parse a block or an array."""
         if self.depth == NESTING_MAX:
             self._fail(f"blocks are nested more than {NESTING_MAX} deep")
         self.depth += 1
@@ -205,14 +205,14 @@ class _Parser:
         return Node(value, where)
 
     def _block(self) -> Block:
-        """Read keys and values in braces."""
+        """Parse keys and values in braces."""
         self.index += 1
         block: Block = {}
         self._entries(block, nested=True)
         return block
 
     def _array(self) -> list[Node]:
-        """Read values separated by commas or newlines, up to the closing bracket."""
+        """Parse values separated by commas or newlines, up to the closing bracket."""
         self.index += 1
         nodes: list[Node] = []
         while (char := self._next_char()) != "]":
@@ -226,7 +226,7 @@ class _Parser:
         return nodes
 
     def _bare(self, where: str) -> Node:
-        """Read a value without quotes: a boolean, a number, a variable or a string."""
+        """Parse a value without quotes: a boolean, a number, a variable or a string."""
         start = self.index
         text = self._match(BARE, f"expected a value, but found {self._shown()}")
         if "\\" in text:
@@ -239,18 +239,15 @@ class _Parser:
         return Node(self._number(text, start), where, text)
 
     def _number(self, text: str, start: int) -> Value:
-        """Return the number that `text` is, or else the text itself."""
-        if match := WHOLE_NUMBER.fullmatch(text):
-            digits, unit, binary = match.groups()
-            base = 1024 if binary else 1000
-            number: int = int(digits) * base ** ("kmgtpe".index(unit.lower()) + 1 if unit else 0)
+        """Return `text` as a number, or unchanged if it is not one."""
+        if (number := size_of(text)) is not None:
             if not -(1 << INTEGER_BITS - 1) <= number < 1 << INTEGER_BITS - 1:
                 self._fail(f"integer `{text}` is out of range", start)
             return number
         return float(text) if FRACTION.fullmatch(text) else text
 
     def _variable(self, name: str, where: str, start: int) -> Node:
-        """Return what `$name` stands for: the innermost earlier key, or the environment."""
+        """Return the value of `$name`: the innermost earlier key, or the environment variable."""
         for scope in reversed(self.scopes):
             if found := scope.get(name):
                 found.used = True
@@ -268,7 +265,7 @@ class _Parser:
         return Node(found.value, where, found.text)
 
     def _include(self, block: Block) -> None:
-        """Put the keys of another file into `block`. Its path is relative to this file."""
+        """Add the keys of another file to `block`. Its path is relative to this file."""
         start = self.index
         name = (
             self._quoted() if self._here() in QUOTED else self._match(BARE_PATH, "expected a file")
@@ -276,9 +273,9 @@ class _Parser:
         path = str(Path(self.source).parent / name)
         chain = (*self.context.including, str(Path(path).resolve()))
         if chain[-1] in chain[:-1]:
-            self._fail(f"`{name}` is included by itself", start)
+            self._fail(f"`{name}` includes itself", start)
         if self.context.read_text is None:
-            self._fail("`include` works in files only", start)
+            self._fail("`include` works only in files", start)
         try:
             text = self.context.read_text(path)
         except (OSError, UnicodeDecodeError) as error:
@@ -289,9 +286,9 @@ class _Parser:
         _Parser(text, path, inner).document(block)
 
     def _quoted(self) -> str:
-        """Read a quoted string. Only double quotes know escapes."""
+        """Parse a quoted string. Only double quotes support escapes."""
         start, quote = self.index, self._here()
-        text = self._match(QUOTED[quote], f"`{quote}` is never closed")[1:-1]
+        text = self._match(QUOTED[quote], f"`{quote}` has no closing quote")[1:-1]
         return self._unescape(text, start + 1) if quote == '"' else text
 
     def _unescape(self, text: str, start: int) -> str:
@@ -309,14 +306,14 @@ class _Parser:
 
         replaced = ESCAPE.sub(replace, text)
         try:
-            # The surrogate pairs of JSON and the bytes of `\x` become characters here.
+            # JSON's surrogate pairs and the bytes of `\x` become characters here.
             joined = replaced.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
             return joined.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
         except UnicodeError:
             self._fail("half a surrogate pair", start)
 
     def _next_char(self) -> str:
-        """Step over white space and comments. Return the character after them."""
+        """Skip white space and comments. Return the next character."""
         self._skip(GAP)
         return self._here()
 
@@ -325,20 +322,20 @@ class _Parser:
         return self.text[self.index : self.index + 1]
 
     def _shown(self) -> str:
-        """Return the character at this position as an error names it."""
+        """Return the character at this position for an error message."""
         char = self._here()
         return {"": "the end of the file", "\n": "a newline", "\r": "a newline"}.get(
             char, f"`{char}`"
         )
 
     def _skip(self, pattern: re.Pattern[str]) -> bool:
-        """Step over what `pattern` matches here. Tell whether that was anything."""
+        """Skip what `pattern` matches here. Return whether it matched."""
         match = pattern.match(self.text, self.index)
         start, self.index = self.index, match.end() if match else self.index
         return self.index > start
 
     def _match(self, pattern: re.Pattern[str], otherwise: str) -> str:
-        """Return what `pattern` matches here, and step over it; or fail with `otherwise`."""
+        """Return and skip what `pattern` matches here; otherwise fail with `otherwise`."""
         match = pattern.match(self.text, self.index)
         if match is None:
             self._fail(otherwise)
@@ -368,5 +365,5 @@ def _read_text(path: str) -> str:
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
-    """Return the part of an error worth telling an operator."""
+    """Return the part of an error that helps an operator."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -2,13 +2,13 @@
 From configuration file, environment and command line to the configuration of a server.
 
 Each source becomes directives, a flat mapping of names such as `port` or
-`jetstream.store_dir` to values that know where they were written. Later sources win:
-file, then environment, then flags. What is left is read into the dataclasses of
-`config`, and everything that is wrong with it is reported at once.
+`jetstream.store_dir` to values that know where they were written. Later sources win: file,
+then environment, then flags. The result is read into the dataclasses of `config`, and all
+its errors are reported together.
 
 A directive's environment variable is `PENSTOCK__` and its name, with `__` for the dot:
 `PENSTOCK__JETSTREAM__STORE_DIR`. Two underscores, because container platforms set names
-like `PENSTOCK_PORT` for reasons of their own.
+like `PENSTOCK_PORT` for their own purposes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.config.accounts import User
-from penstock.config.file import accountreaders, remotereaders
-from penstock.config.file import language as conf
+from penstock.config.file import accountreaders, language, remotereaders
 from penstock.config.file.directives import (
     ALIASES,
     BLOCK_ALIASES,
@@ -35,7 +35,8 @@ from penstock.config.file.directives import (
     WEBSOCKET,
     field_directives,
 )
-from penstock.config.file.flags import Given, nearest
+from penstock.config.file.flags import Given
+from penstock.config.file.joiningreaders import check_joining
 from penstock.config.file.language import Block, Node
 from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
 from penstock.config.server import (
@@ -48,6 +49,7 @@ from penstock.config.server import (
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.protocol import times
+from penstock.protocol.suggestions import nearest
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
 ADDRESSES = {
@@ -59,6 +61,7 @@ ADDRESSES = {
 
 MEANINGS: dict[tuple[str, Any], Any] = {
     ("port", 0): 4222,
+    ("max_payload", 0): Limits().max_payload,
     ("http_port", 0): None,
     ("https_port", 0): None,
     ("max_connections", -1): 0,
@@ -66,10 +69,10 @@ MEANINGS: dict[tuple[str, Any], Any] = {
     ("jetstream.max_mem", -1): None,
     ("jetstream.max_file", -1): None,
 }
-"""Numbers that nats-server gives a meaning of their own, and how Penstock says it."""
+"""Numbers with a special meaning in nats-server, and Penstock's value for each."""
 
 LAME_DUCK_DURATION_S_MIN = 30
-"""Clients sent away faster than this all come back at once, somewhere else."""
+"""Clients disconnected faster than this all reconnect elsewhere at once."""
 
 ALL_READERS = READERS | accountreaders.READERS | remotereaders.READERS
 
@@ -78,30 +81,30 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a server process was told, all sources taken together."""
+    """The options of a server process, from all sources together."""
 
     server: ServerConfig
     process: ProcessConfig
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where each directive that was given was written."""
+    """The place of each directive that was given."""
     warnings: tuple[str, ...] = ()
-    """What was given and has no effect."""
+    """Warnings about directives without effect."""
 
 
 @dataclass
 class _Findings:
-    """What is wrong with a configuration, and what is merely idle in it."""
+    """The errors and warnings of a configuration."""
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> Options:
-    """Return the options of a configuration file, the environment and the flags given."""
+    """Return the options from a configuration file, the environment and the flags."""
     findings = _Findings()
     directives: Block = {}
     for source in (
-        conf.parse_file(path, environ) if path is not None else {},
+        language.parse_file(path, environ) if path is not None else {},
         _environment_block(environ),
     ):
         _override(directives, dict(_flatten(source, "", findings)))
@@ -113,7 +116,7 @@ def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -
 
 
 def _flatten(block: Block, prefix: str, findings: _Findings) -> Iterator[tuple[str, Node]]:
-    """Yield the directives of a block under their usual names."""
+    """Yield the directives of a block under their canonical names."""
     for key, node in block.items():
         written = prefix + key.lower()
         name = ALIASES.get(written) or BLOCK_ALIASES.get(written, written)
@@ -133,7 +136,9 @@ def _flatten(block: Block, prefix: str, findings: _Findings) -> Iterator[tuple[s
 
 
 def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
-    """Warn of a directive that Penstock can do without; refuse to leave out other servers."""
+    """Warn about a directive that Penstock ignores; refuse it if it names other servers."""
+    if name in JOINING and node.value is not False:
+        check_joining(node, name)
     others = node.value.get(JOINING.get(name, "")) if isinstance(node.value, dict) else None
     if others is not None and others.value:
         fail(others, f"`{name}.{JOINING[name]}` is not supported: {CLUSTER}")
@@ -142,7 +147,7 @@ def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
 
 
 def _flatten_block(name: str, node: Node, findings: _Findings) -> Iterator[tuple[str, Node]]:
-    """Yield the directives inside a block. That of JetStream is a switch as well."""
+    """Yield the directives inside a block. The JetStream block is also a switch."""
     if name == "jetstream":
         switch = read_jetstream_switch(node, name)
         yield "jetstream.enabled", Node(switch, node.at, str(switch).lower())
@@ -155,7 +160,7 @@ def _flatten_block(name: str, node: Node, findings: _Findings) -> Iterator[tuple
 
 
 def _split_address(name: str, node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the host, if there is one, and the port of an address."""
+    """Yield the host, if any, and the port of an address."""
     host, port = read_address(node, name)
     host_name, port_name = ADDRESSES[name]
     if host:
@@ -164,16 +169,16 @@ def _split_address(name: str, node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _unknown(written: str, key: str) -> str:
-    """Return what to say about a directive that means nothing here."""
+    """Return the error about an unknown directive."""
     if written in UNSUPPORTED:
         return f"`{key}` is not supported: {UNSUPPORTED[written]}"
-    # Aliases are many, and most people have never heard of them.
+    # Suggest an alias only as a last resort: there are many, and most are obscure.
     meant = nearest(written, [*DIRECTIVES, *BLOCKS]) or nearest(written, [*ALIASES])
     return f"unknown directive `{written}`" + (f"; did you mean `{meant}`?" if meant else "")
 
 
 def _environment_block(environ: Mapping[str, str]) -> Block:
-    """Return the environment's directives as the block a file would have them in."""
+    """Return the environment's directives as a block, as a file would have it."""
     block: Block = {}
     for name in sorted(environ):
         if not name.startswith(ENVIRONMENT_PREFIX):
@@ -186,7 +191,7 @@ def _environment_block(environ: Mapping[str, str]) -> Block:
             if not isinstance(holder.value, dict):
                 fail(holder, f"`{part}` is set both as a whole and in part")
             inner = holder.value
-        inner[key] = conf.parse_value(environ[name], source=source, environ=environ)
+        inner[key] = language.parse_value(environ[name], source=source, environ=environ)
     return block
 
 
@@ -201,7 +206,7 @@ def _flag_directives(given: Iterable[Given], findings: _Findings) -> Block:
 
 
 def _override(directives: Block, later: Block) -> None:
-    """Let a later source win. Credentials of one kind push out those of the other."""
+    """Let a later source win. Credentials of one kind replace those of another."""
     if "authorization.token" in later:
         directives.pop("authorization.user", None)
         directives.pop("authorization.password", None)
@@ -212,7 +217,7 @@ def _override(directives: Block, later: Block) -> None:
 
 @dataclass
 class _Builder:
-    """Reads directives into the dataclasses, and collects what is wrong with them."""
+    """Reads directives into the dataclasses, and collects their errors."""
 
     directives: Block
     errors: list[str]
@@ -245,7 +250,7 @@ class _Builder:
         return None if self.errors else self._check(lambda: config(**{**values, **extra}))
 
     def _read(self, name: str) -> Any:
-        """Return the value of a directive that is there."""
+        """Return the value of a given directive."""
         reader = ALL_READERS[DIRECTIVES[name].kind]
         value = self._check(lambda: reader(self.directives[name], name))
         return MEANINGS.get((name, value), value) if isinstance(value, int) else value
@@ -256,10 +261,14 @@ class _Builder:
         if not names:
             return {}
         node = self.directives[f"authorization.{names[0]}"]
+        has_users = "authorization.users" in self.directives
         if "user" not in names:
-            self._check(lambda: fail(node, "`password` needs a `user`"))
+            if not has_users:
+                self._check(lambda: fail(node, "`password` needs a `user`"))
+            # Beside a list it is a variable: `PASS: x, users: [{user: a, password:
+            # $PASS}]`.
             return {}
-        if "authorization.users" in self.directives:
+        if has_users:
             self._check(lambda: fail(node, "there is both a single user and a list of `users`"))
         user, password = (
             self._read(f"authorization.{name}") if name in names else ""
@@ -268,24 +277,28 @@ class _Builder:
         return {"users": (User(name=user, password=password),)}
 
     def _jetstream(self) -> JetStreamConfig | None:
-        """Return the configuration of JetStream if it is switched on."""
+        """Return the configuration of JetStream if it is enabled."""
         if "jetstream.enabled" not in self.directives or not self._read("jetstream.enabled"):
             return None
         default = {} if "jetstream.store_dir" in self.directives else self._default_store()
         return self._make(JetStreamConfig, **default)
 
     def _websocket(self) -> WebSocketConfig | None:
-        """Return the listener for WebSocket, if it has a port."""
+        """Return the WebSocket listener, if it has a port."""
         if "websocket.port" not in self.directives or not self._read("websocket.port"):
             return None
         return self._make(WebSocketConfig, tls=self._tls(WEBSOCKET))
 
     def _tls(self, prefix: str = "") -> TlsConfig | None:
-        """Return the TLS of a listener, if anything about it is said and it is not off."""
+        """Return the TLS settings of a listener, if it has any and TLS is not off."""
         if "tls.enabled" in self.directives and not prefix and not self._read("tls.enabled"):
             return None
         if not any(name.startswith(f"{prefix}tls.") for name in self.directives):
             return None
+        for name in (f"{prefix}tls.cipher_suites", f"{prefix}tls.curve_preferences"):
+            node = self.directives.get(name)
+            if node is not None and node.value == []:
+                self._check(partial(fail, node, f"`{name}` is empty: set it, or leave it out"))
         return self._make(TlsConfig, prefix)
 
     def _default_store(self) -> dict[str, str]:
@@ -293,7 +306,7 @@ class _Builder:
         return {"store_dir": str(Path(data) / "penstock" / "jetstream")}
 
     def _check(self, make: Callable[[], Made]) -> Made | None:
-        """Return what `make` does. An error is noted, with the place of the directive it names."""
+        """Return the result of `make`. Note an error, with the place of the directive it names."""
         try:
             return make()
         except ConfigError as error:
@@ -309,19 +322,19 @@ class _Builder:
 
 
 def _source(node: Node) -> str:
-    """Return where a directive was given; in a variable there is only one place."""
+    """Return the place of a directive; a variable has only one place."""
     return node.at.removesuffix(":1:1") if node.at.startswith("environment") else node.at
 
 
 def _check_limits(limits: Limits) -> None:
     """Refuse limits that contradict each other."""
-    if limits.payload_bytes_max > limits.pending_bytes_max:
+    if limits.max_payload > limits.max_pending:
         raise ConfigError("`max_payload` must not be higher than `max_pending`")
-    if limits.lame_duck_duration_s < LAME_DUCK_DURATION_S_MIN:
-        given = times.duration(round(limits.lame_duck_duration_s * 1e9))
+    if limits.lame_duck_duration < LAME_DUCK_DURATION_S_MIN:
+        given = times.duration(round(limits.lame_duck_duration * 1e9))
         raise ConfigError(
             f"invalid `lame_duck_duration` of {given}, "
             f"minimum is {LAME_DUCK_DURATION_S_MIN} seconds"
         )
-    if limits.lame_duck_grace_period_s >= limits.lame_duck_duration_s:
+    if limits.lame_duck_grace_period >= limits.lame_duck_duration:
         raise ConfigError("`lame_duck_duration` must be longer than `lame_duck_grace_period`")

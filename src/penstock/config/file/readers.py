@@ -1,9 +1,9 @@
 """
-How each kind of setting is written: one reader for each annotation in `config`.
+Readers of setting values: one for each annotation in `config`.
 
-A reader takes a node of the configuration tree and returns the value, or fails
-with the place where the node stands. Text is taken as it was written, so that
-`password: 0123` is not a number and `ping_interval: 2m` are two minutes.
+A reader takes a node of the configuration tree and returns the value, or fails with the
+node's place. Text is read as it was written, so that `password: 0123` is not a number and
+`ping_interval: 2m` is two minutes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, U
 from penstock.config.file.language import Block, Node
 from penstock.config.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 from penstock.errors import ConfigError
-from penstock.protocol import times
+from penstock.protocol import units
 from penstock.protocol.subjects import is_valid
+from penstock.protocol.times import SECOND_NS
 
 JETSTREAM_WORDS = {"enabled": True, "enable": True, "disabled": False, "disable": False}
-QUOTED_SIZE = re.compile(r"(\d+)([kmgt])(?:b|ib?)?", re.IGNORECASE)
 
 USER_KEYS = {
     "user": "user",
@@ -36,7 +36,7 @@ USER_KEYS = {
     "clients": "connection_types",
 }
 USER_KEYS_UNSUPPORTED = {
-    "proxy_required": "clients connect without a proxy that vouches for them; remove it",
+    "proxy_required": "Penstock does not support proxies that vouch for clients; remove it",
 }
 CERTIFICATE_KEYS = {"cert_file": "cert_file", "key_file": "key_file"}
 USER_TEXTS = ("user", "password", "nkey")
@@ -60,12 +60,12 @@ RESPONSE_KEYS = {
 
 
 def fail(node: Node, reason: str) -> NoReturn:
-    """Say what is wrong with a value, and where it stands."""
+    """Raise an error about a value, with its place."""
     raise ConfigError(f"Parse error in {node.at}: {reason}")
 
 
 def read_text(node: Node, name: str) -> str:
-    """Return a string. Numbers and booleans are text too, as they were written."""
+    """Return a string. Numbers and booleans are read as text, as they were written."""
     if isinstance(node.value, list | dict):
         fail(node, f"`{name}` expects a string, not {_shown(node)}")
     return node.text
@@ -79,26 +79,28 @@ def read_boolean(node: Node, name: str) -> bool:
 
 
 def read_number(node: Node, name: str) -> int:
-    """Return a whole number, which may be a size."""
+    """Return a whole number or a size."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value
-    # nats-server reads the sizes of JetStream from strings too, and those are binary.
-    if isinstance(node.value, str) and (match := QUOTED_SIZE.fullmatch(node.value)):
-        return int(match[1]) << 10 * ("kmgt".index(match[2].lower()) + 1)
+    # nats-server also reads JetStream sizes from strings, and those are binary.
+    if isinstance(node.value, str) and node.value[-1:].isalpha():
+        size = units.size_of(node.value, kilo=1024)
+        if size is not None:
+            return size
     fail(node, f"`{name}` expects a number, not {_shown(node)}")
 
 
 def read_duration(node: Node, name: str) -> float:
-    """Return seconds. A duration is written as Go does, `1m30s`; a plain number is seconds."""
-    if times.DURATION.fullmatch(node.text):
-        return times.parse_duration(node.text) / times.SECOND_NS
+    """Return seconds of a duration such as `1m30s` or `7d`; a plain number means seconds."""
+    if (duration_ns := units.duration_of(node.text)) is not None:
+        return duration_ns / SECOND_NS
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return float(node.value)
     fail(node, f'`{name}` expects a duration such as "30s" or "2m", not {_shown(node)}')
 
 
 def read_jetstream_switch(node: Node, name: str) -> bool:
-    """Return whether JetStream is on: a boolean, a word, or a block, which switches it on."""
+    """Return whether JetStream is enabled: a boolean, a word, or a block, which enables it."""
     if isinstance(node.value, bool | dict):
         return node.value is not False
     if isinstance(node.value, str) and node.value.lower() in JETSTREAM_WORDS:
@@ -107,12 +109,12 @@ def read_jetstream_switch(node: Node, name: str) -> bool:
 
 
 def read_sync(node: Node, name: str) -> float | Literal["always"]:
-    """Return how often storage is synced."""
+    """Return the sync interval of storage."""
     return "always" if node.text.lower() == "always" else read_duration(node, name)
 
 
 def read_handshake_first(node: Node, name: str) -> HandshakeFirst:
-    """Return how long to wait for a TLS client to begin: a switch, `auto` or a duration."""
+    """Return how long to wait for a TLS client to start: a switch, `auto` or a duration."""
     words: dict[str, HandshakeFirst] = {
         **dict.fromkeys(("true", "on", "yes"), 0.0),
         **dict.fromkeys(("false", "off", "no"), None),
@@ -120,13 +122,13 @@ def read_handshake_first(node: Node, name: str) -> HandshakeFirst:
     }
     if node.text.lower() in words:
         return words[node.text.lower()]
-    if times.DURATION.fullmatch(node.text):
+    if units.duration_of(node.text) is not None:
         return read_duration(node, name)
     fail(node, f"`{name}` expects a boolean, `auto` or a duration, not {_shown(node)}")
 
 
 def read_tls_version(node: Node, name: str) -> TlsVersion:
-    """Return a version of TLS that is still safe."""
+    """Return a TLS version that is still secure."""
     if node.text == "1.2":
         return "1.2"
     if node.text == "1.3":
@@ -135,7 +137,7 @@ def read_tls_version(node: Node, name: str) -> TlsVersion:
 
 
 def read_texts(node: Node, name: str) -> tuple[str, ...]:
-    """Return a list of strings, which may be a single one."""
+    """Return a list of strings, given as a list or as one string."""
     nodes = node.value if isinstance(node.value, list) else [node]
     return tuple(read_text(item, name) for item in nodes)
 
@@ -146,7 +148,7 @@ def read_text_map(node: Node, name: str) -> Mapping[str, str]:
 
 
 def read_address(node: Node, name: str) -> tuple[str, int]:
-    """Return host and port of `host:port`. A plain number is a port; then the host is empty."""
+    """Return host and port of `host:port`. A plain number is a port without a host."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return "", node.value
     host, colon, port = read_text(node, name).rpartition(":")
@@ -160,7 +162,7 @@ def read_address(node: Node, name: str) -> tuple[str, int]:
 
 
 def read_certificates(node: Node, name: str) -> tuple[CertificateFiles, ...]:
-    """Return several certificates, each with its key."""
+    """Return several certificates with their keys."""
     if not isinstance(node.value, list):
         fail(node, f"`{name}` expects a list of blocks, not {_shown(node)}")
     return tuple(_read_certificate(item, name) for item in node.value)
@@ -182,7 +184,7 @@ def read_users(node: Node, name: str) -> tuple[User, ...]:
 
 
 def read_permissions(node: Node, name: str) -> Permissions:
-    """Return what a user may publish and subscribe to."""
+    """Return the subjects that a user may publish and subscribe to."""
     entries = entries_of(node, name, PERMISSION_KEYS, {})
     publish, subscribe = SubjectRules(), SubjectRules()
     responses = None
@@ -212,7 +214,7 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "Permissions | None": read_permissions,
     "address": read_address,
 }
-"""The reader of each kind of setting, by the annotation of its field."""
+"""The reader of each setting, by the annotation of its field."""
 
 
 def _read_user(node: Node) -> User:
@@ -237,7 +239,7 @@ def _read_user(node: Node) -> User:
 
 
 def _read_rules(node: Node, name: str, *, queues: bool) -> SubjectRules:
-    """Return subjects allowed and denied: a subject, a list, or a block of the two."""
+    """Return allowed and denied subjects: a subject, a list, or a block of the two."""
     if not isinstance(node.value, dict):
         return SubjectRules(allow=_read_subjects(node, name, queues=queues))
     entries = entries_of(node, name, {"allow": "allow", "deny": "deny"}, {})
@@ -250,8 +252,9 @@ def _read_rules(node: Node, name: str, *, queues: bool) -> SubjectRules:
 def _read_subjects(node: Node, name: str, *, queues: bool) -> tuple[str, ...]:
     subjects = read_texts(node, name)
     if not subjects and not name.endswith(".deny"):
-        # nats-server reads an empty list as "everything", which few who write one can mean.
-        fail(node, f'`{name}` is an empty list; for no subject at all, write `deny: ">"`')
+        # nats-server reads an empty list as "everything", which is rarely what its writer
+        # means.
+        fail(node, f'`{name}` is an empty list; to allow nothing, write `deny: ">"`')
     for subject in subjects:
         words = subject.split() if queues else [subject]
         if len(words) not in (1, 2) or not all(is_valid(word.encode()) for word in words):
@@ -260,7 +263,7 @@ def _read_subjects(node: Node, name: str, *, queues: bool) -> tuple[str, ...]:
 
 
 def _read_responses(node: Node, name: str) -> ResponseRules | None:
-    """Return the rules for replies: a switch, or a block of bounds. Zero is the default."""
+    """Return the rules for replies: a switch, or a block of limits. Zero is the default."""
     if isinstance(node.value, bool):
         return ResponseRules() if node.value else None
     entries = entries_of(node, name, RESPONSE_KEYS, {})
@@ -278,7 +281,7 @@ def _read_responses(node: Node, name: str) -> ResponseRules | None:
 def entries_of(
     node: Node, name: str, known: Mapping[str, str], unsupported: Mapping[str, str]
 ) -> Block:
-    """Return the entries of a block under their usual names."""
+    """Return the entries of a block under their canonical names."""
     entries: Block = {}
     for key, item in block_of(node, name).items():
         if key.lower() in known:
@@ -286,7 +289,7 @@ def entries_of(
         elif key.lower() in unsupported:
             fail(item, f"`{key}` is not supported: {unsupported[key.lower()]}")
         elif not item.used:
-            fail(item, f"unknown field `{key}` in `{name}`; it knows {', '.join(known)}")
+            fail(item, f"unknown field `{key}` in `{name}`; hint: one of {', '.join(known)}")
     return entries
 
 
@@ -297,7 +300,7 @@ def block_of(node: Node, name: str) -> Block:
 
 
 def _shown(node: Node) -> str:
-    """Return a value as an error names it."""
+    """Return a value for an error message."""
     if isinstance(node.value, dict):
         return "a block"
     return "a list" if isinstance(node.value, list) else f'"{node.text}"'

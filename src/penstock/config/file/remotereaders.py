@@ -1,5 +1,5 @@
 """
-How the remotes of a configuration file are written, in the words of nats-server's leaf nodes.
+Readers of the remotes in a configuration file, in the words of nats-server's leaf nodes.
 
 `jetstream { remotes [ { name: hub, urls: [nats://hub:4222], credentials: hub.creds } ] }`
 """
@@ -34,7 +34,7 @@ TLS_KEYS_UNSUPPORTED = {
 
 
 def read_remotes(node: Node, name: str) -> tuple[RemoteConfig, ...]:
-    """Return the remotes of a list."""
+    """Return a list of remotes."""
     if not isinstance(node.value, list):
         fail(node, f"`{name}` expects a list of remotes, each a block with `name` and `urls`")
     return tuple(_read_remote(item, name) for item in node.value)

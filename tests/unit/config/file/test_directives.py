@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.serve.serve import ALL_FLAGS
 from penstock.config.file.directives import (
     ALIASES,
     DIRECTIVES,
@@ -124,11 +125,9 @@ def test_naming_another_server_is_refused(block: str, tmp_path: Path) -> None:
         loaded(tmp_path / "x.conf", f"{block} {{ {JOINING[block]}: [x] }}")
 
 
-@pytest.mark.parametrize(
-    "name", sorted(name for flag in (*FLAGS, *IGNORED_FLAGS) for name in flag.names)
-)
+@pytest.mark.parametrize("name", sorted(name for flag in ALL_FLAGS for name in flag.names))
 def test_a_flag_is_taken_with_one_dash_or_two(name: str) -> None:
-    flags = (*FLAGS, *IGNORED_FLAGS)
+    flags = ALL_FLAGS
     (flag,) = [flag for flag in flags if name in flag.names]
     value = {bool: "true", int: "7", str: "x"}[flag.kind]
 

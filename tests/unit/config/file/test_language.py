@@ -114,15 +114,15 @@ ERRORS = {
     "a: [1, 2": "x.conf:1:9: unexpected end of file, `]` is missing",
     "a: [,]": "x.conf:1:5: expected a value, but found `,`",
     "a: [1 2]": "x.conf:1:7: expected a newline or a comma after the value, but found `2`",
-    'a: "b': 'x.conf:1:4: `"` is never closed',
-    "a: 'b": "x.conf:1:4: `'` is never closed",
+    'a: "b': 'x.conf:1:4: `"` has no closing quote',
+    "a: 'b": "x.conf:1:4: `'` has no closing quote",
     r'a: "\q"': r"x.conf:1:5: invalid escape `\q`",
     r'a: "\xzz"': r"x.conf:1:5: invalid escape `\x`",
     r'a: "\ud800"': "x.conf:1:5: half a surrogate pair",
-    "a (\n b": "x.conf:1:3: `(` is never closed by a `)` on a line of its own",
+    "a (\n b": "x.conf:1:3: `(` has no closing `)` on its own line",
     "a: 9223372036854775808": "x.conf:1:4: integer `9223372036854775808` is out of range",
     "a: $NOPE": "x.conf:1:4: variable `$NOPE` is neither an earlier key nor in the environment",
-    "include 'b.conf'": "x.conf:1:9: `include` works in files only",
+    "include 'b.conf'": "x.conf:1:9: `include` works only in files",
     "a: {" * 200: "x.conf:1:404: blocks are nested more than 100 deep",
     "a: " + "[" * 200: "x.conf:1:104: blocks are nested more than 100 deep",
 }
@@ -218,7 +218,7 @@ def test_include_with_a_separator_is_a_key():
 def test_files_may_not_include_each_other_in_circles(tmp_path):
     path = write(tmp_path, {"a.conf": "include b.conf", "b.conf": "\ninclude ./a.conf"})
 
-    with pytest.raises(ConfigError, match=r"b\.conf:2:9: `\./a\.conf` is included by itself"):
+    with pytest.raises(ConfigError, match=r"b\.conf:2:9: `\./a\.conf` includes itself"):
         parse_file(path, {})
 
 

@@ -74,9 +74,9 @@ def test_nothing_said_is_every_default():
         ("http_port: 0", ServerConfig()),
         ("server_name: 123", ServerConfig(server_name="123")),
         ("no_advertise: yes", ServerConfig(no_advertise=True)),
-        ("server_tags: [a, b]", ServerConfig(tags=("a", "b"))),
-        ("server_tags: a", ServerConfig(tags=("a",))),
-        ("server_metadata { a: b, c: 1 }", ServerConfig(metadata={"a": "b", "c": "1"})),
+        ("server_tags: [a, b]", ServerConfig(server_tags=("a", "b"))),
+        ("server_tags: a", ServerConfig(server_tags=("a",))),
+        ("server_metadata { a: b, c: 1 }", ServerConfig(server_metadata={"a": "b", "c": "1"})),
         ("x: 4333\nport: $x", ServerConfig(port=4333)),
     ],
 )
@@ -87,16 +87,16 @@ def test_directives_set_the_server(text, config, options):
 @pytest.mark.parametrize(
     ("text", "limits"),
     [
-        ("max_payload: 8MB", Limits(payload_bytes_max=8 << 20)),
-        ("max_conn: 64K", Limits(connections_max=64000)),
-        ("max_connections: -1", Limits(connections_max=0)),
-        ("max_subs: -1", Limits(subscriptions_max=0)),
-        ("ping_interval: 2m", Limits(ping_interval_s=120.0)),
-        ("ping_interval: '1h1m1.5s'", Limits(ping_interval_s=3661.5)),
-        ("ping_interval: 100ms", Limits(ping_interval_s=0.1)),
-        ("ping_interval: 30", Limits(ping_interval_s=30.0)),
-        ('write_deadline: "5s"', Limits(write_deadline_s=5.0)),
-        ("authorization { timeout: 1.5 }", Limits(auth_timeout_s=1.5)),
+        ("max_payload: 8MB", Limits(max_payload=8 << 20)),
+        ("max_conn: 64K", Limits(max_connections=64000)),
+        ("max_connections: -1", Limits(max_connections=0)),
+        ("max_subs: -1", Limits(max_subscriptions=0)),
+        ("ping_interval: 2m", Limits(ping_interval=120.0)),
+        ("ping_interval: '1h1m1.5s'", Limits(ping_interval=3661.5)),
+        ("ping_interval: 100ms", Limits(ping_interval=0.1)),
+        ("ping_interval: 30", Limits(ping_interval=30.0)),
+        ('write_deadline: "5s"', Limits(write_deadline=5.0)),
+        ("authorization { timeout: 1.5 }", Limits(auth_timeout=1.5)),
     ],
 )
 def test_directives_set_the_limits(text, limits, options):
@@ -117,17 +117,18 @@ def test_directives_set_the_limits(text, limits, options):
         ("jetstream: true\nstore_dir: /x", JetStreamConfig(store_dir="/x")),
         (
             'jetstream { store_dir: /x, max_mem: 1G, max_file: "1G", domain: d }',
-            JetStreamConfig(
-                store_dir="/x", max_memory_bytes=10**9, max_storage_bytes=1 << 30, domain="d"
-            ),
+            JetStreamConfig(store_dir="/x", max_mem=10**9, max_file=1 << 30, domain="d"),
         ),
         ("jetstream { store: /x, max_mem: -1 }", JetStreamConfig(store_dir="/x")),
         (
             'jetstream { store: /x, max_index: "8MB" }',
-            JetStreamConfig(store_dir="/x", index_bytes_max=8 << 20),
+            JetStreamConfig(store_dir="/x", max_index=8 << 20),
         ),
         ("jetstream { store: /x, sync: always }", JetStreamConfig(store_dir="/x")),
-        ("jetstream { store: /x, sync_interval: 2m }", JetStreamConfig(store_dir="/x", sync=120.0)),
+        (
+            "jetstream { store: /x, sync_interval: 2m }",
+            JetStreamConfig(store_dir="/x", sync_interval=120.0),
+        ),
     ],
 )
 def test_directives_set_jetstream(text, jetstream, options):
@@ -262,8 +263,8 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
         ),
         (
             "authorization { users: [{user: a, allowed_connection_types: [LEAF]}] }",
-            '1:25: `allowed_connection_types` has "LEAF"; it knows STANDARD, WEBSOCKET, LEAFNODE, '
-            "LEAFNODE_WS, MQTT, MQTT_WS, IN_PROCESS",
+            '1:25: `allowed_connection_types` has an unknown type "LEAF"; hint: '
+            "one of STANDARD, WEBSOCKET, LEAFNODE, LEAFNODE_WS, MQTT, MQTT_WS, IN_PROCESS",
         ),
         (
             "authorization { permissions { publish: 'a b' } }",
@@ -272,14 +273,18 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
         (
             "authorization { permissions { publish: [] } }",
             "1:31: `authorization.default_permissions.publish` is an empty list; "
-            'for no subject at all, write `deny: ">"`',
+            'to allow nothing, write `deny: ">"`',
         ),
         (
             "authorization { permissions { published: a } }",
-            "1:31: unknown field `published` in `authorization.default_permissions`; it knows "
+            "1:31: unknown field `published` in `authorization.default_permissions`; hint: one of "
             "pub, publish, sub, subscribe, allow_responses, publish_allow_responses",
         ),
-        ("tls { }", "1:1: `tls` needs both a `tls.cert_file` and a `tls.key_file`"),
+        (
+            "tls { }",
+            "1:1: `tls` needs both `tls.cert_file` and `tls.key_file`; behind a proxy "
+            "that ends TLS, use `allow_non_tls: true` instead",
+        ),
         (
             "tls { cert_file: c, key_file: k, min_version: 1.1 }",
             '1:34: `tls.min_version` is "1.2" or "1.3", not "1.1"',
@@ -290,12 +295,12 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
         ),
         (
             "tls { cert_file: c, key_file: k, pinned_certs: [x] }",
-            '1:34: `tls.pinned_certs` has "x", which is no SHA-256 in hex',
+            '1:34: `tls.pinned_certs` has "x", which is not a hexadecimal SHA-256',
         ),
         ("https_port: 8443", "1:1: `https_port` needs a `tls` block with a certificate"),
         (
             "websocket { port: 80 }",
-            "1:13: `websocket.port` needs a `tls` block, or `no_tls: true` to go without",
+            "1:13: `websocket.port` needs a `tls` block, or `no_tls: true`",
         ),
         (
             "websocket { port: 80, no_tls: true, origin: x }",
@@ -307,8 +312,8 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
         ),
         (
             "cluster { routes: [a] }",
-            "1:11: `cluster.routes` is not supported: Penstock serves one machine; "
-            "run a nats-server cluster where one is not enough",
+            "1:11: `cluster.routes` is not supported: Penstock runs on one machine; "
+            "use a nats-server cluster for more",
         ),
         (
             "jetstream { cipher: aes }",
@@ -332,7 +337,7 @@ TLS = "cert_file: c, key_file: k"
         (f"tls {{ {TLS}, first: off }}", {"handshake_first": None}),
         (f"tls {{ {TLS}, immediate: auto }}", {"handshake_first": 0.05}),
         (f'tls {{ {TLS}, handshake_first: "300ms" }}', {"handshake_first": 0.3}),
-        (f"tls {{ {TLS}, timeout: 5, min_version: 1.3 }}", {"timeout_s": 5, "min_version": "1.3"}),
+        (f"tls {{ {TLS}, timeout: 5, min_version: 1.3 }}", {"timeout": 5, "min_version": "1.3"}),
         (f"tls {{ {TLS}, curve_preferences: [X25519] }}", {"curve_preferences": ("X25519",)}),
     ],
 )
@@ -382,10 +387,12 @@ def test_what_has_no_effect_is_warned_of(options, tmp_path):
     warnings = load(str(path), {}, given).warnings
 
     assert [
-        f"{path}:1:1: `leaf` has no effect: this server stands alone, and nobody can join it here",
-        f"{path}:3:1: `prof_port` has no effect: it tunes an inner part of nats-server that "
+        f"{path}:1:1: `leaf` has no effect: Penstock is a single server, "
+        "and no other server can join it",
+        f"{path}:3:1: `prof_port` has no effect: it tunes an internal part of nats-server that "
         "Penstock does not have",
-        "flag -cluster_name has no effect: this server stands alone, and nobody can join it here",
+        "flag -cluster_name has no effect: Penstock is a single server, "
+        "and no other server can join it",
     ] == list(warnings)
 
 

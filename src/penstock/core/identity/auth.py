@@ -1,11 +1,10 @@
 """
-Who a connection is.
+Authentication of connections by the users of the configuration file.
 
-Checking a bcrypt hash takes a tenth of a second by design. It is never done
-here: the verdict on such a password is a `Check`, which the caller runs where
-it blocks nobody, and whose success is remembered under a digest. Where one password is
-hashed, whoever gives a wrong one waits for a check, so that nobody can tell by the time
-whether a user is there.
+A bcrypt check takes a tenth of a second by design, so it never runs here. The verdict on
+such a password is a `Check`: the caller runs it off the event loop, and its success is
+remembered under a digest. If any password is hashed, every wrong one waits for a check too;
+so the time of an answer does not reveal whether a user exists.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.config.accounts import GLOBAL, AuthCallout, Permissions, User
 from penstock.config.server import Authorization
@@ -26,61 +25,61 @@ from penstock.keys.tokens import Claims
 
 VERIFIED_MAX = 1024
 CREDENTIALS = ("user", "pass", "auth_token")
-"""The fields of a CONNECT by which a peer claims to be somebody."""
+"""The CONNECT fields with credentials."""
 BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2x$", "$2y$")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The user behind a connection, as far as it has one."""
+    """The authenticated user of a connection, if it has one."""
 
     user: str = ""
     permissions: Permissions | None = None
     account: str = GLOBAL
     label: str = ""
-    """What people call the user, where its name is a key."""
+    """The readable name of a user whose `user` is a key."""
     is_renamed: bool = False
-    """Whether another has said what its name is."""
-    subscriptions_max: int = -1
-    payload_bytes_max: int = -1
+    """Whether the auth callout gave the user another name."""
+    max_subscriptions: int = -1
+    max_payload: int = -1
     expires_s: float = 0
-    """When it ceases to be who it is; 0: never."""
+    """When the authentication expires; 0: never."""
     expiry_text: str = ""
-    """What it is told then."""
+    """The error that the client gets then."""
 
 
 class Caller(NamedTuple):
-    """What is known of a connection beside what it says of itself."""
+    """The facts about a connection that its CONNECT options do not give."""
 
     nonce: str = ""
-    """What it was asked to sign."""
+    """The nonce that the client has to sign."""
     connection_type: str = "STANDARD"
     no_auth_user: str | None = None
-    """Who it is without credentials, where its listener has a rule of its own."""
+    """The user for clients without credentials, if the listener configures its own."""
     ip: str = ""
     now_s: float = 0
     is_mapped: bool = False
-    """Whether the user is to be taken from its certificate."""
+    """Whether the certificate names the user."""
     certificate: Certificate | None = None
     needs_password: bool = False
-    """Whether users without a password are known by certificates, which another listener takes."""
+    """Whether users without a password authenticate by certificate on another listener."""
 
 
 UNKNOWN = Caller()
 
 
 class Pending:
-    """What has to be found out before it is known who a connection is."""
+    """Work to do before the user of a connection is known."""
 
     __slots__ = ("identity",)
 
     def __init__(self, identity: Identity | None) -> None:
         self.identity = identity
-        """Who it is if it turns out well, as far as that is known before."""
+        """The user after success, as far as it is already known."""
 
 
 class Question(Pending):
-    """A question to the service that says who users are."""
+    """A question to the auth callout service."""
 
     __slots__ = ("_accept", "caller", "callout", "options")
 
@@ -98,12 +97,12 @@ class Question(Pending):
         self._accept = accept
 
     def accept(self, response: Claims, user: Claims, *, is_sealed: bool) -> Identity:
-        """Return who it is by an answer and the user in it; InvalidToken if it will not do."""
+        """Return the user in an answer; raise InvalidToken if the answer is not acceptable."""
         return self._accept(self, response, user, is_sealed)
 
 
 class Verified:
-    """Passwords that were checked once, as digests: the next connection need not wait."""
+    """Digests of passwords that passed a check: the next connection need not wait."""
 
     def __init__(self) -> None:
         self._digests: set[bytes] = set()
@@ -112,18 +111,66 @@ class Verified:
         return len(self._digests)
 
     def has(self, hashed: str, password: str) -> bool:
-        """Tell whether a password was found right."""
+        """Tell whether a password has passed its check."""
         return _digest(hashed, password) in self._digests
 
     def add(self, hashed: str, password: str) -> None:
-        """Remember that a password was found right."""
+        """Remember that a password has passed its check."""
         if len(self._digests) >= VERIFIED_MAX:
             self._digests.clear()
         self._digests.add(_digest(hashed, password))
 
 
-class Check(Pending):
-    """A slow comparison still to be made: run it off the event loop."""
+class Slow(Pending):
+    """Slow work: run it off the event loop."""
+
+    __slots__ = ()
+
+    def run(self) -> bool:
+        """Do the work; return whether it succeeded."""
+        raise NotImplementedError
+
+    def verdict(self, succeeded: bool) -> Identity | None:
+        """Return the user for the result of `run`; None to refuse."""
+        raise NotImplementedError
+
+
+class Elsewhere(Protocol):
+    """A source of account tokens that this server has not seen yet."""
+
+    def fetch(self, account: str) -> Mapping[str, str]:
+        """Return the token of an account, and those of the accounts it imports from. Blocks."""
+
+    def adopt(self, tokens: Mapping[str, str]) -> None:
+        """Add these accounts, and authenticate all clients again."""
+
+
+class Lookup(Slow):
+    """The lookup of a missing account token. Waiting clients are let in once it is here."""
+
+    __slots__ = ("_found", "account", "elsewhere")
+
+    def __init__(self, account: str) -> None:
+        super().__init__(None)
+        self.account = account
+        self.elsewhere: Elsewhere | None = None
+        self._found: Mapping[str, str] = {}
+
+    def run(self) -> bool:
+        """Fetch the token."""
+        if self.elsewhere is not None:
+            self._found = self.elsewhere.fetch(self.account)
+        return bool(self._found)
+
+    def verdict(self, succeeded: bool) -> Identity | None:
+        """Add the account. That authenticates the waiting clients again, or refuses them."""
+        if succeeded and self.elsewhere is not None:
+            self.elsewhere.adopt(self._found)
+        return None
+
+
+class Check(Slow):
+    """A bcrypt comparison still to be made."""
 
     __slots__ = ("_verified", "hashed", "password")
 
@@ -136,7 +183,7 @@ class Check(Pending):
         self._verified = verified
 
     def run(self) -> bool:
-        """Compare; takes a tenth of a second, unless the same was compared meanwhile."""
+        """Compare. Takes a tenth of a second, unless the same password has passed meanwhile."""
         import bcrypt
 
         try:
@@ -144,18 +191,18 @@ class Check(Pending):
                 self.password.encode(), self.hashed.encode()
             )
         except ValueError:
-            # A malformed hash, or a password bcrypt cannot take: neither lets anyone in.
+            # A malformed hash, or a password that bcrypt cannot take: refuse both.
             return False
 
     def verdict(self, succeeded: bool) -> Identity | None:
-        """Return who it is by what `run` found, and remember it."""
+        """Return the user if `run` succeeded, and remember the password."""
         if succeeded:
             self._verified.add(self.hashed, self.password)
         return self.identity if succeeded else None
 
 
 class Authenticator:
-    """Decide who a CONNECT comes from."""
+    """Authenticates a CONNECT."""
 
     def __init__(self, authorization: Authorization, verified: Verified | None = None) -> None:
         self._authorization = authorization
@@ -170,18 +217,18 @@ class Authenticator:
             _require_bcrypt()
         self._decoy = _decoy(hashes) if hashes else None
         self.needs_nonce = any(user.nkey for user in self._users.values())
-        """Whether somebody may have to sign something to prove who they are."""
+        """Whether INFO needs a nonce, because some users sign it."""
         if self.needs_nonce:
             nkeys.require_cryptography("a user with an `nkey`")
 
     @property
     def required(self) -> bool:
-        """Whether a connection has to say who it is."""
+        """Whether connections must authenticate."""
         return self._authorization.required
 
     @property
     def stranger(self) -> Identity | None:
-        """Who a connection is that has given no credentials; None: nobody yet."""
+        """The user of a connection without credentials; None if it must authenticate."""
         rules = self._authorization
         if not rules.required:
             return Identity()
@@ -190,7 +237,7 @@ class Authenticator:
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
-        """Return who it is, what has to be found out first, or None to refuse."""
+        """Return the user, the work to do first, or None to refuse."""
         verdict = self._identify(options, caller)
         if verdict is None and self._decoy and any(options.get(field) for field in CREDENTIALS):
             return Check(None, self._decoy, options.get("pass", ""), self._verified)
@@ -203,14 +250,14 @@ class Authenticator:
             return Identity(name)
         if rules.token is not None:
             return self._compare(Identity(), rules.token, options.get("auth_token", ""))
-        # Where no user has an nkey, one that is given says nothing.
+        # Without nkey users, ignore an nkey.
         nkey = options.get("nkey", "") if self.needs_nonce else ""
         if caller.is_mapped and not nkey:
             return self._mapped(options, caller)
         if not nkey and not any(options.get(field) for field in CREDENTIALS):
             user_id = caller.no_auth_user
             return self._identity(user_id) if user_id in self._users else self.stranger
-        # Looked at before the user is, so that it takes as long if there is none.
+        # Verify before looking for the user, so that an unknown user takes as long.
         is_proven = bool(nkey) and is_signed(nkey, options, caller)
         user = self._users.get(nkey or name)
         if user is None or not _may_connect_by(caller.connection_type, user):
@@ -223,7 +270,7 @@ class Authenticator:
         return self._compare(self._identity(user.id), user.password, options.get("pass", ""))
 
     def _mapped(self, options: Mapping[str, Any], caller: Caller) -> Identity | Check | None:
-        """Return the user that a certificate names; a password counts if it has one."""
+        """Return the user that a certificate names; check the password if the user has one."""
         known = [
             user.name
             for user in self._users.values()
@@ -244,7 +291,7 @@ class Authenticator:
 
     def _compare(self, identity: Identity, expected: str, given: str) -> Identity | Check | None:
         if not is_bcrypt(expected):
-            # Digests, for the time of a comparison tells the length of what is compared.
+            # Compare digests: the time of a comparison reveals the length of its operands.
             digests = [hashlib.sha256(text.encode()).digest() for text in (expected, given)]
             return identity if hmac.compare_digest(*digests) else None
         if self._verified.has(expected, given):
@@ -257,7 +304,7 @@ def _may_connect_by(connection_type: str, user: User) -> bool:
 
 
 def is_signed(public: str, options: Mapping[str, Any], caller: Caller) -> bool:
-    """Tell whether the owner of a key has signed the nonce that this connection was sent."""
+    """Tell whether the owner of a key has signed this connection's nonce."""
     return bool(caller.nonce) and nkeys.verify(
         public, caller.nonce.encode(), options.get("sig", "")
     )
@@ -269,7 +316,7 @@ def is_bcrypt(password: str) -> bool:
 
 
 def _decoy(hashes: Iterable[str]) -> str:
-    """Return a hash that takes as long as the slowest of others, and is no password's."""
+    """Return a hash that no password has, and that takes as long as the slowest of the others."""
     rounds = max(each[4:6] for each in hashes)
     return f"$2b${rounds}${'.' * 53}"
 

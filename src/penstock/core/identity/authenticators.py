@@ -1,8 +1,7 @@
 """
-Who decides who a connection is, by the rules of a configuration.
+Choose and extend authenticators: by the configuration file, by account tokens, by callout.
 
-The rules of the file, tokens that accounts have signed, or a service that is asked: the
-third stands on the first two, and takes what they say as a first opinion.
+An asking authenticator extends one of the other two, and starts from its verdict.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from penstock.core.identity.auth import (
     Authenticator,
     Caller,
     Identity,
+    Lookup,
     Pending,
     Question,
     Verified,
@@ -34,7 +34,11 @@ from penstock.keys.tokens import Claims, InvalidToken
 def authenticator_for(
     authorization: Authorization, verified: Verified, *, may_ask: bool = True
 ) -> Authenticator | TokenAuthenticator:
-    """Return who decides by the rules of a configuration; who may not ask, goes by the file."""
+    """
+    Return the authenticator for a configuration.
+
+    With `may_ask=False`, never use the auth callout.
+    """
     if authorization.trusts_operators:
         return AskingTokenAuthenticator(authorization)
     if authorization.auth_callout is not None and may_ask:
@@ -45,7 +49,7 @@ def authenticator_for(
 def websocket_authenticator(
     websocket: WebSocketConfig | None, verified: Verified
 ) -> Authenticator | None:
-    """Return who decides about WebSocket clients, where that is not who decides about others."""
+    """Return the authenticator for WebSocket clients, if they have their own users."""
     if websocket is None or not websocket.has_own_users:
         return None
     if websocket.token is not None:
@@ -55,7 +59,7 @@ def websocket_authenticator(
 
 
 class AskingAuthenticator(Authenticator):
-    """Ask a service about everybody but its own users."""
+    """Ask the auth callout service about all users except its own."""
 
     stranger = None
 
@@ -71,7 +75,7 @@ class AskingAuthenticator(Authenticator):
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
-        """Return who it is, what has to be found out first, or None to refuse."""
+        """Return the user, the work to do first, or None to refuse."""
         opinion = super().identify(options, caller)
         identity = opinion.identity if isinstance(opinion, Pending) else opinion
         user = options.get("nkey") or options.get("user") or (identity.user if identity else "")
@@ -86,7 +90,7 @@ class AskingAuthenticator(Authenticator):
     def _accept(
         self, question: Question, response: Claims, user: Claims, is_sealed: bool
     ) -> Identity:
-        """Return the user of an answer, in the account that it is meant for."""
+        """Return the user of an answer, in the account that the answer names."""
         if user.nats.get("issuer_account") or user.issuer != question.callout.issuer:
             raise InvalidToken("another than the issuer has signed its user")
         account = self._known.get(user.audience)
@@ -97,7 +101,7 @@ class AskingAuthenticator(Authenticator):
 
 
 class AskingTokenAuthenticator(TokenAuthenticator):
-    """Ask a service about the users of accounts whose tokens say so."""
+    """Ask the auth callout service about the users of accounts whose tokens demand it."""
 
     def __init__(self, authorization: Authorization) -> None:
         super().__init__(authorization)
@@ -108,7 +112,7 @@ class AskingTokenAuthenticator(TokenAuthenticator):
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
-        """Return who it is, what has to be found out first, or None to refuse."""
+        """Return the user, the work to do first, or None to refuse."""
         try:
             claims = tokens.decode(options.get("jwt", ""), "user")
         except InvalidToken:
@@ -117,9 +121,9 @@ class AskingTokenAuthenticator(TokenAuthenticator):
             options = {**options, "jwt": self._sentinel}
             claims = tokens.decode(self._sentinel, "user")
         opinion = super().identify(options, caller)
-        if opinion is None:
-            # The service is asked about users that their account vouches for, and nobody else.
-            return None
+        if opinion is None or isinstance(opinion, Lookup):
+            # Only ask the service about users with a valid token of their account.
+            return opinion
         account = self.account_of(claims)
         rules = account.claims.auth_callout if account is not None and account.claims else None
         if rules is None:
@@ -174,7 +178,7 @@ def _accepted(
 def _without_asking(
     opinion: Identity | Pending | None, rules: AuthCallout
 ) -> Identity | Pending | None:
-    """Return the service's own user; it may answer, and may not ask."""
+    """Return the service's own user: it may answer auth requests, but not send them."""
     if isinstance(opinion, Identity) and opinion.account == rules.account:
         return _not_asking_itself(opinion)
     return opinion

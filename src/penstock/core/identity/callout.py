@@ -1,9 +1,9 @@
 """
-Have a service say who somebody is: `auth_callout`.
+Let a service authenticate users: `auth_callout`.
 
-The service listens in an account. It is asked with a token that the server signs, which
-names a key made for this one question, and answers with a token about that key: who the
-user is, what it may do, and in which account. Meanwhile the connection waits.
+The service listens in an account. The server sends it a signed token with a key made for
+this one question. The service answers with a token about that key: the user, its
+permissions and its account. The connection waits meanwhile.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.account import Account, payloads
+from penstock.core.account import Account
 from penstock.core.identity.auth import Identity, Question
+from penstock.core.runs import payloads
 from penstock.errors import PenstockError
 from penstock.hot.wire import Op
 from penstock.keys import nkeys, tokens, xkeys
@@ -21,7 +22,8 @@ from penstock.protocol import times
 from penstock.version import NATS_VERSION
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker, Timer
+    from penstock.core.broker import Broker
+    from penstock.core.host import Timer
     from penstock.core.session import Session
 
 log = logging.getLogger("penstock")
@@ -37,18 +39,18 @@ Done = Callable[[Identity | None], None]
 
 
 class Asked(NamedTuple):
-    """A question that is not answered yet."""
+    """An open question."""
 
     question: Question
     user_key: str
-    """The key that the answer has to be about."""
+    """The key that the answer must be about."""
     done: Done
     timer: Timer
-    """Ends the wait for an answer."""
+    """Ends the wait for the answer."""
 
 
 class Callouts:
-    """Asks, and takes the answers."""
+    """Asks the service, and evaluates its answers."""
 
     def __init__(
         self, broker: Broker, key: nkeys.KeyPair, random_bytes: Callable[[int], bytes]
@@ -62,7 +64,7 @@ class Callouts:
         self._listening: set[Account] = set()
 
     def ask(self, session: Session, question: Question, done: Done) -> None:
-        """Ask who a session is; `done` is called with the answer, or None when it is too late."""
+        """Ask about a session. `done` gets the user, or None if the answer is negative or late."""
         account = self._broker.accounts[question.callout.account]
         if account not in self._listening:
             self._listening.add(account)
@@ -121,21 +123,22 @@ class Callouts:
             "host": broker.config.host,
             "id": broker.server_id,
             "version": NATS_VERSION,
-            "tags": list(broker.config.tags),
+            "tags": list(broker.config.server_tags),
             "xkey": self._curve().public if encrypts else "",
         }
         return {name: value for name, value in server.items() if value}
 
     def _on_answers(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
+            _, subject, _, header_bytes, _, _ = publish
             for message in payloads(publish):
-                asked = self._asked.pop(publish[1], None)
+                asked = self._asked.pop(subject, None)
                 if asked is not None:
                     asked.timer.cancel()
-                    asked.done(self._identity(asked, message[publish[3] : -2]))
+                    asked.done(self._identity(asked, message[header_bytes:-2]))
 
     def _identity(self, asked: Asked, answer: bytes) -> Identity | None:
-        """Return who it is by an answer; None if the answer says nobody, or is not good."""
+        """Return the user in an answer; None if the answer refuses the user or is invalid."""
         question, xkey = asked.question, asked.question.callout.xkey
         is_sealed = bool(xkey) and not answer.startswith(TOKEN_START)
         try:
@@ -154,7 +157,7 @@ class Callouts:
         except (ValueError, PenstockError) as error:
             log.warning("Auth callout for account %s: %s", question.callout.account, error)
         except Exception as error:
-            # Whatever the answer is made of, the client that waits for it hears a verdict.
+            # Whatever the answer contains, the waiting client must get a verdict.
             log.error("Auth callout for account %s: %.200r", question.callout.account, error)
         return None
 

@@ -1,8 +1,8 @@
 """
-Who a client is by its certificate, as `verify_and_map` asks.
+Find the user in a client's certificate, for `verify_and_map`.
 
-A user may be named by one of the certificate's e-mail addresses, its DNS names or its
-URIs; or by its distinguished name, whose parts may stand in any order.
+A certificate names a user by one of its e-mail addresses, DNS names or URIs, or by its
+distinguished name, with the parts in any order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Name = Counter[tuple[str, str]]
 
 
 def user_in(certificate: Certificate, users: Iterable[str]) -> str | None:
-    """Return the first of the users that a certificate names."""
-    # In their order, and looked up at once: a certificate may have thousands of names.
+    """Return the first user that a certificate names."""
+    # A dict keeps the order of users, and looks up each of perhaps thousands of names at once.
     known = dict.fromkeys(users)
     for name in (*certificate.emails, *certificate.dns_names, *certificate.uris):
         if name in known:
@@ -33,7 +33,7 @@ def user_in(certificate: Certificate, users: Iterable[str]) -> str | None:
 
 
 def distinguished_name(text: str) -> Name | None:
-    """Return the parts of a distinguished name; None if the text is none."""
+    """Return the parts of a distinguished name; None if the text is not one."""
     parts: Name = Counter()
     for part in PART.findall(text):
         if not part:

@@ -1,4 +1,4 @@
-"""What a client says of itself in its CONNECT: read as nats-server, that is Go, reads it."""
+"""Read the options of a CONNECT as nats-server does, that is as Go does."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ OPTION_TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "lang", "version"), str),
     "protocol": int,
 }
-"""The fields of a CONNECT that mean something, and what they have to be."""
+"""The CONNECT fields that the server uses, and their types."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a character, which JSON can write and no encoding can."""
+"""Half of a character: JSON can write it, no encoding can."""
 
 
 def read_options(text: bytes) -> dict[str, Any] | None:
     """
-    Return the options of a CONNECT, or None if they are not what they must be.
+    Return the options of a CONNECT, or None if they are malformed.
 
-    A field that means nothing is dropped: a session keeps its options for as long as it lives.
+    Unknown fields are dropped, because a session keeps its options as long as it lives.
     """
     try:
         given = json.loads(text.decode(errors="replace"), parse_constant=_refuse_constant)
@@ -30,7 +30,7 @@ def read_options(text: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(given, dict):
         return {} if given is None else None
-    # Go reads names in any case, and takes null for a field that is not there.
+    # Go ignores the case of names, and takes null for a missing field.
     options = {name.lower(): value for name, value in given.items() if value is not None}
     known = {name: _text(options[name]) for name in OPTION_TYPES if name in options}
     if any(type(value) is not OPTION_TYPES[name] for name, value in known.items()):
@@ -39,7 +39,7 @@ def read_options(text: bytes) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> Any:
-    """Return a text as Go reads it: what is no character is U+FFFD."""
+    """Return a text as Go reads it: with U+FFFD in place of lone surrogates."""
     return LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 

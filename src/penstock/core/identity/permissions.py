@@ -1,10 +1,10 @@
 """
-What a connection may publish and subscribe to.
+The publish and subscribe permissions of a connection.
 
-Deny wins over allow. A wildcard subscription that overlaps a denied subject is
-accepted, and the denied messages are held back when they come (as nats-server
-does). With `allow_responses` a connection may also publish to the reply
-subjects it was sent, a bounded number of times and for a bounded time.
+Deny wins over allow. A wildcard subscription that overlaps a denied subject is accepted,
+and the denied messages are held back when they come (as nats-server does). With
+`allow_responses` a connection may also publish to the reply subjects of messages it
+received, a limited number of times and for a limited time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.config import accounts
-from penstock.protocol import subjects, times
+from penstock.protocol import subjects, times, wellknown
 
 DECISIONS_MAX = 4096
-RESERVED_REPLIES = (b"_R_.", b"_GR_.", b"$JS.ACK.")
-"""Reply subjects only the server itself makes."""
+RESERVED_REPLIES = (b"_R_.", b"_GR_.", wellknown.ACK.encode())
+"""Reply subjects that only the server itself makes."""
 
 
 class Permissions:
@@ -28,7 +28,8 @@ class Permissions:
         self._subscribe_allow = _patterns(rules.subscribe.allow)
         self._subscribe_deny = _patterns(rules.subscribe.deny) or []
         self._responses = rules.allow_responses
-        # As in nats-server: who may answer requests may, unless told so, only do that.
+        # As in nats-server: `allow_responses` without an allow list permits nothing but
+        # answers.
         if self._responses is not None and self._publish_allow is None:
             self._publish_allow = []
         self._decisions: dict[bytes, bool] = {}
@@ -37,7 +38,7 @@ class Permissions:
 
     @property
     def watches_delivery(self) -> bool:
-        """Whether deliveries matter to these rules, so that they cannot take the fast way."""
+        """Whether the rules must see each delivery, which excludes the fast path."""
         return bool(self._subscribe_deny) or self._responses is not None
 
     def allows(self, subject: bytes) -> bool:
@@ -50,7 +51,7 @@ class Permissions:
         return decision
 
     def may_publish(self, subject: bytes) -> bool:
-        """Tell whether one message may be published to `subject`, as an answer perhaps."""
+        """Tell whether a message may be published to `subject`; may use up a permitted answer."""
         return self.allows(subject) or self._is_expected_reply(subject)
 
     def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
@@ -69,14 +70,15 @@ class Permissions:
         )
 
     def expect_reply(self, reply: bytes) -> None:
-        """Allow for an answer to a message that is being delivered."""
-        # Where two requests share a reply subject, asking uses it up: nats-server's way.
+        """Permit an answer to a message that is being delivered."""
+        # If two requests share a reply subject, this check uses up one answer, as in
+        # nats-server.
         if self._responses is not None and not self.may_publish(reply):
             self._note_reply(self._responses, reply)
 
     def _decide(self, subject: bytes) -> bool:
         if b"" in subject.split(b"."):
-            # No pattern matches an empty token, neither an allowed nor a denied one.
+            # No pattern matches an empty token, whether in an allow or a deny rule.
             return self._publish_allow is None
         if any(subjects.matches(pattern, subject) for pattern, _ in self._publish_deny):
             return False
@@ -98,7 +100,7 @@ class Permissions:
         if expected is None or expected[1] <= self._clock_ns():
             return False
         messages_left, expires_ns = expected
-        # A limit that is not positive means as many as come before the time is over.
+        # A limit of 0 or less means any number until the time is over.
         if messages_left <= 0:
             self._replies[subject] = expected
         elif messages_left > 1:
@@ -119,10 +121,10 @@ def _patterns(rules: tuple[str, ...] | None) -> list[tuple[bytes, bytes]] | None
 
 def _grants(rules: list[tuple[bytes, bytes]], subject: bytes, queue: bytes) -> bool:
     """
-    Tell whether rules name this subscription.
+    Tell whether rules allow this subscription.
 
-    A rule without a queue names every subscription to its subjects; but where
-    rules with a queue match too, a queue subscription goes by those alone.
+    A rule without a queue allows all subscriptions to its subjects. But if rules with a
+    queue match too, a queue subscription needs one of those.
     """
     matching = [rule for rule in rules if subjects.contains(rule[0], subject)]
     queues = [rule_queue for _, rule_queue in matching if rule_queue]

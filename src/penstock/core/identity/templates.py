@@ -1,8 +1,8 @@
 """
-Permissions that a signing key gives to its users, with places for who they are.
+Permission templates of signing keys, filled in for each user.
 
-`{{name()}}`, `{{subject()}}`, `{{tag(x)}}` and their like for the account. A tag may
-have several values: then there is a subject for each.
+The placeholders are `{{name()}}`, `{{subject()}}`, `{{tag(x)}}` and the same for the
+account. A tag with several values makes one subject for each.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SUBJECTS_MAX = 4096
 
 
 class InvalidTemplate(ValueError):
-    """A template that makes no sense for a user."""
+    """A template that cannot be filled in for a user."""
 
 
 def filled(permissions: Permissions, claims: Claims, account: Account) -> Permissions:
-    """Return permissions with what a user and its account are called."""
+    """Return permissions with the placeholders filled in for a user and its account."""
     user = _Filler(claims, account)
     return replace(
         permissions,
@@ -35,20 +35,21 @@ def filled(permissions: Permissions, claims: Claims, account: Account) -> Permis
 
 
 class _Filler:
-    """Fills the places for one user."""
+    """Fills in the placeholders for one user."""
 
     def __init__(self, claims: Claims, account: Account) -> None:
         self._claims = claims
         self._account = account
 
     def rules(self, rules: SubjectRules) -> SubjectRules:
-        """Return rules with every place filled."""
+        """Return rules with all placeholders filled in."""
         deny = self._subjects(rules.deny, is_strict=True)
         if not rules.allow:
             return replace(rules, deny=deny)
         allow = self._subjects(rules.allow, is_strict=False)
         if not allow:
-            # Nothing is left of what was allowed: that is not everything.
+            # Nothing allowed is left. An empty allow list would allow everything, so deny
+            # everything.
             return SubjectRules(allow=None, deny=(*deny, ">"))
         return SubjectRules(allow=allow, deny=deny)
 

@@ -1,4 +1,4 @@
-"""What is known of a connection from its TLS handshake."""
+"""The results of a TLS handshake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The verified certificate of a client, as far as a user can be found in it."""
+    """The verified certificate of a client: the fields that can name a user, and digests."""
 
     subject: tuple[tuple[str, str], ...]
     """The distinguished name from its first part to its last: ("O", "Acme"), ("CN", "ann")."""
@@ -28,17 +28,17 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class TlsState:
-    """What a handshake agreed on."""
+    """The parameters of a TLS connection."""
 
     version: str
     cipher_suite: str
     is_first: bool = False
-    """Whether it came before INFO."""
+    """Whether the handshake came before INFO."""
     certificate: Certificate | None = None
 
 
 def _escaped(value: str) -> str:
-    """Escape what would end a part of a name."""
+    """Escape the characters that have a meaning in a distinguished name."""
     escaped = "".join(f"\\{char}" if char in ',+"\\<>;' else char for char in value)
     if escaped.startswith(("#", " ")):
         escaped = f"\\{escaped}"

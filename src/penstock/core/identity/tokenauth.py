@@ -1,38 +1,33 @@
 """
-Who a connection is, by a token that its account has signed.
+Authentication of connections by user tokens (JWT) that their account has signed.
 
-The server knows the accounts, and whom they trust; users are not known to it before
-they connect. A user proves by a signature that the token is its own, unless the token
-is for whoever bears it.
+The server knows the accounts and their signing keys; it first sees a user when it connects.
+The user signs the nonce to prove that it owns the token, unless it is a bearer token.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta, tzinfo
-from datetime import time as clock_time
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config import accounttokens
 from penstock.config.accounts import Account, Permissions
 from penstock.config.server import Authorization
-from penstock.core.identity.auth import UNKNOWN, Caller, Identity, Pending, is_signed
+from penstock.core.identity.auth import UNKNOWN, Caller, Identity, Lookup, Pending, is_signed
 from penstock.core.identity.templates import InvalidTemplate, filled
 from penstock.keys import nkeys, tokens
 from penstock.keys.tokens import Claims, InvalidToken
 
 LIMITS = ("subs", "data", "payload")
 RULES = ("pub", "sub", "resp", "src", "times", "bearer_token", "allowed_connection_types")
-"""What a user of a scoped key may not say of itself, beside limits: the scope says it."""
+"""Besides limits, the fields that a user of a scoped key must leave empty: the scope sets them."""
 USER_EXPIRED = "User Authentication Expired"
 ACCOUNT_EXPIRED = "Account Authentication Expired"
-DAY = timedelta(days=1)
 
 
 class TokenAuthenticator:
-    """Decide who a CONNECT comes from, where operators are trusted."""
+    """Authenticates a CONNECT in operator mode."""
 
     required = True
     needs_nonce = True
@@ -42,19 +37,32 @@ class TokenAuthenticator:
         nkeys.require_cryptography("an `operator`")
         self.accounts = {account.name: account for account in authorization.all_accounts}
         self._strict_keys = authorization.strict_keys
+        resolver = authorization.resolver
+        self._asks_elsewhere = resolver is not None and bool(resolver.url)
 
     def identify(
         self, options: Mapping[str, Any], caller: Caller = UNKNOWN
     ) -> Identity | Pending | None:
-        """Return who it is, or None to refuse."""
+        """Return the user, a lookup of its account, or None to refuse."""
         try:
             claims = tokens.decode(options.get("jwt", ""), "user")
+            if self._asks_elsewhere and self._is_missing(claims, caller.now_s):
+                return Lookup(claims.nats.get("issuer_account") or claims.issuer)
             return self._user(claims, options, caller)
         except (InvalidToken, InvalidTemplate):
             return None
 
+    def _is_missing(self, claims: Claims, now_s: float) -> bool:
+        """Tell whether the resolver may have a token, or a newer one, for the user's account."""
+        if not claims.is_valid_at(now_s):
+            return False
+        account = self.account_of(claims)
+        return (
+            account is None or account.claims is None or _is_past(account.claims.expires_s, now_s)
+        )
+
     def account_of(self, claims: Claims) -> Account | None:
-        """Return the account that a user says it is of."""
+        """Return the account that a user token names."""
         return self.accounts.get(claims.nats.get("issuer_account") or claims.issuer)
 
     def _user(self, claims: Claims, options: Mapping[str, Any], caller: Caller) -> Identity:
@@ -74,7 +82,7 @@ class TokenAuthenticator:
         return identity_of(claims, rules, permissions, account, caller)
 
     def rules(self, claims: Claims, account: Account) -> Mapping[str, Any]:
-        """Return the part of a token that limits a user, or what its signing key says instead."""
+        """Return the rules for a user: those of its token, or the scope of its signing key."""
         assert account.claims is not None
         keys = dict(account.claims.signing_keys)
         if account.claims.issuer not in self._strict_keys:
@@ -89,7 +97,7 @@ class TokenAuthenticator:
     def permissions(
         self, rules: Mapping[str, Any], claims: Claims, account: Account
     ) -> Permissions | None:
-        """Return what a user may do by its token, or by its signing key's."""
+        """Return the user's permissions, from its token or from its signing key."""
         own = accounttokens.permissions(rules)
         if own is None:
             return account.default_permissions
@@ -103,7 +111,7 @@ def identity_of(
     account: Account,
     caller: Caller,
 ) -> Identity:
-    """Return the user of a token within what its rules say of ways, times and limits."""
+    """Return the user of a token, if its rules permit this connection type and time."""
     types = rules.get("allowed_connection_types") or ()
     demand(not types or caller.connection_type in {each.upper() for each in types})
     until_s = _allowed_until(rules, caller.now_s)
@@ -115,25 +123,25 @@ def identity_of(
         permissions,
         account.name,
         label=claims.name,
-        subscriptions_max=_limit(rules, "subs", claims),
-        payload_bytes_max=_limit(rules, "payload", claims),
+        max_subscriptions=_limit(rules, "subs", claims),
+        max_payload=_limit(rules, "payload", claims),
         expires_s=account_expires_s if account_first else expires_s,
         expiry_text=ACCOUNT_EXPIRED if account_first else USER_EXPIRED,
     )
 
 
 class Refused(InvalidToken):
-    """A token that is good, but not for this."""
+    """A valid token that does not permit this connection."""
 
 
 def demand(condition: bool) -> None:
-    """Refuse unless something is so."""
+    """Refuse unless a condition holds."""
     if not condition:
         raise Refused("its user may not connect now, or not like this")
 
 
 def _says(value: Any) -> bool:
-    """Tell whether a field says anything; a block of empty lists does not."""
+    """Tell whether a field has a value; a block of empty lists has none."""
     return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
@@ -142,7 +150,7 @@ def _is_past(expires_s: float, now_s: float) -> bool:
 
 
 def _limit(rules: Mapping[str, Any], name: str, claims: Claims) -> int:
-    """Return a limit; in the older tokens, what is left out is no limit."""
+    """Return a limit. In tokens of version 1, a missing limit means no limit."""
     limit = int(rules.get(name, 0))
     return limit or -1 if claims.version == 1 else limit
 
@@ -159,33 +167,14 @@ def _comes_from(networks: Any, ip: str) -> bool:
 
 
 def _allowed_until(rules: Mapping[str, Any], now_s: float) -> float:
-    """Return when the time of day ends in which a user may connect; 0: it does not end."""
+    """Return the end of the time in which a user may connect now; 0: no end."""
     if not rules.get("times"):
         return 0
-    now = datetime.fromtimestamp(now_s, UTC).astimezone(_zone(rules.get("times_location", "")))
-    ends = [end for each in rules["times"] for end in _ends(each, now)]
-    demand(bool(ends))
-    return max(ends).timestamp()
+    from penstock.core.identity import hours
 
-
-def _zone(name: str) -> tzinfo | None:
     try:
-        return ZoneInfo(name) if name else None
-    except (ZoneInfoNotFoundError, ValueError):
+        end_s = hours.allowed_until(rules["times"], rules.get("times_location", ""), now_s)
+    except ValueError:
         raise Refused("its times make no sense") from None
-
-
-def _ends(span: Mapping[str, str], now: datetime) -> list[datetime]:
-    """Return when a span of the day ends in which it is now, if it is; it may pass midnight."""
-    try:
-        start, end = (
-            datetime.combine(now.date(), clock_time.fromisoformat(span[name]), now.tzinfo)
-            for name in ("start", "end")
-        )
-    except (KeyError, ValueError):
-        raise Refused("its times make no sense") from None
-    if start <= end:
-        return [end] if start < now < end else []
-    if now > start:
-        return [end + DAY]
-    return [end] if now < end else []
+    demand(end_s is not None)
+    return end_s or 0

@@ -1,4 +1,4 @@
-"""Who a client is, as services and events are told: `ClientInfo`."""
+"""The description of a client in requests to services and in events: `ClientInfo`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def client_info(session: Session) -> dict[str, Any]:
-    """Return what is known of a client, without what is empty."""
+    """Return the description of a client, without empty fields."""
     options = session.connect_options
     return _said(
         {
@@ -33,7 +33,7 @@ def client_info(session: Session) -> dict[str, Any]:
 
 
 def client_account(session: Session) -> dict[str, Any]:
-    """Return as much of it as a service may know that a client is not shared with."""
+    """Return the part for services that the importing account does not share its clients with."""
     return _said({"acc": session.account.name, "rtt": session.round_trip_ns})
 
 

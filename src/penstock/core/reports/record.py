@@ -1,8 +1,8 @@
 """
-What is told about a connection, whether it is still there or gone.
+A record of a connection, open or closed.
 
-Ten thousand closed connections are remembered, so a record is small: it keeps
-none of the buffers, routes and objects of the session it was made from.
+The server remembers ten thousand closed connections, so a record is small: it keeps none of
+the buffers, routes and objects of its session.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from penstock.core.session import Session
 from penstock.protocol.redaction import REDACTED
 
 SUBSCRIPTIONS_MAX = 32
-"""How many of its subscriptions are remembered of a closed connection."""
+"""The maximum number of subscriptions in the record of a closed connection."""
 
 
 class SubscriptionRecord(NamedTuple):
-    """One subscription of a connection that is gone."""
+    """One subscription of a closed connection."""
 
     subject: bytes
     queue: bytes
@@ -28,7 +28,7 @@ class SubscriptionRecord(NamedTuple):
 
 
 class SessionRecord:
-    """The figures of a session, under the names they have there."""
+    """The figures of a session, under the same names."""
 
     __slots__ = (
         "account_name",
@@ -84,7 +84,7 @@ class SessionRecord:
 
     @classmethod
     def of_closed(cls, session: Session, reason: str, stop_ns: int) -> SessionRecord:
-        """Record a session that ends now, with the first of its subscriptions."""
+        """Record a session that ends now, with its first subscriptions."""
         record = cls(session, reason=reason, stop_ns=stop_ns)
         if session.subscriptions:
             record.subscriptions = tuple(
@@ -97,7 +97,7 @@ class SessionRecord:
 
 
 def user_of(session: Session) -> str:
-    """Return who a connection is or, if it was refused, says it is. A token is not told."""
+    """Return the user of a connection; of a refused one, the claimed user. Never a token."""
     options, identity = session.connect_options, session.identity
     if identity is not None and identity.is_renamed:
         return identity.user

@@ -1,8 +1,8 @@
 """
-What the server says of itself under `$SYS`: who a client is, and who comes and goes.
+The server's messages under `$SYS`: user info, and connection events.
 
-`$SYS.REQ.USER.INFO` tells any client who it is to the server. Events go to the system
-account, and are only made if somebody there listens.
+`$SYS.REQ.USER.INFO` answers any client with its user. Events go to the system account, and
+are only made if somebody there listens.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import accounts
-from penstock.core.account import Account, Figures, message_count, sum_figures
+from penstock.core.account import Account, Figures, sum_figures
 from penstock.core.reports.clientinfo import client_info
+from penstock.core.reports.messagetrace import of_system
 from penstock.core.reports.record import user_of
+from penstock.core.runs import message_count
 from penstock.core.session import Session
 from penstock.hot.wire import Op
 from penstock.protocol import times
-from penstock.version import NATS_VERSION
+from penstock.version import FEATURE_FLAGS, NATS_VERSION
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -28,24 +30,25 @@ Json = dict[str, Any]
 
 USER_INFO = b"$SYS.REQ.USER.INFO"
 JETSTREAM_ENABLED = 1
-"""The one capability flag of `server.flags` that says anything here."""
+"""The only capability flag of `server.flags` that applies here."""
 EVENT_TYPE = "io.nats.server.advisory.v1"
 NOTHING = {"msgs": 0, "bytes": 0}
 
 
 class System:
-    """Answers `$SYS.REQ.USER.INFO`, and tells the system account what happens."""
+    """Answers `$SYS.REQ.USER.INFO`, and sends events to the system account."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sequences = count(1)
 
     def install(self, account: Account) -> None:
-        """Answer the requests of an account."""
-        account.listen(USER_INFO, self.answer)
+        """Start answering the requests of an account."""
+        to = f"$SYS.REQ.USER.{account.name}.INFO".encode()
+        account.listen(USER_INFO, self.answer, traced=of_system(account, self.answer, to))
 
     def answer(self, batch: list[Op], publisher: Session | None) -> None:
-        """Tell a client who it is. Who gives no reply subject is told nothing."""
+        """Answer a client with its user. A request without a reply subject gets no answer."""
         if publisher is None:
             return
         for run in batch:
@@ -55,14 +58,14 @@ class System:
                 publisher.account.send(reply, encode(document))
 
     def connected(self, session: Session) -> None:
-        """Tell that a client has come; of those in no account nats-server says nothing."""
+        """Report a new client. Like nats-server, report none of the global account."""
         account = session.account
         if account.name != accounts.GLOBAL:
             self._connections_changed(account)
             self._tell(f"$SYS.ACCOUNT.{account.name}.CONNECT", "client_connect", session)
 
     def disconnected(self, session: Session, reason: str) -> None:
-        """Tell that a client has gone."""
+        """Report that a client has gone."""
         account = session.account
         if account.name != accounts.GLOBAL:
             self._connections_changed(account)
@@ -70,31 +73,33 @@ class System:
         self._tell(kind, "client_disconnect", session, reason=reason)
 
     def refused(self, session: Session) -> None:
-        """Tell that somebody was not let in."""
+        """Report a failed authentication."""
         kind = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._tell(kind, "client_disconnect", session, reason="Authentication Failure")
 
     def said(self, kind: str, make: Callable[[], Json] = dict) -> None:
-        """Tell something about the server itself: `SHUTDOWN`, `LAMEDUCK` or `STATSZ`."""
+        """Publish an event about the server itself: `SHUTDOWN`, `LAMEDUCK` or `STATSZ`."""
         subject = f"$SYS.SERVER.{self._broker.server_id}.{kind}".encode()
         if self._is_heard(subject):
             self._account.send(subject, encode({"server": self.server()} | make()))
 
     def connections_event(self, account: Account) -> Json:
-        """Return what is told of an account when its connections change."""
+        """Return the event for a change of an account's connections."""
         return self._event("account_connections") | account_stats(self._broker, account)
 
     def server(self) -> Json:
-        """Return which server speaks, and when."""
+        """Return the description of this server, with the time."""
         broker = self._broker
         has_jetstream = broker.config.jetstream is not None
         server = {
             "name": broker.server_name,
             "host": broker.config.host,
             "id": broker.server_id,
+            "domain": broker.config.jetstream.domain if broker.config.jetstream else None,
             "ver": NATS_VERSION,
-            "tags": list(broker.config.tags),
-            "metadata": dict(broker.config.metadata),
+            "feature_flags": FEATURE_FLAGS,
+            "tags": list(broker.config.server_tags),
+            "metadata": dict(broker.config.server_metadata),
         }
         return {name: value for name, value in server.items() if value} | {
             "jetstream": has_jetstream,
@@ -139,12 +144,12 @@ class System:
 
 
 def encode(document: Json) -> bytes:
-    """Return a document as it is sent."""
+    """Return a document as JSON."""
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def account_stats(broker: Broker, account: Account, own: list[Figures] | None = None) -> Json:
-    """Return the figures of an account; who has those of its connections hands them in."""
+    """Return the figures of an account; `own` are those of its connections, if already at hand."""
     if own is None:
         own = [each.figures for each in broker.sessions.values() if each.account is account]
     figures = sum_figures((account.closed_figures, *own))
@@ -163,7 +168,7 @@ def account_stats(broker: Broker, account: Account, own: list[Figures] | None = 
 
 
 def user_info(session: Session) -> Json:
-    """Return what a client may know about itself."""
+    """Return what a client may know about its own user."""
     account, identity = session.account, session.identity
     info: Json = {
         "user": user_of(session),
@@ -194,6 +199,6 @@ def _permissions(rules: accounts.Permissions) -> Json:
 
 
 def _subject_rules(rules: accounts.SubjectRules) -> dict[str, list[str]]:
-    """Return the rules; a list that is empty is left out, as in nats-server."""
+    """Return the rules without empty lists, as nats-server does."""
     lists = {"allow": list(rules.allow or ()), "deny": list(rules.deny)}
     return {name: subjects for name, subjects in lists.items() if subjects}

@@ -11,7 +11,7 @@ from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, U
 from penstock.config.server import Authorization, JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
-from penstock.version import NATS_VERSION
+from penstock.version import FEATURE_FLAGS, NATS_VERSION
 
 CONNECT = b'CONNECT {"headers":true,"no_responders":true,"verbose":false%b}\r\nSUB _INBOX.> 1\r\n'
 ASK = b"PUB $SYS.REQ.USER.INFO _INBOX.x 0\r\n\r\n"
@@ -52,6 +52,7 @@ def test_a_client_is_told_its_user_and_account() -> None:
                 "host": "127.0.0.1",
                 "id": "NID",
                 "ver": NATS_VERSION,
+                "feature_flags": FEATURE_FLAGS,
                 "jetstream": False,
                 "flags": 0,
                 "seq": 1,
@@ -87,7 +88,7 @@ def test_a_client_is_told_what_it_may_do() -> None:
 
 
 def test_a_client_is_told_whether_there_is_jetstream_and_the_labels_of_the_server() -> None:
-    config = {"tags": ("a",), "metadata": {"k": "v"}}
+    config = {"server_tags": ("a",), "server_metadata": {"k": "v"}}
     session = client(broker(jetstream=JetStreamConfig(store_dir="/nowhere"), **config))
     session.receive(ASK)
 

@@ -20,36 +20,82 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        (b"PING\r\n", "PING"),
-        (b"PONG\r\n", "PONG"),
-        (b"+OK\r\n", "OK"),
-        (b"INFO {}\r\n", "INFO {}"),
-        (b"SUB a.* q 7\r\n", "SUB a.* q 7"),
-        (b"UNSUB 7 3\r\n", "UNSUB 7 3"),
-        (b"UNSUB 7\r\n", "UNSUB 7"),
-        (b"PUB a 2\r\nhi\r\n", "PUB a 2 hi"),
-        (b"PUB a r 2\r\nhi\r\nPUB a r 2\r\nho\r\n", "PUB a r 2 x 2 hi"),
-        (b"HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n", "HPUB a 14 NATS/1.0\r\n\r\nhi"),
-        (b"PUB a 1\r\n\xff\r\n", r"PUB a 1 \xff"),
-        (b"PUB a 300\r\n" + b"x" * 300 + b"\r\n", "PUB a 300 " + "x" * 256),
-        (b"FOO\r\n", "malformed Unknown Protocol Operation"),
-        (b'CONNECT {"user":"me","pass":"s3cret"}\r\n', "CONNECT"),
+        (b"PING\r\n", ["[PING]"]),
+        (b"PONG\r\n", ["[PONG]"]),
+        (b"+OK\r\n", ["[OK]"]),
+        (b"INFO {}\r\n", ["[INFO {}]"]),
+        (b"SUB a.* q 7\r\n", ["[SUB a.* q 7]"]),
+        (b"UNSUB 7 3\r\n", ["[UNSUB 7 3]"]),
+        (b"UNSUB 7\r\n", ["[UNSUB 7]"]),
+        (b"PUB a 2\r\nhi\r\n", ["[PUB a 2]", 'MSG_PAYLOAD: ["hi"]']),
+        (
+            b"PUB a r 2\r\nhi\r\nPUB a r 2\r\nho\r\n",
+            ["[PUB a r 2]", 'MSG_PAYLOAD: ["hi"]', "[PUB a r 2]", 'MSG_PAYLOAD: ["ho"]'],
+        ),
+        (
+            b"HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n",
+            ["[HPUB a 12 14]", r'MSG_PAYLOAD: ["NATS/1.0\r\n\r\nhi"]'],
+        ),
+        (b"PUB a 1\r\n\xff\r\n", ["[PUB a 1]", r'MSG_PAYLOAD: ["\\xff"]']),
+        (b'PUB a 3\r\n\n\x1b"\r\n', ["[PUB a 3]", r'MSG_PAYLOAD: ["\n\u001b\""]']),
+        (
+            b"PUB a 300\r\n" + b"x" * 300 + b"\r\n",
+            ["[PUB a 300]", f'MSG_PAYLOAD: ["{"x" * 256}..."]'],
+        ),
+        (b"SUB a\x1b[2J 1\r\n", [r"[SUB a\x1b[2J 1]"]),
+        (b"FOO\r\n", ["[malformed Unknown Protocol Operation]"]),
+        (
+            b'CONNECT {"user":"me","pass":"s3cret","auth_token":"s3cret"}\r\n',
+            ['[CONNECT {"user":"me","pass":"[REDACTED]","auth_token":"[REDACTED]"}]'],
+        ),
+        (b"CONNECT s3cret\r\n", ["[CONNECT [REDACTED]]"]),
+        (b'CONNECT ["s3cret"]\r\n', ["[CONNECT [REDACTED]]"]),
     ],
 )
 def test_what_a_peer_says_is_shown_and_its_password_is_not(
-    said: bytes, shown: str, log: pytest.LogCaptureFixture
+    said: bytes, shown: list[str], log: pytest.LogCaptureFixture
 ) -> None:
     World().stranger().says(said)
 
-    assert log.messages == [f"< 127.0.0.1:4000 - cid:1 - {shown}"]
+    assert log.messages == [f"127.0.0.1:4000 - cid:1 - <<- {line}" for line in shown]
 
 
-def test_what_a_peer_is_sent_is_shown_line_by_line(log: pytest.LogCaptureFixture) -> None:
+def test_what_a_peer_is_sent_is_shown_with_its_payloads(log: pytest.LogCaptureFixture) -> None:
     session = World().stranger().session
 
-    trace.sent(session, [b"MSG a 1 2\r\nhi\r\n", b"PONG\r\n"])
+    trace.sent(session, [b"MSG a 1 6\r\nhi\r\nPO\r\n", b"PONG\r\nHMSG a 1 12 12", b"\r\nNATS/1.0"])
 
-    assert log.messages == [f"> {session} - {line}" for line in ("MSG a 1 2", "hi", "PONG")]
+    assert log.messages == [
+        f"{session} - ->> {line}"
+        for line in (
+            "[MSG a 1 6]",
+            r'MSG_PAYLOAD: ["hi\r\nPO"]',
+            "[PONG]",
+            "[HMSG a 1 12 12]",
+            'MSG_PAYLOAD: ["NATS/1.0"]',
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (b'"version":"1.2","lang":"python","name":"nm"', ' - "v1.2:python:nm"'),
+        (b'"lang":"python"', ' - "python"'),
+        (b'"version":"1.2","user":"u"', ' - "v1.2" - "$G/user:u"'),
+        (b'"name":"a\\nb"', r' - "a\nb"'),
+    ],
+)
+def test_a_peer_is_shown_with_what_it_says_of_itself(
+    options: bytes, shown: str, log: pytest.LogCaptureFixture
+) -> None:
+    stranger = World().stranger()
+    stranger.says(b"CONNECT {" + options + b"}\r\n")
+    log.clear()
+
+    stranger.says(b"PING\r\n")
+
+    assert log.messages[0] == f"127.0.0.1:4000 - cid:1{shown} - <<- [PING]"
 
 
 def test_nothing_is_shown_where_nobody_reads_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,9 +1,9 @@
 """
-One account: a space of subjects of its own, and the way of a message through it.
+One account: its own subject space, and the delivery of messages within it.
 
-Everything here runs for every message, so it works on batches: consecutive
-messages with the same receivers are encoded together, once, and what a
-subscriber is sent differs from its neighbour's only in the sid.
+This code runs for every message, so it works on batches. It encodes consecutive messages
+with the same receivers together, once; the copies for two subscribers differ only in the
+sid.
 """
 
 from __future__ import annotations
@@ -23,15 +23,25 @@ from penstock.core.routing.route import (
     Route,
     RouteTable,
     Subscription,
+    Traced,
     family_of,
 )
+from penstock.core.runs import (
+    first_messages,
+    large_buffers,
+    last_messages,
+    message_count,
+    new_message,
+    share_out,
+    single_messages,
+    without_headers,
+)
 from penstock.errors import cause
-from penstock.hot.wire import CRLF, PUB, Buffer, Op, delivery_line
+from penstock.hot.wire import CRLF, DATA, HEADER_BYTES, REPLY, SIZE, SUBJECT, Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.core.sharing.mappings import Mappings
-    from penstock.core.sharing.services import Replies
 
 log = logging.getLogger("penstock")
 
@@ -41,9 +51,9 @@ Figures: TypeAlias = tuple[int, int, int, int]
 Way: TypeAlias = Callable[[Route, list[Op], "Session | None"], None]
 
 MATCHES = 4
-"""Routes that are worked out before the clock is looked at: wildcards can make one take long."""
+"""Routes to compute before looking at the clock: wildcards can make a single one slow."""
 LARGE_BYTES = 2048
-"""From this size on, each payload of a batch is a buffer of its own, and copied for nobody."""
+"""From this size on, each payload of a batch is its own buffer, and is never copied."""
 
 
 class Account:
@@ -53,21 +63,19 @@ class Account:
         self.name = name
         self.config = accounts.Account(name=name)
         self.mappings: Mappings | None = None
-        self.replies: Replies
-        """Made for requests that come from other accounts."""
         self.connections = 0
         self.asked: Op | None = None
-        """A request of another account: none of those that import streams from here may hear it."""
+        """The request of another account in delivery. Importers of streams must not hear it."""
         self.slow_consumers = 0
         self.closed_figures: Figures = (0, 0, 0, 0)
-        """Those of connections that are gone."""
+        """The figures of closed connections."""
         self.routes = RouteTable(route_cache_size)
         self.random = random
 
     @property
     def is_full(self) -> bool:
-        """Whether it may have no more connections."""
-        return 0 <= self.config.limits.connections_max <= self.connections
+        """Whether the account has reached its maximum number of connections."""
+        return 0 <= self.config.limits.max_connections <= self.connections
 
     def listen(
         self,
@@ -76,36 +84,39 @@ class Account:
         *,
         is_internal: bool = True,
         deliver: Deliver | None = None,
+        traced: Traced | None = None,
     ) -> Subscription:
         """
-        Call `handler` with each batch published to `subject`: how the server itself listens.
+        Call `handler` with each batch published to `subject`. The server listens like this.
 
-        It hears clients, and the server where it speaks for itself. Deliveries and
-        answers go wherever a client has said, with what a client has stored, so they
-        reach only those that hand messages on: `deliver` is called for a delivery.
+        The handler hears clients, and the server's own messages. Deliveries and answers
+        carry stored content to a subject that a client chose, so they only reach handlers
+        that forward messages: those with `deliver`, which is called for a delivery.
+        `traced` is called instead of `handler` for a traced message.
         """
         subscription = Subscription(subject, None, handler=handler)
         subscription.is_internal = is_internal
         subscription.deliver = deliver
+        subscription.traced = traced
         self.routes.insert(subscription)
         return subscription
 
     def send(
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b""
     ) -> None:
-        """Send one answer, or word of something, from inside the server."""
+        """Send one answer or notice from inside the server."""
         self.respond([new_message(subject, payload, reply=reply, header=header)], None)
 
     def unlisten(self, subscription: Subscription) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         self.routes.remove(subscription)
 
     def deliver_as(self, subject: bytes, publishes: list[Op]) -> None:
         """
-        Deliver messages to whoever listens on `subject`, under the subjects they carry.
+        Deliver messages to the listeners on `subject`, under the subjects they carry.
 
-        This is how JetStream delivers: a stored message keeps its own subject and
-        goes to an inbox.
+        JetStream delivers like this: a stored message keeps its own subject and goes to an
+        inbox.
         """
         route = self.routes.cache.get(subject) or self.routes.find(subject)
         if not route.handlers:
@@ -117,7 +128,7 @@ class Account:
                 subscription.deliver(subject, publishes)
 
     def sole_receiver(self, subject: bytes) -> Subscription | None:
-        """Return the one subscription that gets messages on `subject`, if it is just one."""
+        """Return the subscription that gets messages on `subject`, if there is exactly one."""
         route = self.routes.cache.get(subject) or self.routes.find(subject)
         return route.sole
 
@@ -125,10 +136,10 @@ class Account:
         self, replies: list[bytes], around: tuple[bytes, bytes], first_number: int
     ) -> None:
         """
-        Answer each reply subject with a number, the next one each time, and what is around it.
+        Answer each reply subject with the next number, between the two texts in `around`.
 
-        A client with many publishes in flight waits for that many answers. To one
-        subscription they are encoded in one go.
+        A client with many publishes in flight waits for that many answers. If they all go
+        to one subscription, they are encoded in one go.
         """
         route = self.routes.shared_route(replies)
         before, after = around
@@ -144,15 +155,15 @@ class Account:
         hand_over(subscription, encoded, len(replies), payload_bytes)
 
     def answer(self, answers: list[Op]) -> None:
-        """Publish answers, all of which mostly go to one client, from inside the server."""
-        route = self.routes.shared_route([answer[1] for answer in answers])
+        """Publish answers from inside the server. Most batches go to a single client."""
+        route = self.routes.shared_route([answer[SUBJECT] for answer in answers])
         if route is not None and route.sole is not None:
             self._deliver(route, answers, None)
         else:
             self.respond(answers, None)
 
     def respond(self, answers: Sequence[Op], responder: Session | None) -> None:
-        """Send answers to the subjects that those who asked have named: these obey nobody."""
+        """Send answers to reply subjects. An answer never triggers a command of the server."""
         self._publish(answers, responder, self._deliver_answers)
 
     def has_interest(self, subject: bytes) -> bool:
@@ -161,7 +172,7 @@ class Account:
         return not route.is_empty
 
     def is_congested(self, subject: bytes) -> bool:
-        """Tell whether somebody who listens on `subject` has too much waiting already."""
+        """Tell whether a listener on `subject` already has too much waiting."""
         route = self.routes.cache.get(subject) or self.routes.find(subject)
         return any(
             each.session is not None and each.session.outbox_bytes > each.session.congested_bytes
@@ -169,7 +180,7 @@ class Account:
         )
 
     def publish_in_turn(self, publishes: Sequence[Op], publisher: Session) -> None:
-        """Publish what there is time for in the publisher's turn, and the rest in its next."""
+        """Publish what fits into the publisher's turn, and the rest in its next turn."""
         rest = self.publish(publishes, publisher, in_turn=True)
         if rest:
             publisher.do_later(partial(self.publish_in_turn, rest, publisher))
@@ -178,15 +189,16 @@ class Account:
         self, publishes: Sequence[Op], publisher: Session | None, *, in_turn: bool = False
     ) -> Sequence[Op]:
         """
-        Route publishes in order, those with the same receivers together.
+        Route publishes in order, and deliver those with the same receivers together.
 
-        With `in_turn`, return those for which the publisher has no time left in its turn.
+        With `in_turn`, stop when the publisher's turn ends and return the remaining
+        publishes.
         """
-        if publishes and publishes[len(publishes) // 2][1].startswith(FAMILIES):
+        if publishes and publishes[len(publishes) // 2][SUBJECT].startswith(FAMILIES):
             # A client sends acks together, and often its next pull request with them.
-            family = family_of(publishes[len(publishes) // 2][1])
-            first = 0 if publishes[0][1].startswith(family) else 1
-            stop = len(publishes) - (0 if publishes[-1][1].startswith(family) else 1)
+            family = family_of(publishes[len(publishes) // 2][SUBJECT])
+            first = 0 if publishes[0][SUBJECT].startswith(family) else 1
+            stop = len(publishes) - (0 if publishes[-1][SUBJECT].startswith(family) else 1)
             members = list(publishes[first:stop])
             route = self.routes.family_route(members, family)
             if route is not None:
@@ -210,24 +222,23 @@ class Account:
                 return ()
             publishes = publishes[delivered:]
         if len(publishes) == 1:
-            subject = publishes[0][1]
+            subject = publishes[0][SUBJECT]
             deliver(cache.get(subject) or find(subject), list(publishes), publisher)
             return ()
         batch: list[Op] = []
         batch_route: Route | None = None
         rest: Sequence[Op] = ()
-        matches_max = self.routes.matches + MATCHES if in_turn else sys.maxsize
+        routes = self.routes
+        matches_max = routes.matches + MATCHES if in_turn else sys.maxsize
         for index, publish in enumerate(publishes):
-            subject = publish[1]
-            route = cache.get(subject)
-            if route is None:
-                if self.routes.matches >= matches_max:
-                    if publisher is not None and publisher.is_turn_over:
-                        rest = publishes[index:]
-                        break
-                    matches_max = self.routes.matches + MATCHES
-                route = find(subject)
-            if route is not batch_route or publish[4] >= LARGE_BYTES:
+            subject = publish[SUBJECT]
+            route = cache.get(subject) or find(subject)
+            if routes.matches >= matches_max:
+                if publisher is not None and publisher.is_turn_over:
+                    rest = publishes[index:]
+                    break
+                matches_max = routes.matches + MATCHES
+            if route is not batch_route or publish[SIZE] >= LARGE_BYTES:
                 if batch_route is not None:
                     deliver(batch_route, batch, publisher)
                 batch_route = route
@@ -249,7 +260,7 @@ class Account:
             return
         self._deliver_outside(route, batch, publisher)
         for subscription in route.handlers:
-            self._handle(subscription, batch, publisher)
+            self.handle(subscription, batch, publisher)
 
     def _deliver_answers(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
         if not route.handlers:
@@ -258,13 +269,13 @@ class Account:
         self._deliver_outside(route, batch, publisher)
         for subscription in route.handlers:
             if subscription.deliver is not None:
-                self._handle(subscription, batch, publisher)
+                self.handle(subscription, batch, publisher)
 
     def _deliver_outside(self, route: Route, batch: list[Op], publisher: Session | None) -> None:
-        """Deliver to everybody but the server's own handlers."""
+        """Deliver to all receivers except the server's own handlers."""
         if len(batch) == 1 or route.queues:
             for publish in batch:
-                if len(publish[5]) == publish[4] + 2:
+                if len(publish[DATA]) == publish[SIZE] + 2:
                     hot.fan_out(route.shared, route.single, route.queues, publish, self.random)
                 else:
                     self._deliver_many(route, [publish], publisher)
@@ -290,9 +301,10 @@ class Account:
             if missed and not is_heard:
                 self.answer_no_responders([last_messages(publish, missed)], publisher)
 
-    def _handle(
+    def handle(
         self, subscription: Subscription, batch: list[Op], publisher: Session | None
     ) -> None:
+        """Give a batch to one of the server's own handlers."""
         assert subscription.handler is not None
         try:
             subscription.handler(batch, publisher)
@@ -300,21 +312,21 @@ class Account:
             self._on_failure(error, batch, publisher)
 
     def _on_failure(self, error: Exception, batch: list[Op], publisher: Session | None) -> None:
-        """Let a publisher answer for what it sent; what the server sends by itself goes on."""
+        """Raise the error if a client published the batch; else log it and carry on."""
         if publisher is not None:
             raise error
-        subject = batch[0][1].decode(errors="replace")
+        subject = batch[0][SUBJECT].decode(errors="replace")
         log.error("! account '%s': a message to `%s` failed: %s", self.name, subject, cause(error))
 
     def _deliver_encoded(self, route: Route, batch: list[Op]) -> None:
-        if batch[0][4] >= LARGE_BYTES:
+        if batch[0][SIZE] >= LARGE_BYTES:
             self._deliver_large(route, batch[0])
             batch = batch[1:]
             if not batch:
                 return
         pieces = hot.message_pieces(batch)
         count = len(pieces) - 1
-        payload_bytes = sum([len(publish[5]) for publish in batch]) - 2 * count
+        payload_bytes = sum([len(publish[DATA]) for publish in batch]) - 2 * count
         encoded_bytes = sum(map(len, pieces))
         for sid, subscriptions in route.shared:
             encoded = sid.join(pieces)
@@ -328,9 +340,9 @@ class Account:
             subscription.session.enqueue((sid, pieces), size, count, payload_bytes)
 
     def _deliver_large(self, route: Route, publish: Op) -> None:
-        """Hand every receiver the same payloads, each behind a control line of its own."""
+        """Give all receivers the same payload buffers, each after its own control line."""
         count = message_count(publish)
-        payload_bytes = count * publish[4]
+        payload_bytes = count * publish[SIZE]
         for sid, subscriptions in route.shared:
             buffers, size = large_buffers(sid, publish)
             for subscription in subscriptions:
@@ -342,7 +354,7 @@ class Account:
             subscription.session.enqueue_all(buffers, size, count, payload_bytes)
 
     def offer(self, subscription: Subscription, publish: Op, publisher: Session | None) -> int:
-        """Give a run to one subscription as far as its rules allow; return how many it took."""
+        """Give a run to one subscription as far as its rules allow; return the number taken."""
         while subscription.origin is not None:
             if publish is self.asked:
                 return 0
@@ -351,24 +363,24 @@ class Account:
             return 0
         session, count = subscription.session, message_count(publish)
         if session is None:
-            self._handle(subscription, [publish], publisher)
+            self.handle(subscription, [publish], publisher)
             return count
         if subscription.messages_max:
             left = subscription.messages_max - subscription.delivered
             if count > left:
                 publish, count = first_messages(publish, left), left
-        if publish[3] and not session.headers:
+        if publish[HEADER_BYTES] and not session.headers:
             publish = without_headers(publish)
         subscription.delivered += count
-        if publish[4] >= LARGE_BYTES:
+        if publish[SIZE] >= LARGE_BYTES:
             buffers, size = large_buffers(subscription.sid, publish)
-            session.enqueue_all(buffers, size, count, count * publish[4])
+            session.enqueue_all(buffers, size, count, count * publish[SIZE])
         else:
             encoded = subscription.sid.join(hot.message_pieces([publish]))
-            session.enqueue(encoded, len(encoded), count, count * publish[4])
-        if publish[2] and session.permissions is not None:
+            session.enqueue(encoded, len(encoded), count, count * publish[SIZE])
+        if publish[REPLY] and session.permissions is not None:
             for _ in range(count):
-                session.permissions.expect_reply(publish[2])
+                session.permissions.expect_reply(publish[REPLY])
         if subscription.is_spent:
             session.remove_subscription(subscription)
         return count
@@ -376,7 +388,7 @@ class Account:
     def _deliver_queue(
         self, members: tuple[Subscription, ...], publish: Op, publisher: Session | None
     ) -> int:
-        """Give each message of a run to one member of a queue group; return how many were taken."""
+        """Give each message of a run to one member of a queue group; return the number taken."""
         count = message_count(publish)
         start = int(self.random() * len(members))
         if count == 1:
@@ -388,25 +400,25 @@ class Account:
         if any(member.messages_max for member in willing):
             singles = single_messages(publish)
             return sum(self._deliver_queue(members, single, publisher) for single in singles)
-        # Dealt like cards, so that each member gets its share in the order of sending.
+        # Deal the messages like cards: each member gets its share in the order of sending.
         for index, share in enumerate(share_out(publish, min(len(willing), count))):
             self.offer(willing[(start + index) % len(willing)], share, publisher)
         return count if willing else 0
 
     def answer_no_responders(self, batch: list[Op], publisher: Session | None) -> None:
-        """Tell a publisher that asked to know: nobody is there to reply."""
+        """Send a 503 to a publisher that set `no_responders`."""
         if publisher is None or not publisher.no_responders:
             return
         for publish in batch:
-            inbox = self._inbox(publish[2], publisher) if publish[2] else None
+            inbox = self._inbox(publish[REPLY], publisher) if publish[REPLY] else None
             if inbox is not None:
-                header = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % publish[1]
+                header = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % publish[SUBJECT]
                 size = len(header)
-                line = b"HMSG %b %b %d %d\r\n" % (publish[2], inbox.sid, size, size)
+                line = b"HMSG %b %b %d %d\r\n" % (publish[REPLY], inbox.sid, size, size)
                 publisher.write((line + header + CRLF) * message_count(publish))
 
     def _inbox(self, reply: bytes, publisher: Session) -> Subscription | None:
-        """Return a subscription of the publisher's own that hears what is sent to `reply`."""
+        """Return a subscription of the publisher itself that listens on `reply`."""
         for subscription in self.routes.trie.match(reply):
             if subscription.session is publisher and not subscription.queue:
                 return subscription
@@ -414,73 +426,13 @@ class Account:
 
 
 def hand_over(receiver: Subscription, encoded: bytes, count: int, payload_bytes: int) -> None:
-    """Deliver messages that were encoded for one subscription."""
+    """Deliver messages that are already encoded for one subscription."""
     receiver.delivered += count
     assert receiver.session is not None
     receiver.session.enqueue(encoded, len(encoded), count, payload_bytes)
 
 
-def large_buffers(sid: bytes, publish: Op) -> tuple[list[Buffer], int]:
-    """Return a run as control lines and shared slices of its data, and their size."""
-    _, subject, reply, header_bytes, size, data = publish
-    before, after = delivery_line(subject, reply, header_bytes, size)
-    line = before + sid + after
-    stride = size + 2
-    if len(data) == stride:
-        return [line, data], len(line) + stride
-    view = memoryview(data)
-    buffers: list[Buffer] = []
-    for offset in range(0, len(data), stride):
-        buffers += (line, view[offset : offset + stride])
-    return buffers, len(data) + len(buffers) // 2 * len(line)
-
-
-def new_message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> Op:
-    """Return a message as `publish` and `deliver_as` take it."""
-    size = len(header) + len(payload)
-    return (PUB, subject, reply, len(header), size, header + payload + CRLF)
-
-
 def sum_figures(figures: Iterable[Figures]) -> Figures:
-    """Return what several have together."""
+    """Add up figures."""
     in_messages, in_bytes, out_messages, out_bytes = map(sum, zip(*figures, strict=True))
     return in_messages, in_bytes, out_messages, out_bytes
-
-
-def message_count(publish: Op) -> int:
-    """Return how many messages a run holds."""
-    return len(publish[5]) // (publish[4] + 2)  # type: ignore[no-any-return]
-
-
-def payloads(publish: Op) -> list[bytes]:
-    """Return the payloads of a run, each with its header block and CRLF."""
-    stride, data = publish[4] + 2, publish[5]
-    return [data[offset : offset + stride] for offset in range(0, len(data), stride)]
-
-
-def single_messages(publish: Op) -> list[Op]:
-    """Return the messages of a run as runs of one."""
-    return [(*publish[:5], payload) for payload in payloads(publish)]
-
-
-def first_messages(publish: Op, count: int) -> Op:
-    """Return the run cut down to its first messages."""
-    return (*publish[:5], publish[5][: count * (publish[4] + 2)])
-
-
-def last_messages(publish: Op, count: int) -> Op:
-    """Return the run cut down to its last messages."""
-    return (*publish[:5], publish[5][-count * (publish[4] + 2) :])
-
-
-def share_out(publish: Op, shares: int) -> list[Op]:
-    """Deal the messages of a run into as many runs, one after another like cards."""
-    messages = payloads(publish)
-    return [(*publish[:5], b"".join(messages[index::shares])) for index in range(shares)]
-
-
-def without_headers(publish: Op) -> Op:
-    """Return the run with its header blocks taken out, for a client that knows none."""
-    kind, subject, reply, header_bytes, size, _ = publish
-    data = b"".join([message[header_bytes:] for message in payloads(publish)])
-    return (kind, subject, reply, 0, size - header_bytes, data)

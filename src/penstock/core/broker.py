@@ -1,8 +1,8 @@
 """
-The server without its sockets: accounts, sessions, and what is told about them.
+The server without its sockets: accounts, sessions, and reports about them.
 
-Time, randomness and the server's identity are handed in, so that everything
-that happens here can be made to happen again.
+Time, randomness and the server's identity are injected, so that a test can repeat
+everything that happens here.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import platform
+import sys
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from penstock.config.accounts import GLOBAL
 from penstock.config.server import ServerConfig
 from penstock.core.account import Account, Figures, sum_figures
 from penstock.core.directory import Directory
-from penstock.core.identity.auth import Authenticator, Verified
+from penstock.core.host import Timer
+from penstock.core.identity.auth import Authenticator, Elsewhere, Verified
 from penstock.core.identity.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.identity.callout import Callouts
 from penstock.core.identity.tokenauth import TokenAuthenticator
@@ -33,23 +34,20 @@ from penstock.version import API_LEVEL, NATS_VERSION
 log = logging.getLogger("penstock")
 
 OF_LISTENER = ("tls_required", "tls_available", "tls_verify", "connect_urls")
-"""What INFO says of the listener a client came in by."""
+"""The INFO fields that depend on the client's listener."""
 
+DONE = object()
 TURN_NS = 2_000_000
-"""After so much time on what one peer asked for it is the turn of others."""
+"""The longest time for one peer's requests before the others get their turn."""
 NONCE_BYTES = 12
-"""What a connection is asked to sign, before base64."""
-
-
-class Timer(Protocol):
-    """Something that is to be done later."""
-
-    def cancel(self) -> None:
-        """Never mind."""
+"""The size of a nonce before base64."""
 
 
 class Broker:
-    """Accounts and sessions."""
+    """Accounts and sessions. The `Host` of its sessions."""
+
+    elsewhere: Elsewhere | None = None
+    """Fetches accounts that the server has not loaded yet; None if there is no such source."""
 
     def __init__(
         self,
@@ -69,9 +67,9 @@ class Broker:
         self.start_ns = clock_ns()
         self._random_bytes = random_bytes
         self.call_later = call_later
-        """Have something done after so many seconds."""
+        """Call a function after a delay in seconds."""
         self.verified = Verified()
-        """What needs no second check, not even after a reload."""
+        """Passwords that need no second bcrypt check, not even after a reload."""
         self.authenticator = authenticator_for(config.authorization, self.verified)
         self.websocket_authenticator = websocket_authenticator(config.websocket, self.verified)
         self.system = System(self)
@@ -86,10 +84,10 @@ class Broker:
         )
         self.default_account = self.accounts[GLOBAL]
         self.callouts = Callouts(self, key, random_bytes) if key is not None else None
-        """Asks a service who users are, where one is configured."""
+        """Asks the auth callout service about users, where one is configured."""
 
         self.sessions: dict[int, Session] = {}
-        self.closed: deque[SessionRecord] = deque(maxlen=config.limits.closed_connections_max)
+        self.closed: deque[SessionRecord] = deque(maxlen=config.limits.max_closed_clients)
         self.total_connections = 0
         self.slow_consumers = self.stale_connections = 0
         self._closed_figures: Figures = (0, 0, 0, 0)
@@ -97,13 +95,13 @@ class Broker:
         self.traces = trace.is_on()
 
         self.dirty: list[Session] = []
-        """Sessions with something new in their outbox since they were last written."""
+        """Sessions whose outbox has grown since it was last written."""
         self.congested: list[Session] = []
         """Sessions that got a message while they already had too many waiting."""
         self.behind: list[Session] = []
-        """Sessions that have put off something they were asked for."""
+        """Sessions with postponed operations."""
         self.turn_ns = TURN_NS
-        """How long one session may keep the others waiting at the moment."""
+        """How long one session may currently keep the others waiting."""
 
         self.info: dict[str, Any] = {
             "server_id": server_id,
@@ -111,50 +109,54 @@ class Broker:
             "version": NATS_VERSION,
             "proto": 1,
             "api_lvl": API_LEVEL,
-            "go": f"python{platform.python_version()}",
+            "go": f"python{sys.version.split()[0]}",
             "host": config.host,
             "port": config.port,
             "headers": True,
-            "max_payload": config.limits.payload_bytes_max,
+            "max_payload": config.limits.max_payload,
         }
         if self.authenticator.required:
             self.info["auth_required"] = True
         self.websocket_info: dict[str, Any] = {}
-        """What WebSocket clients are told in place of `OF_LISTENER`."""
+        """The values of the `OF_LISTENER` fields for WebSocket clients."""
 
     @property
     def accounts(self) -> dict[str, Account]:
         """Every account by its name."""
         return self.directory.accounts
 
+    @property
+    def system_account(self) -> Account:
+        """The account that receives the server's events."""
+        return self.directory.system
+
     def authenticator_of(self, kind: str) -> Authenticator | TokenAuthenticator:
-        """Return who decides about the clients of a listener."""
+        """Return the authenticator for the clients of a listener."""
         if kind == WEBSOCKET and self.websocket_authenticator is not None:
             return self.websocket_authenticator
         return self.authenticator
 
     def auth_timeout_s(self, kind: str) -> float:
-        """Return how long it may take to find out who a client of a listener is."""
+        """Return the authentication timeout for the clients of a listener."""
         websocket = self.config.websocket if kind == WEBSOCKET else None
-        own_s = websocket.auth_timeout_s if websocket is not None else 0
-        return own_s or self.config.limits.auth_timeout_s
+        own_s = websocket.auth_timeout if websocket is not None else 0
+        return own_s or self.config.limits.auth_timeout
 
     def open(self, ip: str, port: int, *, kind: str = "nats") -> Session:
-        """Begin a session and greet it."""
+        """Open a session and send it INFO."""
         self.total_connections += 1
         session = Session(self, self.total_connections, ip=ip, port=port, kind=kind)
         session.write(self.info_line(session, **self._challenge(session)))
-        if len(self.sessions) >= self.config.limits.connections_max > 0:
+        if len(self.sessions) >= self.config.limits.max_connections > 0:
             session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
         self.sessions[session.client_id] = session
         return session
 
     def close(self, session: Session, reason: str) -> None:
-        """End a session: its subscriptions go, its figures stay."""
+        """End a session: remove its subscriptions, keep its figures."""
         if self.sessions.pop(session.client_id, None) is None:
             return
-        for subscription in session.subscriptions.values():
-            session.account.routes.remove(subscription)
+        self._go_through(session.account.routes.withdraw(session))
         session.leave_account()
         session.stop_expiry()
         account = session.account
@@ -167,8 +169,13 @@ class Broker:
         session.closing = session.closing or reason
         log.debug("x %s closed: %s", session, reason)
 
+    def _go_through(self, portions: Iterator[None]) -> None:
+        """Do a portion of something now, and each of the others when everybody had a turn."""
+        if next(portions, DONE) is not DONE:
+            self.call_later(0, lambda: self._go_through(portions))
+
     def info_line(self, session: Session, **extra: Any) -> bytes:
-        """Return the INFO for one session; nats-server too writes a space before the CRLF."""
+        """Return the INFO for one session. Like nats-server, it has a space before the CRLF."""
         info = self.info
         if session.kind == WEBSOCKET:
             info = {name: info[name] for name in info if name not in OF_LISTENER}
@@ -177,7 +184,7 @@ class Broker:
         return b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n"
 
     def _challenge(self, session: Session) -> dict[str, str]:
-        """Give a session something of its own to sign, where somebody may have to."""
+        """Give a session its own nonce, if any user signs one."""
         if not self.authenticator.needs_nonce:
             return {}
         session.nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
@@ -188,8 +195,16 @@ class Broker:
         open_figures = [session.figures for session in self.sessions.values()]
         return sum_figures((self._closed_figures, *open_figures))
 
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this server, with the time, as events carry it."""
+        return self.system.server()
+
+    def connected(self, session: Session) -> None:
+        """Report a new client to the system account."""
+        self.system.connected(session)
+
     def refused(self, session: Session) -> None:
-        """Note a connection that did not say the right words."""
+        """Note a connection that failed to authenticate."""
         log.error("! %s authentication error", session)
         self.system.refused(session)
 

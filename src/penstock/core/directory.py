@@ -1,8 +1,8 @@
 """
-The accounts of a server: made as they are configured, and joined by what they share.
+The accounts of a server, created from the configuration and joined by their imports.
 
-Accounts outlive a reload, so that those who are in them stay. What they import and
-how they map is taken apart and put together again.
+Accounts outlive a reload, so that their clients stay connected. A reload removes all
+imports and mappings, and builds them again.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ class Directory:
         install: Callable[[Account], None],
         call_later: Callable[[float, Callable[[], None]], object] = lambda delay_s, action: None,
     ) -> None:
-        """Make the accounts, and call `install` with each."""
+        """Create the accounts, and call `install` with each."""
         self.accounts: dict[str, Account] = {}
         self._made: dict[str, Account] = {}
-        """Every account that ever was: one that comes back is the same."""
+        """Every account since the start: an account that comes back is the same object."""
+        self._replies: dict[Account, Replies] = {}
+        """The reply subjects made in each account for requests from other accounts."""
         self._route_cache_size = route_cache_size
         self._random = random
         self._random_bytes = random_bytes
         self._clock_ns = clock_ns
         self._call_later = call_later
         self._installers = [install]
-        """Called with each account that is new."""
+        """Called with each new account."""
         self._imports: list[StreamImport | ServiceImport] = []
         self.apply(authorization)
 
     def apply(self, authorization: Authorization) -> None:
-        """Have the accounts that are configured now, joined as they are configured now."""
+        """Apply the configured accounts and their imports."""
         while self._imports:
             self._imports.pop().close()
         kept: dict[str, Account] = {}
@@ -73,20 +75,25 @@ class Directory:
     def _new_account(self, name: str) -> Account:
         account = Account(name, route_cache_size=self._route_cache_size, random=self._random)
         self._made[name] = account
-        account.replies = Replies(account, self.new_id, self._clock_ns, self._call_later)
+        self._replies[account] = Replies(account, self.new_id, self._clock_ns, self._call_later)
         for install in self._installers:
             install(account)
         return account
 
     def install(self, install: Callable[[Account], None]) -> None:
-        """Call `install` with every account there is, and with those to come."""
+        """Call `install` with all accounts, present and future."""
         for account in self.accounts.values():
             install(account)
         self._installers.append(install)
 
+    def replies_of(self, account: Account) -> Replies:
+        """Return the reply subjects made in an account for requests from other accounts."""
+        return self._replies[account]
+
     def new_id(self) -> str:
-        """Return a name that nobody has."""
-        # Who guesses the reply subject of another's request can answer it.
+        """Return a unique name."""
+        # It must be random: a client that guesses a foreign reply subject could answer the
+        # request.
         return "".join(ID_CHARACTERS[byte & 63] for byte in self._random_bytes(ID_LENGTH))
 
     def _join(self, account: Account) -> None:
@@ -97,10 +104,14 @@ class Directory:
             relation = Relation(taken.subject, taken.local)
             joined: StreamImport | ServiceImport
             if taken.kind == "stream":
-                joined = StreamImport(account, exporter, relation)
+                joined = StreamImport(account, exporter, relation, allow_trace=taken.allow_trace)
             else:
                 joined = ServiceImport(
-                    account, exporter, relation, export=export, share=taken.share
+                    self._replies[account],
+                    self._replies[exporter],
+                    relation,
+                    export=export,
+                    share=taken.share,
                 )
             joined.open()
             self._imports.append(joined)

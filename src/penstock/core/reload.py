@@ -1,8 +1,8 @@
 """
-Take over a new configuration while the server runs.
+Apply a new configuration while the server runs.
 
-Users, permissions and limits change at once; who may stay, stays. What is bound
-when the server starts (addresses, its name, its store) needs a restart.
+Users, permissions and limits change at once, and clients stay connected if the new rules
+permit. Settings that are bound at start (addresses, server name, store) need a restart.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _setting(config: ServerConfig, name: str) -> object:
 
 
 def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
-    """Apply users, permissions and limits; return sessions whose password must be checked again."""
+    """Apply users, permissions and limits; return the sessions that need a slow check."""
     old = broker.config
     broker.authenticator = authenticator_for(
         config.authorization, broker.verified, may_ask=broker.callouts is not None
@@ -70,17 +70,17 @@ def apply(broker: Broker, config: ServerConfig) -> Iterable[Session]:
 
 def _apply_limits(broker: Broker, sessions: list[Session]) -> None:
     limits = broker.config.limits
-    payload_changed = broker.info["max_payload"] != limits.payload_bytes_max
-    broker.info["max_payload"] = limits.payload_bytes_max
+    payload_changed = broker.info["max_payload"] != limits.max_payload
+    broker.info["max_payload"] = limits.max_payload
     for session in sessions:
         session.set_limits()
-        session.parser.control_line_bytes_max = limits.control_line_bytes_max
+        session.parser.control_line_bytes_max = limits.max_control_line
         session.congested_bytes = limits.congested_bytes
         if payload_changed and session.connect_options.get("protocol") == 1:
             session.write(broker.info_line(session))
-    if limits.connections_max:
-        # Who came last has to go.
-        for session in sessions[limits.connections_max :]:
+    if limits.max_connections:
+        # Close the newest connections.
+        for session in sessions[limits.max_connections :]:
             session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
 
 
@@ -89,13 +89,13 @@ def _must_identify(broker: Broker, session: Session) -> bool:
 
 
 def _identify_again(broker: Broker, session: Session) -> bool:
-    """Hold a session to the new rules; tell whether a slow check has to be run first."""
+    """Apply the new rules to a session; tell whether it needs a slow check first."""
     if session.identity is None and session.check is None and _must_identify(broker, session):
-        # It has not introduced itself yet, and will be asked by the new rules.
+        # It has not sent CONNECT yet, and will meet the new rules then.
         return False
     verdict = session.identify()
     if isinstance(verdict, Check) and verdict.identity is None:
-        # However the check of a user that is no more turns out, it has to go.
+        # The user is gone: refuse the session without running the decoy check.
         verdict = None
     if isinstance(verdict, Pending):
         session.check = verdict

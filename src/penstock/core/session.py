@@ -1,8 +1,8 @@
 """
 One connection's state machine: bytes in, operations done, bytes out.
 
-A session knows nothing of sockets. `receive` takes what the peer sent; what the
-peer is owed waits in `outbox` until somebody with a socket takes it from there.
+A session knows nothing of sockets. `receive` takes the peer's bytes; bytes for the peer
+wait in `outbox` until the connection writes them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
-from penstock.core.account import Account, Figures, single_messages
+from penstock.core.account import Account, Figures
 from penstock.core.identity.auth import Caller, Identity, Pending
 from penstock.core.identity.connect import read_options
 from penstock.core.identity.permissions import RESERVED_REPLIES, Permissions
 from penstock.core.identity.tls import TlsState
-from penstock.core.reports import trace
+from penstock.core.reports import messagetrace, trace
 from penstock.core.routing.route import Subscription
 from penstock.hot import wire
-from penstock.hot.wire import CONNECT, FAIL, INFO, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
+from penstock.hot.wire import CONNECT, FAIL, INFO, KIND, OK, PING, PONG, PUB, SUB, UNSUB, Op, Parser
 from penstock.protocol import subjects, times
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker, Timer
+    from penstock.core.host import Host, Timer
 
 log = logging.getLogger("penstock")
 
@@ -34,10 +34,10 @@ AUTHORIZATION_VIOLATION = "Authorization Violation"
 PROTOCOLS = (0, 1)
 WEBSOCKET = "websocket"
 CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
-"""What the ways to connect are called where a user is told to use them."""
+"""Listener → its name in `allowed_connection_types`."""
 ONLY_PONG = [(PONG,)]
 PORTION, DISPATCHES = 1024, 4
-"""Publishes, and other operations, that are done before the clock is looked at."""
+"""The numbers of publishes, and of other operations, between two looks at the clock."""
 
 
 class Session(hot.Outlet):
@@ -88,45 +88,43 @@ class Session(hot.Outlet):
     )
 
     def __init__(
-        self, broker: Broker, client_id: int, *, ip: str, port: int, kind: str = "nats"
+        self, broker: Host, client_id: int, *, ip: str, port: int, kind: str = "nats"
     ) -> None:
         limits = broker.config.limits
         super().__init__(limits.congested_bytes, broker.dirty, broker.congested)
         self.broker = broker
         self.client_id = client_id
         self.ip = ip
-        """The address that everything is decided by: the socket's, or the PROXY header's."""
+        """The address that all decisions use: from the socket, or from the PROXY header."""
         self.port = port
         self.kind = kind
         self.forwarded_for = ""
-        """Whom an HTTP proxy says it speaks for. Anybody can say so: it is shown in the log."""
+        """The client's address as an HTTP proxy gives it. It can be forged: only for the log."""
         self.nonce = ""
-        """What the peer was asked to sign, if anything."""
+        """The nonce that the peer has to sign, if any."""
         self.tls: TlsState | None = None
-        """What the TLS handshake agreed on, and the client's certificate, if there is TLS."""
+        """The TLS parameters and the client's certificate, if the connection uses TLS."""
         self.transport: Any = None
-        """Whoever writes the outbox; the server finds a session's connection through it."""
+        """The writer of the outbox; the server finds the session's connection through it."""
         self.account: Account = broker.default_account
         self._is_announced = False
-        """Whether the system account knows of it."""
+        """Whether the system account knows of this session."""
         self._is_counted = False
-        """Whether it is one of the connections of its account."""
+        """Whether the account counts this session among its connections."""
         self._expiry: Timer | None = None
-        """Ends the session when its user ceases to be who it is."""
-        self.parser = Parser(
-            hot.parse_commands, limits.payload_bytes_max, limits.control_line_bytes_max
-        )
+        """Ends the session when its authentication expires."""
+        self.parser = Parser(hot.parse_commands, limits.max_payload, limits.max_control_line)
         self.subscriptions: dict[bytes, Subscription] = {}
         self.subscriptions_max: float = inf
         self.identity: Identity | None = None
         self.permissions: Permissions | None = None
         self.is_connected = False
-        """Whether the peer has said CONNECT."""
+        """Whether the peer has sent CONNECT."""
         self.connect_options: dict[str, Any] = {}
-        """What it said there; a later CONNECT adds to the former."""
+        """The options of all CONNECTs so far; a later one adds to the former."""
         self.check: Pending | None = None
         self.closing: str | None = None
-        """Why the connection is to be closed once the outbox is written."""
+        """Why the connection is to be closed once the outbox is written; None: keep it open."""
 
         self._set_flags()
         self._set_ways()
@@ -137,18 +135,18 @@ class Session(hot.Outlet):
         self.in_messages = self.in_bytes = 0
         self.start_ns = self.last_activity_ns = broker.clock_ns()
         self.heard_ns = 0
-        """When the peer last sent something of its own accord."""
+        """When the peer last sent anything other than a lone PONG."""
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
         self._turn_end_ns = 0
         self.put_off: list[Callable[[], None]] = []
-        """What waits until others have had their turn, or it is known who asks for it."""
+        """Postponed operations: they wait for the turns of others, or for authentication."""
         self._held = b""
-        """What came behind the first CONNECT, while it is found out who the peer is."""
+        """The bytes after the first CONNECT, held until the peer is authenticated."""
         self._owes_connect_info = False
 
     @property
     def figures(self) -> Figures:
-        """What came from the peer, and what went to it."""
+        """Messages and bytes in, messages and bytes out."""
         return self.in_messages, self.in_bytes, self.out_messages, self.out_bytes
 
     def __str__(self) -> str:
@@ -156,7 +154,7 @@ class Session(hot.Outlet):
         return f"{before}{self.ip}:{self.port} - cid:{self.client_id}"
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Do what the peer asks for in `data`."""
+        """Do the operations in `data`."""
         self._begin_turn()
         if self.identity is None or self.check is not None:
             data = self._introduction(data)
@@ -171,10 +169,10 @@ class Session(hot.Outlet):
 
     def _introduction(self, data: bytes | memoryview) -> bytes:
         """
-        Return the line by which a stranger says who it is, and hold what comes behind it.
+        Return the CONNECT line of an unknown peer, and hold the bytes after it.
 
-        Nothing else is looked at, however long it is: nats-server too refuses a stranger
-        that does not begin with CONNECT at its first letter.
+        Nothing else is parsed, however long it is. Like nats-server, refuse an unknown peer
+        at the first letter if that does not begin CONNECT.
         """
         data = self._held + bytes(data)
         self._held = b""
@@ -194,17 +192,17 @@ class Session(hot.Outlet):
 
     @property
     def is_turn_over(self) -> bool:
-        """Whether what the peer asked for has taken so long that it is the turn of others."""
+        """Whether the peer's operations have used up their time, so that others get their turn."""
         return self.broker.clock_ns() >= self._turn_end_ns
 
     def do_later(self, action: Callable[[], None]) -> None:
-        """Put something off until others have had their turn."""
+        """Postpone an action until others have had their turn."""
         if not self.put_off:
             self.broker.behind.append(self)
         self.put_off.append(action)
 
     def go_on(self) -> None:
-        """Do what was put off and what was held back, as far as there is time."""
+        """Do postponed actions, and parse held bytes, as long as the turn lasts."""
         self._begin_turn()
         waiting, self.put_off = self.put_off, []
         while waiting and self._may_go_on:
@@ -223,29 +221,29 @@ class Session(hot.Outlet):
     def enqueue_all(
         self, entries: Sequence[Any], size: int, messages: int, payload_bytes: int
     ) -> None:
-        """Owe the peer several buffers, `size` bytes in all."""
+        """Queue several buffers for the peer, `size` bytes in all."""
         self.outbox += entries[:-1]
         self.enqueue(entries[-1], size, messages, payload_bytes)
 
     def write(self, data: bytes) -> None:
-        """Owe the peer a protocol line."""
+        """Queue a protocol line for the peer."""
         self.enqueue(data, len(data))
 
     def report(self, text: str) -> None:
-        """Tell the peer of an error that leaves the connection open."""
+        """Send the peer an error that leaves the connection open."""
         self.write(b"-ERR '%b'\r\n" % text.encode())
 
     def fail(self, text: str, reason: str) -> None:
-        """Tell the peer of an error and close; say nothing if the text is empty."""
+        """Send the peer an error and close; send nothing if the text is empty."""
         if text:
             self.report(text)
         self.closing = reason
         self.mark_dirty()
 
     def ping(self) -> None:
-        """Ask a silent peer whether it is still there; too many unanswered pings end it."""
+        """Ping a silent peer; close after too many unanswered pings."""
         limits = self.broker.config.limits
-        if self.broker.clock_ns() - self.heard_ns < limits.ping_interval_s * times.SECOND_NS:
+        if self.broker.clock_ns() - self.heard_ns < limits.ping_interval * times.SECOND_NS:
             return
         if self.pings_unanswered >= limits.ping_max:
             self.broker.stale_connections += 1
@@ -256,7 +254,7 @@ class Session(hot.Outlet):
         self.write(b"PING\r\n")
 
     def may_receive(self, subject: bytes, queue: bytes, publisher: Session | None) -> bool:
-        """Tell whether a message may go to this session: echo, and what it is denied."""
+        """Tell whether a message may go to this session, by echo and by deny rules."""
         if publisher is self and not self.echo:
             return False
         return self.permissions is None or self.permissions.may_receive(subject, queue)
@@ -267,7 +265,7 @@ class Session(hot.Outlet):
         self.account.routes.remove(subscription)
 
     def settle(self, identity: Identity | None) -> None:
-        """Take a verdict that came late: after a slow check, or with new rules."""
+        """Apply a late verdict: after a slow check, or under new rules."""
         self.check = None
         if self.identity is None:
             self._identified(identity)
@@ -278,13 +276,11 @@ class Session(hot.Outlet):
         self.go_on()
 
     def _process(self, operations: list[Op]) -> None:
-        """Do operations in order, those there is no time for after others had their turn."""
-        if len(operations) == 1 and operations[0][0] == PUB:
-            self._publish(operations)
-            return
+        """Do operations in order; postpone the rest when the turn is over."""
+        if len(operations) == 1 and operations[0][KIND] == PUB:
+            return self._publish(operations)
         if len(operations) <= PORTION:
-            self._do(operations)
-            return
+            return self._do(operations)
         self._do(operations[:PORTION])
         rest = operations[PORTION:]
         if self._may_go_on and not self.is_turn_over:
@@ -293,12 +289,16 @@ class Session(hot.Outlet):
             self.do_later(partial(self._process, rest))
 
     def _do(self, operations: list[Op]) -> None:
+        if not [each for each in operations if each[KIND] != PUB]:
+            # Acks come by the hundred, so check for them in the cheapest way.
+            return self._publish(operations)
         publishes: list[Op] = []
         for index, operation in enumerate(operations):
-            if operation[0] == PUB:
+            if operation[KIND] == PUB:
                 publishes.append(operation)
                 continue
-            # How long publishes take depends on who listens, and not on how many they are.
+            # The time of a publish depends on its receivers, so look at the clock after
+            # publishes.
             looks = publishes or index % DISPATCHES == DISPATCHES - 1
             if publishes:
                 self._publish(publishes)
@@ -307,7 +307,7 @@ class Session(hot.Outlet):
                 self.do_later(partial(self._process, operations[index:]))
                 return
             if self.closing is None:
-                HANDLERS[operation[0]](self, operation)
+                HANDLERS[operation[KIND]](self, operation)
             if self.closing is not None:
                 return
             if self.check is not None:
@@ -321,74 +321,35 @@ class Session(hot.Outlet):
         self.fail(AUTHORIZATION_VIOLATION, "Authentication Failure")
 
     def _publish(self, publishes: list[Op]) -> None:
-        messages, payload_bytes, has_reserved = hot.publish_totals(publishes, RESERVED_REPLIES)
+        messages, payload_bytes, need_care = hot.publish_totals(publishes, RESERVED_REPLIES)
         self.in_messages += messages
         self.in_bytes += payload_bytes
-        if not self.publishes_plainly or has_reserved:
-            self._publish_carefully(publishes)
+        if not self.publishes_plainly or need_care:
+            messagetrace.publish(self, publishes)
         elif len(publishes) == 1:
             self.account.publish(publishes, self)
         else:
             self.account.publish_in_turn(publishes, self)
 
-    def _publish_carefully(self, publishes: list[Op]) -> None:
-        """Publish what there is nothing to say about together, the rest message by message."""
-        if self.account.mappings is not None:
-            publishes = self.account.mappings.apply(publishes)
-        plain: list[Op] = []
-        for publish in publishes:
-            is_understood = self.headers or not publish[3]
-            if is_understood and not self._calls_for_answer(publish):
-                plain.append(publish)
-                continue
-            self.account.publish(plain, self)
-            plain = []
-            if not is_understood:
-                self.fail("", "Protocol Violation")
-                return
-            for message in single_messages(publish):
-                self._publish_one(message)
-        self.account.publish_in_turn(plain, self)
-
-    def _calls_for_answer(self, publish: Op) -> bool:
-        """Tell whether the publisher is owed a word about each message of a run."""
-        _, subject, reply, *_ = publish
-        return (
-            self.verbose
-            or (self.pedantic and not subjects.is_valid_literal(subject))
-            or (self.permissions is not None and not self.permissions.allows(subject))
-            or reply.startswith(RESERVED_REPLIES)
-        )
-
-    def _publish_one(self, message: Op) -> None:
-        _, subject, reply, *_ = message
-        if self.pedantic and not subjects.is_valid_literal(subject):
-            # Said, and sent on all the same.
-            self.report("Invalid Publish Subject")
-        if self.permissions is not None and not self.permissions.may_publish(subject):
-            self._violation(f"Publish to {subjects.quoted(subject)}")
-        elif reply.startswith(RESERVED_REPLIES):
-            self._violation(f"Publish with Reply of {subjects.quoted(reply)}")
-        else:
-            if self.verbose:
-                self.write(b"+OK\r\n")
-            self.account.publish([message], self)
-
-    def _violation(self, what: str) -> None:
+    def violation(self, what: str) -> str:
+        """Report a forbidden operation to the peer; return the error text."""
         self.broker.violation(self, what)
-        self.report(f"Permissions Violation for {what}")
+        text = f"Permissions Violation for {what}"
+        self.report(text)
+        return text
 
     def _on_connect(self, operation: Op) -> None:
-        options = read_options(operation[1])
+        _, argument = operation
+        options = read_options(argument)
         if options is None:
             self.fail("", "Protocol Violation")
             return
         if self.is_connected:
-            # As nats-server does, since another user may live in another account.
+            # As nats-server does, since another user may belong to another account.
             for subscription in tuple(self.subscriptions.values()):
                 self.remove_subscription(subscription)
         else:
-            # An estimate to begin with: this answers our INFO.
+            # A first estimate: CONNECT answers our INFO.
             self.round_trip_ns = self.broker.clock_ns() - self.start_ns
         self.is_connected = True
         self.connect_options |= options
@@ -400,7 +361,7 @@ class Session(hot.Outlet):
             self._identified(verdict)
 
     def identify(self) -> Identity | Pending | None:
-        """Return who the peer is by the rules now in force."""
+        """Return the user of the peer by the current rules."""
         config = self.broker.config
         websocket = config.websocket if self.kind == WEBSOCKET else None
         tls = config.tls if websocket is None else websocket.tls
@@ -417,7 +378,7 @@ class Session(hot.Outlet):
         try:
             return self.broker.authenticator_of(self.kind).identify(self.connect_options, caller)
         except Exception as error:
-            # A stranger may say anything, so a mistake of ours costs it no more than a line.
+            # An unknown peer may send anything. A bug here costs one log line, not the server.
             log.error("! %s cannot be identified: %.200r", self, error)
             return None
 
@@ -438,13 +399,13 @@ class Session(hot.Outlet):
             self.permit(identity)
             if not self._is_announced:
                 self._is_announced = True
-                self.broker.system.connected(self)
+                self.broker.connected(self)
             self._owes_connect_info |= options.get("protocol") == 1
             if self.verbose:
                 self.write(b"+OK\r\n")
 
     def _set_flags(self) -> None:
-        """Note how the peer wants to be spoken to; the defaults are those of nats-server."""
+        """Set the protocol flags; the defaults are those of nats-server."""
         options = self.connect_options
         self.verbose = options.get("verbose", True)
         self.pedantic = options.get("pedantic", True)
@@ -453,7 +414,7 @@ class Session(hot.Outlet):
         self.no_responders = options.get("no_responders", False)
 
     def permit(self, identity: Identity) -> None:
-        """Take on what a user may do, and end the subscriptions it may not have."""
+        """Take on the permissions of a user, and end forbidden subscriptions."""
         self.identity = identity
         self._enter_account(self.broker.accounts[identity.account])
         self.set_limits()
@@ -462,13 +423,13 @@ class Session(hot.Outlet):
         self.permissions = Permissions(rules, self.broker.clock_ns) if rules is not None else None
         self._set_ways()
         for subscription in tuple(self.subscriptions.values()):
-            # Routes were worked out for what the session was before.
+            # Routes were computed for the former state of the session.
             self.account.routes.forget(subscription.subject)
             if not self._may_subscribe(subscription.subject, subscription.queue):
                 self.remove_subscription(subscription)
 
     def _enter_account(self, account: Account) -> None:
-        """Live in an account from now on, within its limits."""
+        """Move into an account, and count as one of its connections."""
         if account is not self.account or not self._is_counted:
             self.leave_account()
             self.account = account
@@ -476,13 +437,13 @@ class Session(hot.Outlet):
             account.connections += 1
 
     def set_limits(self) -> None:
-        """Take payloads and subscriptions as the server, the account and the user allow."""
+        """Set the limits of payload and subscriptions: the lowest of server, account and user."""
         limits = self.broker.config.limits
-        payloads, subscriptions = [limits.payload_bytes_max], [limits.subscriptions_max or -1]
+        payloads, subscriptions = [limits.max_payload], [limits.max_subscriptions or -1]
         if self.identity is not None:
             for each in (self.account.config.limits, self.identity):
-                payloads.append(each.payload_bytes_max)
-                subscriptions.append(each.subscriptions_max)
+                payloads.append(each.max_payload)
+                subscriptions.append(each.max_subscriptions)
         self.parser.payload_bytes_max = min(limit for limit in payloads if limit >= 0)
         self.subscriptions_max = min((limit for limit in subscriptions if limit >= 0), default=inf)
 
@@ -493,28 +454,29 @@ class Session(hot.Outlet):
             self._expiry = self.broker.call_later(delay_s, lambda: self._expire(identity))
 
     def stop_expiry(self) -> None:
-        """Forget when the user expires: it is another now, or the session is over."""
+        """Cancel the expiry: the user has changed, or the session is over."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
 
     def _expire(self, identity: Identity) -> None:
-        """End the session: its time is over."""
+        """End the session, because its authentication has expired."""
         if self.closing is None:
             self.fail(identity.expiry_text, "Authentication Expired")
 
     def leave_account(self) -> None:
-        """Count no longer among the connections of an account."""
+        """Stop counting as a connection of the account."""
         self.account.connections -= self._is_counted
         self._is_counted = False
 
     def _set_ways(self) -> None:
-        """Work out once which messages can take the fast way in and out."""
+        """Decide which messages may take the fast path in and out."""
         permissions = self.permissions
         self.publishes_plainly = (
             self.identity is not None
             and self.headers
             and self.account.mappings is None
+            and self.account.config.msg_trace is None
             and not (self.verbose or self.pedantic or permissions)
         )
         watched = permissions is not None and permissions.watches_delivery
@@ -532,11 +494,11 @@ class Session(hot.Outlet):
             self._subscribe(subject, queue, sid)
 
     def _may_subscribe(self, subject: bytes, queue: bytes) -> bool:
-        """Tell whether a subscription is permitted, and the peer if it is not."""
+        """Tell whether a subscription is permitted; if not, send the peer an error."""
         if self.permissions is None or self.permissions.may_subscribe(subject, queue):
             return True
         using = f" using queue {subjects.quoted(queue)}" if queue else ""
-        self._violation(f"Subscription to {subjects.quoted(subject)}{using}")
+        self.violation(f"Subscription to {subjects.quoted(subject)}{using}")
         return False
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
@@ -574,15 +536,18 @@ class Session(hot.Outlet):
             self.round_trip_ns = self.broker.clock_ns() - self.ping_sent_ns
 
     def _on_info(self, operation: Op) -> None:
-        """Take an INFO as nats-server does: without a word, if it is one."""
-        if read_options(operation[1]) is None:
+        """Accept a valid INFO silently, as nats-server does."""
+        _, argument = operation
+        if read_options(argument) is None:
             self.fail("", "Parse Error")
 
     def _on_ok(self, operation: Op) -> None:
-        """Take a `+OK` as nats-server does: without a word."""
+        """Accept a `+OK` silently, as nats-server does."""
 
     def _on_fail(self, operation: Op) -> None:
-        text = operation[1]
+        _, text = operation
+        if text == wire.PAYLOAD_VIOLATION and self.identity is not None:
+            messagetrace.tell_too_large(self, self.parser.tail)
         self.fail(text.decode(), wire.CLOSE_REASONS[text])
 
 

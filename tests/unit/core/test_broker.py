@@ -35,7 +35,7 @@ def test_info_says_where_authorization_is_required() -> None:
 
 @pytest.mark.parametrize(("limit", "expected"), [(0, [None] * 3), (2, [None, None, "full"])])
 def test_connections_are_bounded(limit: int, expected: list[str | None]) -> None:
-    broker = World(limits=Limits(connections_max=limit)).broker
+    broker = World(limits=Limits(max_connections=limit)).broker
 
     sessions = [broker.open("127.0.0.1", port) for port in range(3)]
 
@@ -83,7 +83,7 @@ def test_figures_of_closed_sessions_stay_in_the_totals() -> None:
 
 
 def test_the_memory_of_closed_sessions_is_bounded() -> None:
-    world = World(limits=Limits(closed_connections_max=2))
+    world = World(limits=Limits(max_closed_clients=2))
 
     for _ in range(5):
         world.broker.close(world.peer().session, "Client Closed")

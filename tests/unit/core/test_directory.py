@@ -167,7 +167,7 @@ def test_requests_that_are_never_answered_are_forgotten() -> None:
         b.says(b"PUB ask _INBOX.1 1\r\n?\r\n" * 1000)
         both.now_ns += 20 * SECOND_NS
 
-    assert len(both.broker.accounts["A"].replies) <= 2048
+    assert len(both.broker.directory.replies_of(both.broker.accounts["A"])) <= 2048
 
 
 def test_who_answers_may_ask_back() -> None:
@@ -223,7 +223,7 @@ def test_a_mapping_leads_by_weight_and_keeps_the_rest(dice: float, expected: byt
 
 
 def test_an_account_has_limits() -> None:
-    limits = AccountLimits(connections_max=1, subscriptions_max=1, payload_bytes_max=4)
+    limits = AccountLimits(max_connections=1, max_subscriptions=1, max_payload=4)
     one = world(account("A", limits=limits))
     a, second = one.peer("a"), one.stranger()
 

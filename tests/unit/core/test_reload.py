@@ -87,7 +87,7 @@ def test_a_smaller_payload_limit_holds_at_once_for_those_already_connected():
     async def scenario(server):
         alice, writer = await connect(server, ALICE)
 
-        server.reload(config(ALICE, limits=Limits(payload_bytes_max=10)))
+        server.reload(config(ALICE, limits=Limits(max_payload=10)))
 
         writer.write(b"PUB a 11\r\n")
         assert await alice.readline() == b"-ERR 'Maximum Payload Violation'\r\n"

@@ -70,7 +70,7 @@ def test_a_new_payload_limit_is_told_to_who_understands_it_and_holds_for_all() -
     old, new = world.peer(), world.stranger()
     new.says(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
 
-    apply(world, limits=Limits(payload_bytes_max=10))
+    apply(world, limits=Limits(max_payload=10))
 
     assert old.taken() == b""
     assert json.loads(new.taken().removeprefix(b"INFO "))["max_payload"] == 10

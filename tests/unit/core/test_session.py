@@ -147,7 +147,7 @@ def test_a_reserved_reply_is_refused_to_a_publisher_on_the_fast_way_too() -> Non
 
 
 def test_a_deep_json_is_refused_and_no_mistake_of_ours() -> None:
-    peer = World(limits=Limits(control_line_bytes_max=200_000)).stranger()
+    peer = World(limits=Limits(max_control_line=200_000)).stranger()
 
     assert peer.says(b'CONNECT {"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}\r\n") == b""
     assert peer.session.closing == "Protocol Violation"
@@ -169,7 +169,7 @@ def test_connect_info_comes_once_after_the_first_pong() -> None:
 
 
 def test_a_silent_peer_is_pinged_and_then_given_up() -> None:
-    world = World(limits=Limits(ping_interval_s=10, ping_max=2))
+    world = World(limits=Limits(ping_interval=10, ping_max=2))
     peer = world.peer()
     said = []
     for _ in range(4):
@@ -183,7 +183,7 @@ def test_a_silent_peer_is_pinged_and_then_given_up() -> None:
 
 
 def test_a_peer_that_talks_is_not_pinged() -> None:
-    world = World(limits=Limits(ping_interval_s=10))
+    world = World(limits=Limits(ping_interval=10))
     peer = world.peer()
 
     for _ in range(5):
@@ -195,7 +195,7 @@ def test_a_peer_that_talks_is_not_pinged() -> None:
 
 
 def test_a_pong_is_an_answer_and_no_talk() -> None:
-    world = World(limits=Limits(ping_interval_s=10, ping_max=1))
+    world = World(limits=Limits(ping_interval=10, ping_max=1))
     peer = world.peer()
 
     for _ in range(5):
@@ -257,7 +257,7 @@ def test_what_comes_while_a_password_is_checked_waits_for_it(pause_after: int) -
 def test_what_waits_for_a_password_is_read_by_the_rules_of_its_user() -> None:
     """It is not even taken apart before, so that nothing grows of it meanwhile."""
     users = (User(name="bea", password=SECRET_HASH),)
-    world = World(authorization=Authorization(users=users), limits=Limits(payload_bytes_max=4))
+    world = World(authorization=Authorization(users=users), limits=Limits(max_payload=4))
     peer = world.stranger()
 
     assert peer.says(BCRYPT_CONNECT + b"PUB a 5\r\nhello\r\n") == b""
@@ -379,7 +379,7 @@ def test_a_subscription_made_before_connect_is_served_by_what_connect_says() -> 
 
 
 def test_subscriptions_are_bounded() -> None:
-    peer = World(limits=Limits(subscriptions_max=2)).peer()
+    peer = World(limits=Limits(max_subscriptions=2)).peer()
 
     answer = peer.says(b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nUNSUB 1\r\nSUB c 3\r\n")
 

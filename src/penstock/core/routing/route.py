@@ -1,11 +1,10 @@
 """
-Where the messages of a subject go.
+Routes from subjects to subscriptions.
 
-A route is worked out once per subject and remembered. It sorts subscriptions by
-how much care they need: those with the same sid share one encoded buffer, those
-with a sid of their own are encoded when their turn to be written comes, and
-only those with a rule of their own (a message count, no echo, no headers, a
-denied subject) are looked at message by message.
+A route is computed once per subject and cached. It sorts subscriptions by their needs.
+Those with the same sid share one encoded buffer. Those with their own sid are encoded when
+they are written. Only those with their own rule (a message count, no echo, no headers, a
+denied subject) are checked message by message.
 """
 
 from __future__ import annotations
@@ -16,27 +15,32 @@ from typing import TYPE_CHECKING, Optional, Protocol
 
 from penstock import hot
 from penstock.core.routing.trie import Trie
-from penstock.hot.wire import Op
-from penstock.protocol import subjects
+from penstock.hot.wire import KIND, REPLY, SUBJECT, Op
+from penstock.protocol import subjects, wellknown
 
 if TYPE_CHECKING:
     from penstock.config.sharing import Relation
+    from penstock.core.reports.messagetrace import MessageTrace
     from penstock.core.session import Session
 
 Handler = Callable[[list[Op], Optional["Session"]], None]
 Deliver = Callable[[bytes, list[Op]], None]
-"""Takes what JetStream delivers to a subject; the messages carry subjects of their own."""
+"""Takes JetStream deliveries to a subject; the messages carry their own subjects."""
+Traced = Callable[[Op, "Session", "MessageTrace"], None]
+"""Takes one traced message, and notes its fate."""
 
-ACK_PREFIX = b"$JS.ACK."
-FAMILIES = (ACK_PREFIX, b"$JS.API.DIRECT.GET.")
-"""What subjects start with that are new with almost every message: acks, and gets of keys."""
+ACK_PREFIX = wellknown.ACK.encode()
+FAMILIES = (ACK_PREFIX, f"{wellknown.API}.DIRECT.GET.".encode())
+"""Prefixes of subjects that are new with almost every message: acks, and gets of keys."""
 WILDCARDS = (b"*", b">")
 CACHE_SIZE_MAX = 65536
-"""Subjects that are remembered at most, however many are subscribed to."""
+"""The maximum number of cached subjects, whatever the number of subscriptions."""
 WIDE, WIDE_ROUTES_MAX = 1024, 8
-"""Receivers that make a route dear to work out, and how many such routes are kept for longer."""
+"""The number of receivers that makes a route expensive, and how many such routes to keep."""
+WITHDRAWN_AT_ONCE = 4096
+"""The number of subscriptions removed for a closed session before others have their turn."""
 BRANCH_LOOKED_THROUGH = 64
-"""Subjects with the same two first tokens that are compared with a pattern one by one."""
+"""The largest branch (subjects with the same first two tokens) that is searched one by one."""
 
 
 class Subscription(hot.Receiver):
@@ -49,8 +53,9 @@ class Subscription(hot.Receiver):
         "messages_max",
         "origin",
         "queue",
-        "relation",
+        "stream_import",
         "subject",
+        "traced",
     )
 
     def __init__(
@@ -67,18 +72,20 @@ class Subscription(hot.Receiver):
         self.queue = queue
         self.handler = handler
         self.deliver: Deliver | None = None
-        """How a handler passes on what the server delivers; None if it only obeys clients."""
+        """Takes deliveries for a handler; None if the handler only takes what clients publish."""
         self.messages_max = 0
         self.is_internal = False
-        """Whether the server itself listens: then what is imported is none of its business."""
+        """Whether the server itself listens. Such a subscription gets no imported streams."""
         self.origin: Subscription | None = None
-        """Of a shadow, whose it is: a subscription of an account that imports a stream."""
-        self.relation: Relation | None = None
-        """How that account names the subjects of the stream."""
+        """Of a shadow: the subscription in the importing account that it stands for."""
+        self.stream_import: StreamImport | None = None
+        """Of a shadow: its import, which translates the subjects."""
+        self.traced: Traced | None = None
+        """Takes traced messages for a handler; None if the handler adds nothing to a trace."""
 
     @property
     def needs_care(self) -> bool:
-        """Whether each message has to be looked at before this subscription gets it."""
+        """Whether each message must be checked before this subscription gets it."""
         return (
             bool(self.messages_max)
             or self.origin is not None
@@ -88,36 +95,50 @@ class Subscription(hot.Receiver):
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has had as many messages as it asked for."""
+        """Whether it has received its maximum number of messages."""
         return 0 < self.messages_max <= self.delivered
 
     def accepts(self, publish: Op, publisher: Session | None) -> bool:
-        """Tell whether it takes messages of this run."""
+        """Tell whether it takes the messages of this run."""
         if self.origin is not None:
             return self.origin.accepts(self.localized(publish), publisher)
-        # A route is remembered while a batch goes through it, in which this may have ended.
+        # A batch uses one route throughout, and this subscription may end within the batch.
         if self.is_spent:
             return False
         session = self.session
-        return session is None or session.may_receive(publish[1], self.queue, publisher)
+        return session is None or session.may_receive(publish[SUBJECT], self.queue, publisher)
 
     def localized(self, publish: Op) -> Op:
-        """Return a run as the account of a shadow's origin names it."""
-        assert self.relation is not None, "a shadow has both, an origin and a relation"
-        if not subjects.matches(self.relation.foreign, publish[1]):
-            # What JetStream delivers keeps its own subject, wherever it is delivered to.
+        """Return a run under the subject it has in the importing account."""
+        assert self.stream_import is not None, "a shadow has both, an origin and an import"
+        relation = self.stream_import.relation
+        if not subjects.matches(relation.foreign, publish[SUBJECT]):
+            # A JetStream delivery keeps its own subject, wherever it goes.
             return publish
-        return (publish[0], self.relation.to_local(publish[1]), *publish[2:])
+        return (publish[KIND], relation.to_local(publish[SUBJECT]), *publish[REPLY:])
+
+
+class StreamImport(Protocol):
+    """A stream import as its shadows see it."""
+
+    relation: Relation
+    """The relation of local and foreign subjects."""
+    allow_trace: bool
+    """Whether the exporter's traces show the receivers here."""
+
+    @property
+    def importer_name(self) -> str:
+        """The name of the account that imports it."""
 
 
 class Follower(Protocol):
-    """Somebody who does something for each subscription of an account."""
+    """Follows the subscriptions of an account."""
 
     def inserted(self, subscription: Subscription) -> None:
         """A subscription was added."""
 
     def removed(self, subscription: Subscription) -> None:
-        """A subscription was taken away."""
+        """A subscription was removed."""
 
 
 class Route:
@@ -162,17 +183,17 @@ class Route:
         self.is_plain = not (careful or self.careful_queues or handlers)
         is_sole = len(self.single) == 1 and self.is_plain and not (self.shared or members)
         self.sole = self.single[0] if is_sole else None
-        """The only receiver, if there is no other and it needs no care."""
+        """The receiver, if there is only one and it needs no care."""
         is_ours = len(handlers) == 1 and not (by_sid or careful or queues)
         self.sole_handler = handlers[0].handler if is_ours else None
-        """Called with whole batches, if nobody else listens: most of what is for JetStream."""
+        """The handler, if nothing else listens: it gets whole batches, as JetStream mostly does."""
         self.is_empty = not (by_sid or careful or queues or handlers)
         is_simple = self.is_plain and not self.is_empty
         self.ways = (self.shared, self.single, self.queues) if is_simple else None
         """All receivers, if there are any and none of them needs care."""
 
     def receivers(self) -> Iterator[Subscription]:
-        """Return everybody outside the server, all members of queue groups too."""
+        """Return all receivers outside the server, including all members of queue groups."""
         groups = chain(self.queues, self.careful_queues, (group for _, group in self.shared))
         return chain(self.single, self.careful, *groups)
 
@@ -183,16 +204,16 @@ def _needs_care(members: tuple[Subscription, ...]) -> bool:
 
 class RouteTable:
     """
-    The subscriptions of an account, and a bounded memory of the routes they give.
+    The subscriptions of an account, and a bounded cache of their routes.
 
-    The memory stays correct: a literal subscription that comes or goes forgets
-    its own subject, a wildcard one the remembered subjects that start as it does.
-    Nothing is looked through for that, only dropped, and what is dropped was
-    remembered before: so who comes and goes costs the same, whatever is remembered.
+    A new or removed literal subscription drops its own subject from the cache. A wildcard
+    subscription drops the cached subjects with the same start. Nothing is searched for
+    that: subjects are only dropped, and each was added before. So the cost of a change does
+    not depend on the size of the cache.
 
-    Some subjects are new with every message: replies end in a token of their own,
-    acks carry their sequence. Where nobody subscribes to one of them alone, they
-    are remembered together, by what they have in common.
+    Some subjects are new with every message: replies end in a token of their own, acks
+    carry their sequence. If no subscription singles one of them out, they share one cache
+    entry under their common prefix.
     """
 
     def __init__(self, cache_size: int, *, wide: int = WIDE) -> None:
@@ -205,11 +226,13 @@ class RouteTable:
         self._by_tokens: dict[bytes, dict[bytes, set[bytes]]] = {}
         # Subjects with the same receivers share a route, so that their messages batch.
         self._by_receivers: dict[tuple[Subscription, ...], Route] = {}
+        self._leaving: set[Session] = set()
+        """Sessions that are gone, while their subscriptions are still being taken away."""
         self._watches: dict[bytes, list[Callable[[], None]]] = {}
-        # Subjects with very many receivers: these are forgotten only if a pattern matches them.
+        # Subjects with very many receivers: only forgotten if a changed pattern matches them.
         self._wide: dict[bytes, Route] = {}
         self._wide_from = wide
-        # What subjects start with → the route of all of them.
+        # Common prefix → the route of all subjects with it.
         self._by_prefix: dict[bytes, Route] = {}
 
     def insert(self, subscription: Subscription) -> None:
@@ -223,7 +246,7 @@ class RouteTable:
             self._tell_watchers(subscription.subject)
 
     def remove(self, subscription: Subscription) -> None:
-        """Take a subscription away."""
+        """Remove a subscription."""
         self.removes += 1
         self.trie.remove(subscription.subject, subscription)
         self.forget(subscription.subject)
@@ -232,12 +255,33 @@ class RouteTable:
         if subscription.subject in self._watches:
             self._tell_watchers(subscription.subject)
 
+    def withdraw(self, session: Session) -> Iterator[None]:
+        """
+        Route nothing more to a session from now on, and take its subscriptions away.
+
+        To take away very many lasts longer than others should wait: there is time for
+        them in between, and only what is left to do later is left to the caller.
+        """
+        subscriptions = list(session.subscriptions.values())
+        if len(subscriptions) > WITHDRAWN_AT_ONCE:
+            self._leaving.add(session)
+            self._forget_all()
+            self._by_prefix.clear()
+            self._wide.clear()
+        while subscriptions:
+            for subscription in subscriptions[-WITHDRAWN_AT_ONCE:]:
+                self.remove(subscription)
+            del subscriptions[-WITHDRAWN_AT_ONCE:]
+            if subscriptions:
+                yield
+        self._leaving.discard(session)
+
     def watch(self, subject: bytes, action: Callable[[], None]) -> None:
-        """Call `action` whenever somebody begins or ends to listen to just this subject."""
+        """Call `action` whenever a subscription to exactly this subject comes or goes."""
         self._watches.setdefault(subject, []).append(action)
 
     def unwatch(self, subject: bytes, action: Callable[[], None]) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         self._watches[subject].remove(action)
         if not self._watches[subject]:
             del self._watches[subject]
@@ -247,9 +291,9 @@ class RouteTable:
             action()
 
     def find(self, subject: bytes) -> Route:
-        """Return the route of a subject that is not in `cache`, and remember it."""
+        """Return the route of a subject that is not in `cache`, and cache it."""
         if subject.startswith(b".") or subject.endswith(b"."):
-            # Not a subject at all, so its neighbours say nothing about it.
+            # An invalid subject: neighbours say nothing about its route.
             return self._match(subject)
         family = family_of(subject) if subject.startswith(FAMILIES) else b""
         prefix = family[:-1] or subject.rpartition(b".")[0]
@@ -265,7 +309,7 @@ class RouteTable:
         return route
 
     def _make_room(self) -> None:
-        """Remember more if there are so many subscriptions, or start again."""
+        """Enlarge the cache if there are enough subscriptions to justify it, or clear it."""
         self._room = max(self._cache_size, min(2 * len(self.trie), CACHE_SIZE_MAX))
         if len(self.cache) >= self._room:
             self._forget_all()
@@ -283,18 +327,18 @@ class RouteTable:
             branch.add(subject)
 
     def family_route(self, publishes: list[Op], family: bytes) -> Route | None:
-        """Return the one route of publishes that are all of a family; None if they are not all."""
+        """Return the common route of publishes if all belong to the family; else None."""
         if not hot.have_prefix(publishes, family):
             return None
-        self.find(publishes[0][1])
+        self.find(publishes[0][SUBJECT])
         return self._by_prefix.get(family[:-1])
 
     def shared_route(self, replies: list[bytes]) -> Route | None:
         """
-        Return the one route that replies of the same inbox have, or None if they may differ.
+        Return the common route of replies to one inbox, or None if routes may differ.
 
-        Looks at them all together, at C speed: a batch of replies to one client,
-        each new, would otherwise cost more to route than to send.
+        Checks all replies together, at C speed. A batch of replies to one client, each with
+        a new subject, would otherwise cost more to route than to send.
         """
         parent = replies[0].rpartition(b".")[0]
         if not hot.are_siblings(replies, parent):
@@ -306,6 +350,8 @@ class RouteTable:
     def _match(self, subject: bytes) -> Route:
         self.matches += 1
         receivers = tuple(self.trie.match(subject))
+        if self._leaving:
+            receivers = tuple(each for each in receivers if each.session not in self._leaving)
         route = self._by_receivers.get(receivers)
         if route is None:
             route = self._by_receivers[receivers] = Route(receivers)
@@ -343,7 +389,7 @@ class RouteTable:
             self._forget_branch(self._by_tokens[first][second], pattern)
 
     def _forget_branch(self, branch: set[bytes], pattern: bytes) -> None:
-        """Forget what starts as a pattern does, or all where that is too much to look through."""
+        """Forget subjects that start like a pattern; all of them if the branch is too large."""
         if len(branch) > BRANCH_LOOKED_THROUGH:
             first, second = _leading_tokens(pattern)
             del self._by_tokens[first][second]
@@ -374,11 +420,11 @@ class RouteTable:
 
 
 def _leading_tokens(subject: bytes) -> tuple[bytes, bytes]:
-    """Return the first two tokens; a subject of one has an empty second one."""
+    """Return the first two tokens; the second is empty if there is only one."""
     tokens = subject.split(b".", 2)
     return tokens[0], tokens[1] if len(tokens) > 1 else b""
 
 
 def family_of(subject: bytes) -> bytes:
-    """Return what all subjects of the family start with; empty if it has none."""
+    """Return the common prefix of the subject's family; empty if it has none."""
     return next((family for family in FAMILIES if subject.startswith(family)), b"")

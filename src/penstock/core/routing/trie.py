@@ -1,8 +1,8 @@
 """
-Subject → subscriptions, one node a token.
+Subject → subscriptions: a tree with one node per token.
 
-Wildcards are ordinary children named `*` and `>`: matching a subject looks, at
-each level, for its own token and for those two.
+Wildcards are ordinary children named `*` and `>`: at each level, matching looks for the
+subject's own token and for these two.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ T = TypeVar("T")
 
 
 NOTHING: dict[Any, Any] = {}
-"""What most nodes have of one kind, all of them the same. Never changed."""
+"""The shared empty dict of all nodes without children or values. Never modified."""
 
 
 class Node(Generic[T]):
-    """The subscriptions that end here, and the tokens that go on from here."""
+    """The subscriptions that end at a node, and its children by token."""
 
     __slots__ = ("children", "values")
 
     def __init__(self) -> None:
         self.children: dict[bytes, Node[T]] = NOTHING
-        # A dict as an ordered set: a thousand subscribers leave in constant time each.
+        # A dict as an ordered set: each of a thousand subscribers leaves in constant time.
         self.values: dict[T, None] = NOTHING
 
 
 class TooManySteps(Exception):
-    """So many wildcards stand across each other that nobody waits for the answer."""
+    """Too many wildcards cross each other: the comparison would take too long."""
 
 
 class Steps:
-    """How far patterns may be compared with others, all in all."""
+    """A budget for comparisons of patterns."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def take(self, count: int) -> None:
-        """Use up some; raise TooManySteps if there are none left."""
+        """Use up some steps; raise TooManySteps if none are left."""
         self.left -= count
         if self.left < 0:
             raise TooManySteps
@@ -57,7 +57,7 @@ class Trie(Generic[T]):
         return self._size
 
     def insert(self, pattern: bytes, value: T) -> None:
-        """Add `value` under `pattern`; twice is once."""
+        """Add `value` under `pattern`. Idempotent."""
         node = self._root
         for token in pattern.split(b"."):
             child = node.children.get(token)
@@ -74,7 +74,7 @@ class Trie(Generic[T]):
             self._size += 1
 
     def remove(self, pattern: bytes, value: T) -> bool:
-        """Take `value` away from `pattern` and tell whether it was there."""
+        """Remove `value` from `pattern` and tell whether it was there."""
         path: list[tuple[Node[T], bytes]] = []
         node = self._root
         for token in pattern.split(b"."):
@@ -91,7 +91,7 @@ class Trie(Generic[T]):
         return True
 
     def _prune(self, path: list[tuple[Node[T], bytes]]) -> None:
-        """Drop the nodes that lead nowhere now, so that passing inboxes leave nothing behind."""
+        """Drop nodes that have become empty, so that short-lived inboxes leave nothing behind."""
         for parent, token in reversed(path):
             child = parent.children[token]
             if child.values or child.children:
@@ -151,7 +151,7 @@ class Trie(Generic[T]):
             yield from node.values
 
     def containing(self, pattern: bytes, steps: Steps) -> Iterator[T]:
-        """Yield every value whose pattern has all the subjects of `pattern`."""
+        """Yield every value whose pattern covers all subjects of `pattern`."""
         level = [self._root]
         for token in pattern.split(b"."):
             steps.take(len(level))
@@ -175,9 +175,9 @@ class Trie(Generic[T]):
 
     def is_uniform(self, prefix: bytes, *, any_depth: bool = False) -> bool:
         """
-        Tell whether every subject one token longer than `prefix` has the same matches.
+        Tell whether all subjects one token longer than `prefix` have the same matches.
 
-        With `any_depth`, every subject that is longer by any number of tokens.
+        With `any_depth`, all subjects longer by any number of tokens.
         """
         tokens = prefix.split(b".") if prefix else []
         if b"" in tokens:
@@ -191,7 +191,7 @@ class Trie(Generic[T]):
 
 
 def _below(nodes: list[Node[T]], steps: Steps) -> Iterator[T]:
-    """Yield the values of everything that goes on from these."""
+    """Yield the values of all nodes below these."""
     todo = [child for node in nodes for child in node.children.values()]
     while todo:
         node = todo.pop()

@@ -1,8 +1,8 @@
 """
-How long a service took to answer another account, told to its own account as a metric.
+The latency of answers to other accounts, published as a metric to the service's account.
 
-Which requests are measured an export says: a share of them, or those of a trace, whose
-headers then go with the metric.
+The export decides which requests are measured: a share of them, or those with a sampled
+trace. In that case the metric carries the headers of the trace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TYPE = "io.nats.server.metric.v1.service_latency"
 ALWAYS = 100
 TRACED_BYTES_MAX = 16 * 1024
-"""A longer header is not looked through for a trace."""
+"""Longer headers are not searched for a trace."""
 BAD_REQUEST = (400, "Bad Request")
 UNAVAILABLE = (503, "Service Unavailable")
 TIMEOUT = (504, "Service Timeout")
@@ -47,7 +47,7 @@ def measured(
     share: bool,
     chance: Callable[[], float],
 ) -> Measured | None:
-    """Return what to measure of a request; None if it is not one of those."""
+    """Return the measurement for a request; None if the request is not sampled."""
     found: Headers | None = {}
     if chance() * ALWAYS >= latency.sampling:
         found = traced(_parsed(header)) if len(header) <= TRACED_BYTES_MAX else None
@@ -67,7 +67,7 @@ def tell(
     failure: tuple[int, str] | None = None,
     responder: Session | None = None,
 ) -> None:
-    """Publish what became of a request."""
+    """Publish the metric of a request."""
     now_ns = clock_ns()
     waited_ns = request.requestor.get("rtt", 0)
     document: dict[str, Any] = {
@@ -93,7 +93,7 @@ def tell(
 
 
 def traced(found: Headers) -> Headers | None:
-    """Return the headers of a trace that wants to be sampled; None if there is none."""
+    """Return the headers of a sampled trace; None if there is no such trace."""
     first = {name: values[0] for name, values in found.items()}
     if "Uber-Trace-Id" in first:
         flags = first["Uber-Trace-Id"].split(":")
@@ -128,7 +128,7 @@ def _is_odd(flags: str) -> bool:
 
 
 def _parsed(header: bytes) -> Headers:
-    """Return headers by their names as Go writes them: `X-B3-Traceid`."""
+    """Return headers with their names as Go writes them: `X-B3-Traceid`."""
     found: Headers = {}
     for name, value in headers.decode(header) if header else ():
         canonical = "-".join(part.capitalize() for part in name.split("-"))

@@ -1,9 +1,9 @@
 """
-What becomes of the subjects that the clients of an account publish to.
+Mappings of the subjects that an account's clients publish to.
 
-The first mapping whose source matches decides. With weights, each message goes where
-the dice fall; what the weights leave over keeps its subject, unless that is one of
-the destinations itself: then it is lost, as somebody wanted to try out.
+The first mapping with a matching source decides. With weights, a random number decides for
+each message. Messages left over by the weights keep their subject. But if the source is
+itself one of the destinations, they are lost, so that message loss can be simulated.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.config.accounts import SubjectMapping
-from penstock.core.account import single_messages
-from penstock.hot.wire import Op
+from penstock.core.runs import single_messages
+from penstock.hot.wire import KIND, REPLY, SUBJECT, Op
 from penstock.protocol import subjects
 from penstock.protocol.transforms import Transform
 
@@ -20,7 +20,7 @@ ALL = 100
 
 
 class Mapping:
-    """One source, and where it leads."""
+    """One source, and its destinations."""
 
     def __init__(self, mapping: SubjectMapping, random: Callable[[], float]) -> None:
         self.source = mapping.source.encode()
@@ -31,10 +31,10 @@ class Mapping:
         ]
         self._loses = any(each.subject == mapping.source for each in mapping.destinations)
         self.is_sure = len(ways) == 1 and ways[0].weight == ALL
-        """Whether all messages go the same way."""
+        """Whether there is only one destination."""
 
     def apply(self, subject: bytes) -> bytes | None:
-        """Return where one message goes; None: nowhere."""
+        """Return the destination of one message; None drops the message."""
         if self.is_sure:
             return self._ways[0][1].apply(subject)
         thrown = self._random() * ALL
@@ -52,15 +52,15 @@ class Mappings:
         self._mappings = [Mapping(each, random) for each in mappings]
 
     def apply(self, publishes: Iterable[Op]) -> list[Op]:
-        """Return publishes with the subjects they are mapped to."""
+        """Return publishes under their mapped subjects."""
         return [mapped for publish in publishes for mapped in self._mapped(publish)]
 
     def _mapped(self, publish: Op) -> Iterator[Op]:
         for mapping in self._mappings:
-            if subjects.matches(mapping.source, publish[1]):
+            if subjects.matches(mapping.source, publish[SUBJECT]):
                 for message in [publish] if mapping.is_sure else single_messages(publish):
-                    subject = mapping.apply(message[1])
+                    subject = mapping.apply(message[SUBJECT])
                     if subject is not None:
-                        yield (message[0], subject, *message[2:])
+                        yield (message[KIND], subject, *message[REPLY:])
                 return
         yield publish

@@ -49,6 +49,8 @@ class SimFile:
 
     def read(self, offset: int, length: int) -> bytes:
         self._check()
+        if problem := self._disk.unreadable("read"):
+            raise problem
         return bytes(self._inode.content[offset : offset + length])
 
     def size(self) -> int:
@@ -92,11 +94,16 @@ class SimLock:
 
 
 class SimDisk:
-    """A `Disk` in memory. `fault_rate` of its calls fail; `capacity_bytes` is all it holds."""
+    """
+    A `Disk` in memory. `capacity_bytes` is all it holds.
+
+    `fault_rate` of the calls that change it fail, and `read_fault_rate` of those that read.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.fault_rate = 0.0
+        self.read_fault_rate = 0.0
         self.capacity_bytes: int | None = None
         self.locks: set[str] = set()
         self.names_now: dict[str, SimInode] = {}
@@ -126,6 +133,12 @@ class SimDisk:
     def trouble(self, action: str) -> OSError | None:
         """Return the error this call ends in, if it does."""
         if self.random.random() < self.fault_rate:
+            return OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({action})")
+        return None
+
+    def unreadable(self, action: str) -> OSError | None:
+        """Return the error that reading ends in, if it does."""
+        if self.read_fault_rate and self.random.random() < self.read_fault_rate:
             return OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({action})")
         return None
 
@@ -180,16 +193,29 @@ class SimDisk:
     def open(self, path: str) -> SimFile:
         if path not in self.names_now:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if problem := self.unreadable("open"):
+            raise problem
         return SimFile(self, self.names_now[path])
 
     def rename(self, path: str, new_path: str) -> None:
         if problem := self.trouble("rename"):
             raise problem
+        if path in self.directories:
+            self._rename_directory(path, new_path)
+            return
         inode = self.names_now[path]
         del self.names_now[path]
         self.names_now[new_path] = inode
         # One change, so that a crash leaves the old name or the new one.
         self._changes.append((f"{path}\0{new_path}", inode))
+
+    def _rename_directory(self, path: str, new_path: str) -> None:
+        inside = [each for each in self.directories if f"{each}/".startswith(f"{path}/")]
+        self.directories -= set(inside)
+        self.directories |= {new_path + each.removeprefix(path) for each in inside}
+        change = f"{path}\0{new_path}", None
+        _rename(self.names_now, *change)
+        self._changes.append(change)
 
     def remove(self, path: str) -> None:
         if problem := self.trouble("remove"):
@@ -220,6 +246,10 @@ class SimDisk:
 
 def _rename(names: dict[str, SimInode], path: str, inode: SimInode | None) -> None:
     old, _, new = path.partition("\0")
+    if inode is None and new:
+        for name in [each for each in names if each.startswith(f"{old}/")]:
+            names[new + name.removeprefix(old)] = names.pop(name)
+        return
     if inode is None or new:
         names.pop(old, None)
     if inode is not None:

@@ -10,7 +10,8 @@ import pytest
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.memory import open_memory_store
-from penstock.jetstream.store.values import Entry, Store, StoreLimits, complete
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Entry, StoreLimits, complete
 
 SECOND = 1_000_000_000
 SMALL = FileSettings(segment_bytes_max=512, index_bytes_max=1, tail_bytes_max=64, files_max=2)
@@ -226,6 +227,27 @@ def test_a_purge_by_pattern_leaves_the_others(store: Store) -> None:
     assert store.first_sequence == 2
 
 
+@pytest.mark.parametrize("per_subject_max", [0, 3])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_purge_of_a_few_subjects_among_many_finds_them(
+    times: int, per_subject_max: int, open_store: Open
+) -> None:
+    store = open_store(messages_per_subject_max=per_subject_max)
+    subjects = [b"key.%d.%d" % (n % 25, n) for n in range(100)] * times
+    for number, subject in enumerate(subjects, 1):
+        store.append([entry(number, subject)])
+    settle(store)
+    gone = [n for n, subject in enumerate(subjects, 1) if subject.startswith(b"key.7.")]
+
+    assert store.purge(b"key.7.*", before=gone[-1]) == len(gone) - 1
+    settle(store)
+
+    assert store.messages == len(subjects) - len(gone) + 1
+    assert [each[2] for each in store.subjects(b"key.7.*")] == [1]
+    assert store.purge(b"key.7.*") == 1
+    assert store.last(b"key.7.7") == (0, 0)
+
+
 def test_a_purge_keeps_as_many_as_told(store: Store) -> None:
     fill(store, 30)
     assert store.purge(keep=4) == 26
@@ -352,7 +374,7 @@ def test_limits_that_are_lowered_take_effect_when_enforced(open_store: Open) -> 
 def test_an_unfindable_filter_gives_up_for_now(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.store.store.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.reading.SEARCH_MAX", 10)
     fill(store, 30)
     messages, following = store.read(1, count_max=5, bytes_max=999, filters=(b"other.*",))
     assert messages == []
@@ -363,7 +385,7 @@ def test_an_unfindable_filter_gives_up_for_now(
 def test_single_subjects_are_found_without_a_search(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.store.store.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.reading.SEARCH_MAX", 10)
     fill(store, 30)
     store.append([(b"one", b"", b"", 1), (b"two", b"", b"", 1)])
     fill(store, 30)

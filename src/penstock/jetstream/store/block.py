@@ -1,11 +1,10 @@
 """
 One block of a stream: a run of messages that are stored, loaded and dropped together.
 
-For a file store a block is a segment; for a memory store it is a list. Messages
-of a block are known by *position*, from 0 in the order of their sequences. The
-columns that say where they are and what they are about can be read from disk
-again, so only the blocks in use have them in memory. What cannot be read again
-is small: the counts, and one byte a message once some are gone.
+For a file store a block is a segment; for a memory store it is a list. A message has a *position*
+in its block, from 0 in the order of sequences. The columns with the place and the subject of each
+message can be read from disk again, so only the blocks in use have them in memory. The part that
+cannot be read again is small: the counts, and one byte a message once some are gone.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from penstock.jetstream.store.columns import Matcher, Places, Topics
 
 WINDOW_MIN = 256
 SWAPPED = bytes.maketrans(b"\0\1", b"\1\0")
-"""Makes marks of what is there marks of what is gone."""
+"""Turns marks of existing messages into marks of removed ones."""
 
 
 class Block:
-    """The messages of one block: how many, which are still there, and where."""
+    """The messages of one block: how many, which ones still exist, and where."""
 
     __slots__ = (
         "count",
@@ -55,19 +54,19 @@ class Block:
         self.first_time_ns = 0
         self.last_time_ns = 0
         self.total = 0
-        """Positions: messages stored, there or gone."""
+        """Positions: messages stored, existing or removed."""
         self.count = 0
-        """Messages that are there."""
+        """Existing messages."""
         self.size_bytes = 0
-        """Their bytes."""
+        """The bytes of the existing messages."""
         self.stored_bytes = 0
         """The bytes of all positions."""
         self.start = 0
-        """Everything before this position is gone."""
+        """Every message before this position is gone."""
         self.live: bytearray | None = None
-        """One byte a position, 1 where the message is there; None: all from `start` on."""
+        """One byte a position, 1 where the message exists; None: all from `start` on."""
         self.unresolved: array[int] = array("Q")
-        """Sequences that are gone, but whose position is not known until places are loaded."""
+        """Removed sequences whose position is not known until places are loaded."""
         self.dense = True
         """Whether sequences have no gaps, so that position is sequence minus first."""
         self.scrub = False
@@ -76,7 +75,7 @@ class Block:
         self.topics: Topics | None = None
 
     def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> None:
-        """Take in new messages that follow each other from an offset on."""
+        """Add new messages that follow each other from an offset on."""
         places, topics = self.places, self.topics
         assert places is not None
         assert topics is not None
@@ -100,7 +99,7 @@ class Block:
             self.live.extend(b"\1" * count)
 
     def leave_gap(self, sequence: int) -> None:
-        """Go on with a sequence further up: from now on the block says which ones it has."""
+        """Continue with a later sequence: from now on the block lists its sequences."""
         assert self.total
         assert sequence > self.last_sequence
         assert self.places is not None
@@ -110,7 +109,7 @@ class Block:
         self.last_sequence = sequence - 1
 
     def position(self, sequence: int) -> int:
-        """Return the first position whose sequence is at or after one; `total` if none."""
+        """Return the first position whose sequence is at or after one; `total` if there is none."""
         delta = sequence - self.first_sequence
         if delta <= 0:
             return 0
@@ -123,7 +122,7 @@ class Block:
         return bisect_left(self.places.deltas, delta)
 
     def find(self, sequence: int) -> int:
-        """Return the position of a message; -1 if it is not there."""
+        """Return the position of a message; -1 if it does not exist."""
         if self.dense:
             position = sequence - self.first_sequence
         else:
@@ -151,20 +150,20 @@ class Block:
         return [self.sequence(position) for position in positions]
 
     def holds(self, position: int) -> bool:
-        """Tell whether the message at a position is there."""
+        """Tell whether the message at a position exists."""
         return self.start <= position < self.total and (
             self.live is None or self.live[position] == 1
         )
 
     def resolve(self) -> None:
-        """Find the positions of what was removed while the places were not loaded."""
+        """Find the positions of messages that were removed while the places were not loaded."""
         if self.unresolved:
             gone, self.unresolved = self.unresolved, array("Q")
             for sequence in gone:
                 self.clear(self.position(sequence), self.position(sequence) + 1)
 
     def next_held(self, position: int) -> int:
-        """Return the first position at or after one that is there; `total` if none."""
+        """Return the first existing position at or after one; `total` if there is none."""
         position = max(position, self.start)
         if self.live is None or position >= self.total:
             return min(position, self.total)
@@ -172,25 +171,25 @@ class Block:
         return self.total if found < 0 else found
 
     def count_from(self, position: int) -> int:
-        """Return how many messages are there at or after a position."""
+        """Return the number of existing messages at or after a position."""
         if position <= self.start:
             return self.count
         return self.total - position if self.live is None else self.live.count(1, position)
 
     def held(self, start: int, stop: int) -> Iterator[int] | range:
-        """Return the positions in a stretch that are there."""
+        """Return the existing positions in a stretch."""
         start, stop = max(start, self.start), min(stop, self.total)
         if self.live is None or start >= stop:
             return range(start, stop)
         return compress(range(start, stop), self.live[start:stop])
 
     def bounds(self) -> tuple[int, int]:
-        """Return the first and the last sequence that are there, of a block that has some."""
+        """Return the first and the last existing sequence of a block that is not empty."""
         last = self.total - 1 if self.live is None else self.live.rfind(1)
         return self.sequence(self.next_held(0)), self.sequence(last)
 
     def gone(self) -> Iterable[int]:
-        """Return the sequences between these two that are not there."""
+        """Return the removed sequences between these two."""
         if not self.dense:
             held = self.sequences(self.held(0, self.total))
             return chain.from_iterable(map(range, map((1).__add__, held), held[1:]))
@@ -201,13 +200,13 @@ class Block:
         return compress(range(first, last), self.live[start:stop].translate(SWAPPED))
 
     def marks(self) -> bytes:
-        """Return one byte a position, 1 where the message is there."""
+        """Return one byte a position, 1 where the message exists."""
         if self.live is None:
             return bytes(self.start) + b"\1" * (self.total - self.start)
         return bytes(self.start) + self.live[self.start :]
 
     def recount(self) -> None:
-        """Count again what is there, from lengths and marks."""
+        """Count the existing messages again, from lengths and marks."""
         assert self.places is not None
         lengths = self.places.lengths
         held = list(self.held(0, self.total))
@@ -215,7 +214,7 @@ class Block:
         self.size_bytes = sum(map(lengths.__getitem__, held))
 
     def clear(self, start: int, stop: int) -> None:
-        """Mark a stretch of positions as gone. The counts are the caller's."""
+        """Mark a stretch of positions as gone. The caller updates the counts."""
         if start <= self.start:
             self.start = max(stop, self.start)
         elif self.live is None:
@@ -224,11 +223,11 @@ class Block:
             self.live[start:stop] = bytes(stop - start)
 
     def clear_all(self) -> None:
-        """Mark every position as gone. The counts are the caller's."""
+        """Mark every position as gone. The caller updates the counts."""
         self.start, self.live, self.unresolved = self.total, None, array("Q")
 
     def drop(self, sequences: list[int]) -> None:
-        """Mark messages known to be there as gone; later, if the places are not loaded."""
+        """Mark existing messages as gone; later, if the places are not loaded."""
         if not self.dense and self.places is None:
             self.unresolved.extend(sequences)
             return
@@ -246,7 +245,7 @@ class Block:
     def select(
         self, matcher: Matcher | None, start: int, *, stop: int, count_max: int
     ) -> tuple[list[int] | range, int]:
-        """Return the first positions that are there and match, and where the search ended."""
+        """Return the first existing positions that match, and where the search ended."""
         start = max(start, self.start)
         stop = min(stop, self.total)
         if matcher is None and self.live is None:
@@ -271,17 +270,17 @@ class Block:
         mask = self.topics.mask(matcher, start, stop)
         if self.live is None:
             return mask
-        # Both sides are 0 or 1 a byte: one big AND does in C what a loop would do slowly.
+        # Both sides are 0 or 1 a byte: one big AND in C is faster than a loop.
         both = int.from_bytes(mask, "little") & int.from_bytes(self.live[start:stop], "little")
         return both.to_bytes(stop - start, "little")
 
     def count_matching(self, matcher: Matcher, start: int) -> int:
-        """Return how many messages from a position on are there and match."""
+        """Return the number of existing messages that match, from a position on."""
         start = max(start, self.start)
         return self._mask(matcher, start, self.total).count(1) if start < self.total else 0
 
     def tally(self, start: int, stop: int) -> dict[bytes, int]:
-        """Return the number of messages of each subject that are there in a stretch."""
+        """Return the number of existing messages of each subject in a stretch."""
         assert self.topics is not None
         start, stop = max(start, self.start), min(stop, self.total)
         if start >= stop:

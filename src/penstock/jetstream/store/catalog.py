@@ -1,10 +1,9 @@
 """
-Which messages a stream has: by sequence and by subject. No bytes, no disk.
+The messages of a stream: by sequence and by subject. No bytes, no disk.
 
-The catalog is the one place that counts. It holds the blocks in order, the
-subject table, and what was removed since that was last written down. Everything
-a limit, an acknowledgement or a purge does comes down to `_clear`: a stretch of
-one block is gone.
+Only the catalog counts. It holds the blocks in order, the subject table, and the removals that are
+not written down yet. Every limit, acknowledgement or purge comes down to `_clear`: a stretch of one
+block is gone.
 """
 
 from __future__ import annotations
@@ -16,17 +15,23 @@ from typing import Protocol
 
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
-from penstock.jetstream.store.file.segment import Removal
+from penstock.jetstream.store.file.segment import Removal, ranges_above
 from penstock.jetstream.store.subjecttable import (
     CountedSubjects,
     Evicted,
     SubjectTable,
     TrackedSubjects,
 )
+from penstock.jetstream.store.survey import Survey
 from penstock.jetstream.store.values import Filters, StoreLimits
+from penstock.protocol import subjects
 
 MATCHERS_MAX = 64
+PURGED_AT_ONCE = 1024
+"""The number of messages to look at before others have their turn."""
 MAX = 1 << 64
+FEW = 16
+"""Removing a message by its sequence costs as much as searching this number of messages."""
 
 
 class Loader(Protocol):
@@ -54,23 +59,26 @@ class Catalog:
         self.lost = 0
         self.on_lost: Callable[[int], None] | None = None
         """Called with the sequence of a message that turns out to be damaged."""
-        self._emptied: list[Block] = []
+        self.emptied: list[Block] = []
+        """Blocks that left the front, until `take_emptied`."""
         self._loader = loader
         self._journal = journal
-        """Whether somebody takes the removals to write them down."""
+        """Whether removals are collected to be written down."""
         self._front_moved = False
         self._removed: list[tuple[int, int]] = []
         self._erased: list[tuple[int, int]] = []
         self._floor_recorded = 1
         self._matchers: dict[Filters, Matcher] = {}
+        self.surveys: list[Survey] = []
+        """The surveys under way; each is notified of all changes."""
 
     def add_block(self, block: Block) -> None:
-        """Add a block behind the others."""
+        """Add a block after the others."""
         assert not self.blocks or block.first_sequence > self.blocks[-1].last_sequence
         self.blocks.append(block)
 
     def insert_block(self, block: Block, *, after: Block) -> None:
-        """Add a block with messages that another one had."""
+        """Add a block with messages that another block had."""
         index = self.blocks.index(after) if after in self.blocks else -1
         self.blocks.insert(index + 1, block)
 
@@ -81,14 +89,14 @@ class Catalog:
         self.blocks[index : index + len(old)] = [new]
 
     def supersede(self, old: list[Block], new: Block) -> None:
-        """Put an empty block in place of the last ones, of which nothing is left."""
+        """Put an empty block in place of the last ones, which have no messages left."""
         assert not any(block.count for block in old)
         self.blocks = [block for block in self.blocks if block not in old] + [new]
-        self._emptied = [block for block in self._emptied if block not in old]
+        self.emptied = [block for block in self.emptied if block not in old]
         self.settle()
 
     def append(self, block: Block, offset: int, subjects: list[bytes], lengths: list[int]) -> None:
-        """Take in messages just written at an offset of the last block."""
+        """Add messages that were just written at an offset of the last block."""
         assert block is self.blocks[-1]
         first, size_bytes = self.last_sequence + 1, block.size_bytes
         block.extend(offset, lengths, subjects)
@@ -99,9 +107,15 @@ class Catalog:
         if evicted:
             self._evict(evicted)
         self.settle()
+        if self.surveys:
+            self._tell(subjects)
+
+    def _tell(self, subjects: Iterable[bytes]) -> None:
+        for survey in self.surveys:
+            survey.changed(subjects)
 
     def _evict(self, evicted: Evicted) -> None:
-        """Remove messages known to be there, without loading anything."""
+        """Remove existing messages, without loading anything."""
         evicted.sort()
         start = 0
         while start < len(evicted):
@@ -117,7 +131,7 @@ class Catalog:
             self._removed += [(sequence, sequence) for sequence, _ in evicted]
 
     def _note(self, first: int, last: int, *, erase: bool = False) -> None:
-        """Remember that a range is gone, for `take_removals`."""
+        """Note that a range is gone, for `take_removals`."""
         if first <= self.first_sequence:
             self._front_moved = True
         if self._journal:
@@ -147,7 +161,7 @@ class Catalog:
         return block
 
     def positioned(self, block: Block) -> Block:
-        """Return the block fit to tell positions from sequences."""
+        """Return the block, ready to convert sequences to positions."""
         return block if block.dense else self.placed(block)
 
     def described(self, block: Block) -> Block:
@@ -157,7 +171,7 @@ class Catalog:
         return self.placed(block)
 
     def locate(self, sequence: int) -> tuple[Block, int] | None:
-        """Return where a message is, or None if it is not there."""
+        """Return the block and position of a message, or None if it does not exist."""
         index = self.block_at(sequence)
         if index < 0 or not self.first_sequence <= sequence <= self.last_sequence:
             return None
@@ -166,7 +180,7 @@ class Catalog:
         return None if position < 0 else (block, position)
 
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
-        """Remove single messages; return how many were there."""
+        """Remove single messages; return how many existed."""
         before = self.messages
         for first, last in to_ranges(sequences):
             self.remove_range(first, last, erase=erase)
@@ -174,7 +188,7 @@ class Catalog:
         return before - self.messages
 
     def remove_range(self, first: int, last: int, *, erase: bool = False) -> None:
-        """Remove whatever is there from one sequence to another. `settle` must follow."""
+        """Remove all messages from one sequence to another. `settle` must follow."""
         first, last = max(first, self.first_sequence), min(last, self.last_sequence)
         index = max(self.block_at(first), 0)
         while index < len(self.blocks) and self.blocks[index].first_sequence <= last:
@@ -185,7 +199,7 @@ class Catalog:
             index += 1
 
     def _clear(self, block: Block, start: int, stop: int, *, erase: bool = False) -> None:
-        """Take a stretch of one block out of all counts, and remember to write that down."""
+        """Take a stretch of one block out of all counts, and note that for the log."""
         before = self.messages
         start = max(start, block.start)
         if stop - start == 1:
@@ -201,9 +215,12 @@ class Catalog:
     def _clear_one(self, block: Block, position: int) -> None:
         assert block.places is not None
         assert block.topics is not None
-        self.subjects.discard(block.topics.subject(position), [block.sequence(position)])
+        subject = block.topics.subject(position)
+        self.subjects.discard(subject, [block.sequence(position)])
         block.clear(position, position + 1)
         self._reduce(block, 1, block.places.lengths[position])
+        if self.surveys:
+            self._tell([subject])
 
     def _clear_many(self, block: Block, start: int, stop: int) -> None:
         assert block.places is not None
@@ -222,8 +239,11 @@ class Catalog:
         else:
             held = list(block.held(start, stop))
             count, size_bytes = len(held), sum(map(lengths.__getitem__, held))
+        touched = set(block.tally(start, stop)) if self.surveys else ()
         block.clear(start, stop)
         self._reduce(block, count, size_bytes)
+        if touched:
+            self._tell(touched)
 
     def lose(self, block: Block, position: int) -> None:
         """Count a message as lost: its bytes are damaged. That is not written down."""
@@ -237,7 +257,7 @@ class Catalog:
             self.on_lost(sequence)
 
     def remove_before(self, sequence: int) -> int:
-        """Remove everything below a sequence; above the last one, the next gets that number."""
+        """Remove everything below a sequence; if it is above the last, the next message gets it."""
         before = self.messages
         if sequence > self.last_sequence:
             self._remove_all()
@@ -249,7 +269,7 @@ class Catalog:
         return before - self.messages
 
     def _remove_all(self) -> None:
-        """Remove every message, without a look at any of them."""
+        """Remove every message, without looking at any."""
         self._note(self.first_sequence, self.last_sequence)
         for block in self.blocks:
             self._reduce(block, block.count, block.size_bytes)
@@ -257,7 +277,7 @@ class Catalog:
         self.reset_subjects(self.subjects.per_subject_max)
 
     def skip(self, count: int) -> None:
-        """Leave out so many sequences."""
+        """Skip this number of sequences."""
         first = self.last_sequence + 1
         self.last_sequence += count
         self._note(first, self.last_sequence)
@@ -269,6 +289,11 @@ class Catalog:
         if pattern == b">":
             below = self.messages - self.count(before, ())
             return self.remove_before(self._sequence_after(below - keep) if keep else before)
+        found = self.subjects.matching((pattern,))
+        if not keep and len(found) * FEW < self.messages:
+            sequences = self.subjects.sequences(found)
+            if sequences is not None:
+                return self.remove(each for each in sequences if each < before)
         matcher = self.matcher((pattern,))
         surplus = self.count(self.first_sequence, (pattern,)) - self.count(before, (pattern,))
         surplus = removed = max(surplus - keep, 0)
@@ -283,8 +308,31 @@ class Catalog:
         self.settle()
         return removed
 
+    def remove_in_portions(self, pattern: bytes, *, before: int) -> Iterator[int]:
+        """Remove the messages that match, below a sequence; yield the number of each portion."""
+        matcher, is_literal = self.matcher((pattern,)), subjects.is_literal(pattern)
+        before, sequence = before or self.last_sequence + 1, self.first_sequence
+        while block := self._reaching(sequence):
+            left = self.last(pattern) if is_literal else (0, MAX)
+            if max(sequence, block.first_sequence) >= before or not left[1]:
+                return
+            self.described(block)
+            start, end = block.position(sequence), block.position(before)
+            stop = min(start + PURGED_AT_ONCE, end)
+            chosen, _ = block.select(matcher, start, stop=stop, count_max=stop - start)
+            for first, last in to_ranges(chosen):
+                self._clear(block, first, last + 1)
+            sequence = block.sequence(stop) if stop < end else block.last_sequence + 1
+            self.settle()
+            yield len(chosen)
+
+    def _reaching(self, sequence: int) -> Block | None:
+        """Return the first block with messages that ends at or after a sequence."""
+        later = islice(self.blocks, max(self.block_at(sequence), 0), None)
+        return next((each for each in later if each.count and each.last_sequence >= sequence), None)
+
     def surplus_sequence(self, limits: StoreLimits) -> int:
-        """Return the sequence below which messages are too many or too large in sum."""
+        """Return the sequence below which messages exceed the limits for number or bytes."""
         sequence = self.first_sequence
         if limits.messages_max and self.messages > limits.messages_max:
             sequence = self._sequence_after(self.messages - limits.messages_max)
@@ -305,7 +353,7 @@ class Catalog:
         return self.last_sequence + 1
 
     def _sequence_freeing(self, size_bytes: int) -> int:
-        """Return the first sequence before which at least so many bytes lie."""
+        """Return the first sequence with at least this number of bytes before it."""
         for block in self.blocks:
             if block.size_bytes > size_bytes:
                 places = self.placed(block).places
@@ -320,12 +368,12 @@ class Catalog:
         return self.last_sequence + 1
 
     def settle(self) -> None:
-        """Move the front past what is gone."""
+        """Move the front past removed messages."""
         if not self._front_moved and (not self.blocks or self.blocks[0].count):
             return
         self._front_moved = False
         while len(self.blocks) > 1 and not self.blocks[0].count:
-            self._emptied.append(self.blocks.pop(0))
+            self.emptied.append(self.blocks.pop(0))
         if not self.messages:
             self.first_sequence = self.last_sequence + 1
             return
@@ -333,17 +381,22 @@ class Catalog:
         self.first_sequence = block.sequence(block.next_held(0))
 
     def take_emptied(self) -> list[Block]:
-        """Return the blocks that left the front since the last call: nothing is left in them."""
-        emptied, self._emptied = self._emptied, []
+        """Return the blocks that left the front since the last call: they are empty."""
+        emptied, self.emptied = self.emptied, []
         return emptied
 
+    @property
+    def has_removals(self) -> bool:
+        """Whether there are removals that are not written down yet."""
+        return bool(self._removed or self._erased) or self.first_sequence != self._floor_recorded
+
     def take_removals(self) -> list[Removal]:
-        """Return what was removed since the last call, to be written down."""
+        """Return the removals since the last call, to be written down."""
         floor = self.first_sequence
         if floor == self._floor_recorded and not (self._removed or self._erased):
             return []
-        ranges = _above(floor, self._removed)
-        erased = _above(floor, self._erased)
+        ranges = ranges_above(floor, self._removed)
+        erased = ranges_above(floor, self._erased)
         self._removed.clear()
         self._erased.clear()
         if not ranges and not erased and floor == self._floor_recorded:
@@ -353,7 +406,7 @@ class Catalog:
         return [*plain, Removal(floor, erased, erase=True)] if erased else plain
 
     def matcher(self, filters: Filters) -> Matcher | None:
-        """Return what tells whether a subject matches; None when everything does."""
+        """Return a matcher for subjects; None if everything matches."""
         if not filters or b">" in filters:
             return None
         matcher = self._matchers.get(filters)
@@ -369,6 +422,9 @@ class Catalog:
             return self.messages
         matcher = self.matcher(filters)
         if matcher is not None and first_sequence <= self.first_sequence:
+            survey = self._surveyed(filters)
+            if survey is not None:
+                return survey.messages
             return self.subjects.messages(self.subjects.matching(filters))
         total = 0
         for block in reversed(self.blocks):
@@ -394,6 +450,8 @@ class Catalog:
             return sequence, count
         sequence = self._last_before(subject, sequence)
         self.subjects.correct(subject, sequence)
+        if self.surveys:
+            self._tell([subject])
         return sequence, count
 
     def _last_before(self, subject: bytes, sequence: int) -> int:
@@ -408,14 +466,38 @@ class Catalog:
         raise AssertionError(f"no message of {subject!r}, though some are counted")
 
     def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
-        """Return subject, last sequence and number of messages for all that match."""
-        found = self.subjects.matching(filters)
+        """Return subject, last sequence and number of messages of all that match."""
+        return self._rows(self.subjects.matching(filters))
+
+    def subject_portions(self, filters: Filters) -> Iterator[list[tuple[bytes, int, int]]]:
+        """Yield the same a portion at a time, giving others their turn in between."""
+        table = self.subjects
+        for found in table.portions(filters):
+            if self.subjects is not table:
+                return
+            yield self._rows(found)
+
+    def last_sequences(self, filters: Filters) -> list[int]:
+        """Return the last sequence of each subject that matches."""
+        survey = self._surveyed(filters)
+        if survey is not None:
+            return survey.last_sequences()
+        return [last for _, last, _ in self.matching_subjects(filters)]
+
+    def _surveyed(self, filters: Filters) -> Survey | None:
+        """Return the survey that has the answer already."""
+        for survey in self.surveys:
+            if survey.is_complete and survey.filters == filters:
+                return survey
+        return None
+
+    def _rows(self, found: list[bytes]) -> list[tuple[bytes, int, int]]:
         for subject in self.subjects.stale.intersection(found) if self.subjects.stale else ():
             self.last(subject)
         return self.subjects.rows(found)
 
     def deleted(self, count_max: int) -> list[int]:
-        """Return the sequences that are gone between the first and the last."""
+        """Return the removed sequences between the first and the last."""
         return list(islice(self._gone(), count_max))
 
     def _gone(self) -> Iterator[int]:
@@ -430,17 +512,19 @@ class Catalog:
         yield from range(expected, self.last_sequence + 1)
 
     def retable(self, per_subject_max: int) -> int:
-        """Keep subjects as a new limit per subject needs it; return how many it removed."""
+        """Rebuild the subject table for a new limit per subject; return how many it removed."""
         before = self.messages
         if (per_subject_max == 0) != (self.subjects.per_subject_max == 0):
             self.tabulate(per_subject_max)
         elif isinstance(self.subjects, TrackedSubjects):
             self._evict(self.subjects.narrow(per_subject_max))
+            for survey in self.surveys:
+                survey.void()
         self.settle()
         return before - self.messages
 
     def tabulate(self, per_subject_max: int) -> None:
-        """Build the subject table again from what the blocks say."""
+        """Build the subject table again from the blocks."""
         self.reset_subjects(per_subject_max)
         for block in self.blocks:
             if block.count:
@@ -448,12 +532,14 @@ class Catalog:
 
     def reset_subjects(self, per_subject_max: int) -> None:
         """Start with an empty subject table."""
+        for survey in self.surveys:
+            survey.void()
         self.subjects = new_subject_table(per_subject_max)
 
     def restore(
         self, floor_sequence: int, *, last_sequence: int, last_time_ns: int, lost: int
     ) -> None:
-        """Take the figures from blocks that were just put together."""
+        """Take the figures from blocks that were just assembled."""
         self.last_sequence = last_sequence
         self.last_time_ns = last_time_ns
         self.lost = lost
@@ -463,7 +549,7 @@ class Catalog:
         self._front_moved = True
 
     def tabulate_block(self, block: Block) -> None:
-        """Take the messages of a block into the subject table."""
+        """Add the messages of a block to the subject table."""
         self.described(block)
         places, topics = block.places, block.topics
         assert places is not None
@@ -485,7 +571,7 @@ class Catalog:
 
 
 def new_subject_table(per_subject_max: int) -> SubjectTable:
-    """Return an empty table fit for a limit per subject."""
+    """Return an empty table for a limit per subject."""
     return TrackedSubjects(per_subject_max) if per_subject_max else CountedSubjects()
 
 
@@ -500,17 +586,6 @@ def to_ranges(sequences: Iterable[int]) -> list[tuple[int, int]]:
             first = sequence
         last = sequence
     return [*ranges, (first, last)] if last >= 0 else ranges
-
-
-def _above(floor: int, ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the ranges that reach above a floor, joined where they meet."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(pair for pair in ranges if pair[1] >= floor):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
-        else:
-            joined.append((first, last))
-    return tuple(joined)
 
 
 def _first_sequence(block: Block) -> int:

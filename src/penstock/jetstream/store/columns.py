@@ -1,8 +1,8 @@
 """
-The columns of a block: where each message is, and what it is about.
+The columns of a block: the place and the subject of each message.
 
-They are compact arrays by position, not an object a message: 8 bytes for the
-place, 1 to 4 for the subject. Both can be read from a complete segment again.
+They are compact arrays by position, not an object a message: 8 bytes for the place, 1 to 4 for the
+subject. Both can be read from a complete segment again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.protocol import subjects as patterns
 
 
 class Places:
-    """Where the messages of a block are: offset and length by position."""
+    """The places of a block's messages: offset and length by position."""
 
     __slots__ = ("deltas", "lengths", "offsets")
 
@@ -26,20 +26,20 @@ class Places:
         self.offsets = offsets
         self.lengths = lengths
         self.deltas = deltas
-        """Sequence minus the block's first, by position; None when that is the position."""
+        """Sequence minus the block's first, by position; None when that equals the position."""
 
     @property
     def memory_bytes(self) -> int:
-        """Return about how much memory this takes."""
+        """Return the approximate size in memory."""
         return len(self.offsets) * (8 if self.deltas is None else 16) + 200
 
 
 class Topics:
     """
-    What the messages of a block are about: the subject by position.
+    The subjects of a block's messages, by position.
 
-    While a block grows, `table` has one entry a message and `ids` is None. Once
-    it is complete, `table` has each subject once and `ids` says which.
+    While a block grows, `table` has one entry a message and `ids` is None. Once it is complete,
+    `table` has each subject once, and `ids` has an index into it for each message.
     """
 
     __slots__ = ("_flags", "ids", "table")
@@ -51,7 +51,7 @@ class Topics:
 
     @property
     def memory_bytes(self) -> int:
-        """Return about how much memory this takes."""
+        """Return the approximate size in memory."""
         ids_bytes = len(self.ids) * self.ids.itemsize if self.ids is not None else 0
         return sum(map(len, self.table)) + 41 * len(self.table) + ids_bytes + 200
 
@@ -79,7 +79,7 @@ class Topics:
     def mask(self, matcher: Matcher, start: int, stop: int) -> bytes:
         """Return a byte for each message, 1 where the subject matches."""
         if self.ids is None or stop - start < len(self.table):
-            # A short stretch is not worth to look at every subject there is.
+            # For a short stretch, looking at every subject is not worth it.
             return bytes(map(matcher.__getitem__, self.slice(start, stop)))
         flags = self.flags(matcher)
         if self.ids.typecode == "B":
@@ -98,7 +98,7 @@ class Topics:
 
 
 class Matcher(dict[bytes, bool]):
-    """Remembers which subjects some filters match. Bounded."""
+    """Remembers which subjects match some filters. Bounded."""
 
     SIZE_MAX = 100_000
 
@@ -118,7 +118,7 @@ class Matcher(dict[bytes, bool]):
 
 
 def columns_of(found: Scan) -> tuple[Places, Topics]:
-    """Return the columns of a segment whose records were walked."""
+    """Return the columns of a segment from a walk over its records."""
     sequences = found.sequences
     if not sequences or sequences[-1] - sequences[0] + 1 == len(sequences):
         deltas = None

@@ -1,17 +1,16 @@
-"""
-Read a store: which message a get asks for, by sequence, by time or by subject; or all of it.
-"""
+"""Reading a store: the message that a get asks for, by sequence, by time or by subject; or all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.protocol import subjects as patterns
 from penstock.protocol.rfc3339 import parse_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.store.values import Filters, Message, Store
+    from penstock.jetstream.store.store import Store
+    from penstock.jetstream.store.values import Filters, Message
 
 FIELDS = {
     "seq": "uint64",
@@ -25,25 +24,27 @@ FIELDS = {
     "up_to_time": "string",
     "no_hdr": "bool",
 }
-"""What a get may say; `batch` and what follows from it only a direct one."""
+"""The options of a get; `batch` and those after it are for direct gets only."""
 
 TIMES = ("start_time", "up_to_time")
 
 READ_COUNT = 1000
 READ_BYTES = 1024 * 1024
-"""What is read at a time by those who go through a stream."""
+"""The bytes to read at a time when going through a stream."""
+SEARCHED_AT_ONCE = 8192
+"""The number of messages a search looks at before others have their turn."""
 WINDOW = 1024
-"""How many messages are looked at first when a subject's last one before a sequence is sought."""
+"""The number of messages in the first step of a backward search for a subject's last one."""
 
 
 def with_times(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what a get says with its times as numbers; raise ValueError if they are none."""
+    """Return the options of a get with times as numbers; raise ValueError if they are invalid."""
     times = {name: parse_time(options[name]) for name in TIMES if options.get(name)}
     return options | times
 
 
 def is_one_question(options: dict[str, Any]) -> bool:
-    """Tell whether a get asks for one message in a way that makes sense."""
+    """Tell whether the options ask for exactly one message."""
     sequence, last, following, time = (
         bool(options.get(name)) for name in ("seq", "last_by_subj", "next_by_subj", "start_time")
     )
@@ -63,7 +64,7 @@ def find(store: Store, options: dict[str, Any]) -> Message | None:
 
 
 def start(store: Store, options: dict[str, Any]) -> int:
-    """Return the sequence from which on a get looks."""
+    """Return the first sequence to look at for a get."""
     if options.get("start_time"):
         return store.sequence_at(options["start_time"])
     sequence: int = options.get("seq", 0)
@@ -71,16 +72,16 @@ def start(store: Store, options: dict[str, Any]) -> int:
 
 
 def last_sequence(store: Store, subject: bytes) -> int:
-    """Return the last sequence of a subject, or of all that a pattern matches; 0 if none."""
+    """Return the last sequence of a subject, or of all that match a pattern; 0 if there is none."""
     if patterns.is_literal(subject):
         return store.last(subject)[0]
-    return max((last for _, last, _ in store.subjects(subject)), default=0)
+    return max(store.last_sequences((subject,)), default=0)
 
 
 def following(
     store: Store, sequence: int, filters: Filters, *, count_max: int = 1
 ) -> Iterator[Message]:
-    """Yield the messages from a sequence on that match; `count_max` are read at a time."""
+    """Yield the matching messages from a sequence on; `count_max` are read at a time."""
     bytes_max = 1 if count_max == 1 else READ_BYTES
     sequence = max(sequence, store.first_sequence)
     while sequence <= store.last_sequence:
@@ -90,10 +91,27 @@ def following(
         yield from messages
 
 
+def search(store: Store, sequence: int, filters: Filters) -> Generator[None, None, Message | None]:
+    """Return the first matching message from a sequence on, giving others their turn."""
+    sequence = max(sequence, store.first_sequence)
+    while sequence <= store.last_sequence:
+        messages, sequence = store.read(
+            sequence,
+            count_max=1,
+            bytes_max=1,
+            filters=filters,
+            last_sequence=sequence + SEARCHED_AT_ONCE - 1,
+        )
+        if messages:
+            return messages[0]
+        yield
+    return None
+
+
 def batches(
     store: Store, sequence: int = 0, *, filters: Filters = (), last_sequence: int | None = None
 ) -> Iterator[list[Message]]:
-    """Yield all messages from a sequence on, up to another, as many at a time as one read gives."""
+    """Yield all messages from a sequence on, up to another, one read at a time."""
     sequence = max(sequence, store.first_sequence)
     while sequence <= (store.last_sequence if last_sequence is None else last_sequence):
         messages, sequence = store.read(
@@ -110,7 +128,7 @@ def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -
     """
     Return the last sequence of each subject that matches, up to one, in order.
 
-    There may be many more than anybody wants: after `count_max` it is not looked further.
+    There may be far more than anybody wants: the search ends after `count_max`.
     """
     last = {subject: sequence for subject, sequence, _ in matching(store, filters)}
     found = [sequence for sequence in last.values() if sequence <= up_to]
@@ -123,14 +141,21 @@ def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -
 def matching(store: Store, filters: Filters) -> list[tuple[bytes, int, int]]:
     """Return (subject, last sequence, messages) of the subjects that match one of the filters."""
     if not all(map(patterns.is_literal, filters)):
-        # All of them in one go: a wildcard looks at every subject there is.
+        # All of them in one go: a wildcard looks at every subject.
         return store.subjects(*filters)
     found = ((subject, *store.last(subject)) for subject in set(filters))
     return [each for each in found if each[2]]
 
 
+def every_last(store: Store, filters: Filters) -> list[int]:
+    """Return the last sequence of each subject that matches one of the filters."""
+    if filters and all(map(patterns.is_literal, filters)):
+        return [last for _, last, _ in matching(store, filters)]
+    return store.last_sequences(filters)
+
+
 def _last_before(store: Store, subjects: set[bytes], up_to: int, count_max: int) -> list[int]:
-    """Look backwards, further each time, for the last message of each of these subjects."""
+    """Search backwards, further each time, for the last message of each of these subjects."""
     found: dict[bytes, int] = {}
     end, window = up_to, WINDOW
     while subjects and end >= store.first_sequence and len(found) <= count_max:

@@ -8,36 +8,52 @@ from collections.abc import Sequence
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.columns import Places, Topics
-from penstock.jetstream.store.store import MessageStore
-from penstock.jetstream.store.values import Entry, Message, StoreLimits, Work
+from penstock.jetstream.store.log import LogOptions
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Entry, Known, Message, StoreLimits, Work
 
 BLOCK_MESSAGES_MAX = 4096
 OVERHEAD_BYTES = 16
-"""What nats-server counts for a message in memory, beside subject, headers and payload."""
+"""Bytes nats-server counts for a message in memory, besides subject, headers and payload."""
 
 
-def open_memory_store(*, limits: StoreLimits | None = None) -> MessageStore:
+def open_memory_store(*, limits: StoreLimits | None = None) -> Store:
     """Return an empty store."""
     limits = limits or StoreLimits()
     log = MemoryLog(limits.messages_per_subject_max)
-    return MessageStore(log.catalog, log, limits)
+    return Store(log, limits, size_of)
 
 
-class MemoryLog:
-    """Has the messages of a stream in lists, one a block."""
+def size_of(subject: bytes, header: bytes, payload: bytes) -> int:
+    """Return the size of a message in bytes."""
+    return OVERHEAD_BYTES + len(subject) + len(header) + len(payload)
+
+
+class MemoryProgress:
+    """Messages in memory are immediately as safe as they get. A `Progress`."""
 
     failure: str | None = None
-    compresses = False
-    position = durable_position = dirty_bytes = 0
+    position = durable_position = 0
+    is_settled = True
+    is_syncing = False
 
-    def __init__(self, per_subject_max: int) -> None:
-        self.catalog = Catalog(self, per_subject_max=per_subject_max, journal=False)
-        self._messages: dict[int, list[Message]] = {}
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
 
     @property
     def durable_sequence(self) -> int:
-        """Return the last sequence: as safe as it gets."""
-        return self.catalog.last_sequence
+        """The last sequence: as safe as it gets."""
+        return self._catalog.last_sequence
+
+
+class MemoryLog:
+    """Holds the messages of a stream in lists, one a block."""
+
+    def __init__(self, per_subject_max: int) -> None:
+        self.catalog = Catalog(self, per_subject_max=per_subject_max, journal=False)
+        self.options = LogOptions()
+        self.progress = MemoryProgress(self.catalog)
+        self._messages: dict[int, list[Message]] = {}
 
     def append(
         self,
@@ -91,6 +107,10 @@ class MemoryLog:
         """Return one message."""
         return self._messages[block.number][position]
 
+    def gone_ids(self) -> list[Known]:
+        """Return an empty list: nothing survives a restart, and until then all ids are known."""
+        return []
+
     def load_places(self, block: Block) -> None:
         """Never needed: everything is in memory."""
         raise AssertionError(f"block {block.number} of a memory store has no places")
@@ -99,13 +119,21 @@ class MemoryLog:
         """Never needed: everything is in memory."""
         raise AssertionError(f"block {block.number} of a memory store has no topics")
 
+    def retreat(self) -> MemoryLog:
+        """Never needed: nothing fails."""
+        raise AssertionError("memory does not fail")
+
+    def probe(self) -> None:
+        """Never needed: nothing fails."""
+        raise AssertionError("memory does not fail")
+
     def flush(self) -> Work | None:
-        """Let go of blocks that were emptied: there is nothing to make durable."""
+        """Free emptied blocks: there is nothing to make durable."""
         self._forget_emptied()
         return None
 
     def maintain(self) -> Work | None:
-        """Let go of messages that were removed from between others."""
+        """Free messages that were removed from between others."""
         group: list[Block] = []
         for block in self.catalog.blocks[:-1]:
             if group and sum(b.count for b in group) + block.count > BLOCK_MESSAGES_MAX:
@@ -116,7 +144,7 @@ class MemoryLog:
         return None
 
     def _merge(self, group: list[Block]) -> None:
-        """Put neighbours together if more than half of what they hold is gone."""
+        """Merge neighbours if more than half of their messages are gone."""
         if 2 * sum(block.count for block in group) >= sum(block.total for block in group):
             return
         kept = [(b, position) for b in group for position in b.held(0, b.total)]
@@ -128,11 +156,9 @@ class MemoryLog:
         self._messages[merged.number] = messages
         self.catalog.replace_blocks(group, merged)
 
-    def close(self) -> None:
-        """Let go of everything."""
+    def close(self, *, saves: bool = True) -> None:
+        """Free everything."""
         self._messages.clear()
-
-    discard = close
 
 
 def _length_at(block: Block, position: int) -> int:
@@ -141,7 +167,7 @@ def _length_at(block: Block, position: int) -> int:
 
 
 def _describe(block: Block, messages: list[Message], lengths: array[int]) -> None:
-    """Fill in a block from the messages put in it."""
+    """Fill in a block from its messages."""
     first = block.first_sequence
     block.total = block.count = len(messages)
     block.last_sequence = messages[-1][0] if messages else first - 1

@@ -1,106 +1,132 @@
 """
-The Store: a catalog that says which messages there are, and a log that has their bytes.
+The messages of one stream: a catalog says which ones exist, and a log holds their bytes.
 
-Both kinds of storage are this class over another `Log`: segments on disk
-(`filestore.py`) or lists in memory (`memstore.py`).
+Both kinds of storage are the class `Store` over another `Log`: segments on disk (`file/log.py`) or
+lists in memory (`memory.py`).
+
+A store numbers messages, finds them again, removes them, and reports when they are safe. It has no
+clock, no thread and no event loop; the server drives it in ticks:
+
+    store.append(entries)          any number of times: buffered, cheap
+    work = store.flush()           once a tick: one write to the operating system
+    work.run()                     in a thread: returns when a power cut changes nothing
+    work.finish(error)             back on the loop: `durable_sequence` moves up
+
+PubAcks may leave up to `durable_sequence`. When the disk fails, `failure` says why, appends raise
+StoreError, and each call of `flush` tries again. A store that `takes_back` first goes back to its
+durable state then, see `retreat`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from penstock.errors import StoreError
 from penstock.jetstream.store.block import Block
-from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.columns import Matcher
-from penstock.jetstream.store.values import Entry, Filters, Message, StoreLimits, StoreState, Work
+from penstock.jetstream.store.file.keptids import ids_of
+from penstock.jetstream.store.log import Log
+from penstock.jetstream.store.reading import Reading, pieces
+from penstock.jetstream.store.retreat import Probe, Retreat
+from penstock.jetstream.store.survey import Survey
+from penstock.jetstream.store.values import (
+    Entry,
+    Filters,
+    Known,
+    Message,
+    Recall,
+    StoreLimits,
+    StoreState,
+    Work,
+)
 from penstock.protocol import subjects as patterns
 
 LITERALS_MAX = 16
-"""Filters without wildcards that are worth to be looked up one by one."""
+"""Up to this number of filters without wildcards are looked up one by one."""
 VOID = b""
-"""The subject of a record in whose place there is no message: nobody can publish to it."""
-SEARCH_MAX = 256 * 1024
-"""Messages one `read` looks at before it gives up for now."""
+"""The subject of a record without a message in its place: nobody can publish to it."""
 
 
-class Log(Protocol):
-    """Has the bytes of messages. What it is asked for is in the catalog."""
+class Store:
+    """
+    The messages of one stream.
 
-    compresses: bool
-    """Whether to keep them compressed, as far as that can be."""
+    Sequences are given in order, without gaps, and never given again: not after
+    a purge, not after a restart. `size_bytes` counts as nats-server does.
+    """
 
-    @property
-    def failure(self) -> str | None:
-        """Return why appends are refused, or None."""
-
-    @property
-    def durable_sequence(self) -> int:
-        """Return the last sequence that would survive a power cut."""
-
-    @property
-    def position(self) -> int:
-        """See Store."""
-
-    @property
-    def durable_position(self) -> int:
-        """See Store."""
-
-    @property
-    def dirty_bytes(self) -> int:
-        """Return the bytes that are not durable yet."""
-
-    def append(
-        self,
-        first_sequence: int,
-        entries: Sequence[Entry],
-        *,
-        is_atomic: bool = False,
-        replaces: bool = False,
+    def __init__(
+        self, log: Log, limits: StoreLimits, size_of: Callable[[bytes, bytes, bytes], int]
     ) -> None:
-        """Store messages and tell the catalog; raise StoreError after a failure."""
-
-    def fetch(self, block: Block, positions: Sequence[int]) -> list[Message | None]:
-        """Return messages of one block; None for each whose bytes are damaged."""
-
-    def fetch_one(self, block: Block, position: int) -> Message | None:
-        """Return one message; None if its bytes are damaged."""
-
-    def flush(self) -> Work | None:
-        """See Store."""
-
-    def maintain(self) -> Work | None:
-        """See Store."""
-
-    def close(self) -> None:
-        """See Store."""
-
-    def discard(self) -> None:
-        """See Store."""
-
-
-class MessageStore:
-    """The messages of one stream. See `Store` for what each method promises."""
-
-    def __init__(self, catalog: Catalog, log: Log, limits: StoreLimits) -> None:
+        """Open a log; `size_of` returns the bytes that a subject, headers and payload take."""
         self._limits = limits
-        self._catalog = catalog
+        self.size_of = size_of
+        self._catalog = log.catalog
         self._log = log
-        log.compresses = limits.compresses
+        self._configure_log()
         self._first_time: tuple[int, int] = (0, 0)
+        self.retreats = 0
+        self._is_back = False
+        """Whether the store is back at exactly its durable state, after a failure."""
+        self._purges = False
+        """Whether there was a purge since."""
+
+    @property
+    def takes_back(self) -> bool:
+        """
+        Whether a failure takes back everything that is not durable; nobody may have seen that then.
+
+        Without it, that is kept in memory and stored as soon as the disk works again.
+        """
+        return self._log.options.takes_back
+
+    @takes_back.setter
+    def takes_back(self, takes_back: bool) -> None:
+        self._log.options.takes_back = takes_back
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything stored and removed so far would survive a power cut."""
+        if self._is_back and self.failure is not None:
+            return not self._purges
+        return self._log.progress.is_settled
 
     @property
     def limits(self) -> StoreLimits:
-        """Return what the store may hold."""
+        """
+        The limits of the store. May be replaced at any time; call `enforce` afterwards.
+
+        A new limit per subject takes effect immediately.
+        """
         return self._limits
 
     @limits.setter
     def limits(self, limits: StoreLimits) -> None:
         self._limits = limits
-        self._log.compresses = limits.compresses
-        # Appends must find the subject table as this limit needs it.
+        self._configure_log()
+        # Appends need a subject table for this limit.
         if limits.messages_per_subject_max != self._catalog.subjects.per_subject_max:
             self._catalog.retable(limits.messages_per_subject_max)
+
+    def _configure_log(self) -> None:
+        self._log.options.compresses = self._limits.compresses
+        self._log.options.ids_ns_max = self._limits.ids_ns_max
+
+    def watch_ids(self, recall: Recall) -> None:
+        """Ask `recall` for ids before their messages go: that saves reading them again."""
+        self._log.options.recall = recall
+
+    def ids_since(self, time_ns: int) -> list[Known]:
+        """Return the ids of messages stored since a time, in order, including removed messages."""
+        found: list[Known] = []
+        for block in self._catalog.blocks:
+            if block.total and block.last_time_ns >= time_ns:
+                start = self._position_at(self._catalog.placed(block), time_ns, 0)
+                for positions in pieces(block, start):
+                    some = self._log.fetch(block, positions)
+                    found += ids_of(message for message in some if message is not None)
+        # Last: messages removed meanwhile are known there by now.
+        return sorted({*found, *self._log.gone_ids()})
 
     def watch_damage(self, on_lost: Callable[[int], None]) -> None:
         """Call back with the sequence of each message that turns out to be damaged."""
@@ -108,7 +134,7 @@ class MessageStore:
 
     @property
     def lost(self) -> int:
-        """Return how many messages were damaged on disk."""
+        """Return the number of messages that were damaged on disk and could not be read back."""
         return self._catalog.lost
 
     @property
@@ -118,53 +144,64 @@ class MessageStore:
 
     @property
     def last_sequence(self) -> int:
-        """Return the last sequence ever given."""
+        """Return the last sequence ever given, 0 before the first."""
         return self._catalog.last_sequence
 
     @property
     def durable_sequence(self) -> int:
         """Return the last sequence that would survive a power cut."""
-        return self._log.durable_sequence
+        return self._log.progress.durable_sequence
 
     @property
     def messages(self) -> int:
-        """Return how many messages there are."""
+        """Return the number of messages."""
         return self._catalog.messages
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes they take."""
+        """Return the bytes of all messages."""
         return self._catalog.size_bytes
 
     @property
     def removals(self) -> int:
-        """Return a number that changes whenever a message is removed."""
+        """Return a number that changes whenever a message is removed, for any reason."""
         return self._catalog.removals
 
     @property
     def position(self) -> int:
-        """Return how many bytes were appended, removals on record too."""
-        return self._log.position
+        """Return the number of bytes appended since it was opened, with records of removals."""
+        return self._log.progress.position
 
     @property
     def durable_position(self) -> int:
-        """Return up to which position everything would survive a power cut."""
-        return self._log.durable_position
+        """Return the position up to which everything would survive a power cut."""
+        return self._log.progress.durable_position
 
     @property
     def dirty_bytes(self) -> int:
-        """Return the bytes appended but not yet durable."""
-        return self._log.dirty_bytes
+        """
+        Return the bytes appended but not yet durable.
+
+        They are also in memory: a server that syncs at intervals should sync early when this
+        exceeds some megabytes.
+        """
+        return self.position - self.durable_position
 
     @property
     def failure(self) -> str | None:
-        """Return why appends are refused, or None."""
-        return self._log.failure
+        """Return why appends are refused, or None while the disk works."""
+        return self._log.progress.failure
 
     def append(
         self, entries: Sequence[Entry], *, is_atomic: bool = False, replaces: bool = False
     ) -> int:
-        """Add messages, drop what the limits no longer allow, return the first new sequence."""
+        """
+        Add messages, drop those over the limits, return the first new sequence.
+
+        If it is atomic, a power cut takes all of them or none. If it `replaces` others, everything
+        removed before the next append or flush belongs to it: after a crash both happened or
+        neither. Nothing is durable yet. After a failure, raises StoreError and adds nothing.
+        """
         catalog = self._catalog
         first = catalog.last_sequence + 1
         if entries:
@@ -180,7 +217,7 @@ class MessageStore:
             self._catalog.remove_before(sequence)
 
     def get(self, sequence: int) -> Message | None:
-        """Return one message, or None if it is not there."""
+        """Return one message, or None if it does not exist."""
         found = self._catalog.locate(sequence)
         if found is None:
             return None
@@ -199,7 +236,13 @@ class MessageStore:
         filters: Filters = (),
         last_sequence: int | None = None,
     ) -> tuple[list[Message], int]:
-        """Return the next messages in order, and the sequence to continue from."""
+        """
+        Return the next messages in order, and the sequence to continue from.
+
+        The first match is returned whatever its size. An empty list does not mean the end: a sparse
+        filter stops after a bounded search. The end is reached when the returned sequence is above
+        `last_sequence`.
+        """
         catalog = self._catalog
         last = catalog.last_sequence
         if last_sequence is not None:
@@ -209,7 +252,7 @@ class MessageStore:
         matcher = catalog.matcher(filters)
         if sequence == stop and matcher is not None:
             return self._look_at(stop, matcher), last + 1
-        reading = _Reading(catalog, self._log, matcher, count_max, bytes_max)
+        reading = Reading(catalog, self._log, matcher, count_max, bytes_max)
         for index in range(max(catalog.block_at(sequence), 0), len(catalog.blocks)):
             block = catalog.blocks[index]
             if sequence > stop or reading.done:
@@ -223,12 +266,12 @@ class MessageStore:
         return reading.messages, sequence
 
     def _look_at(self, sequence: int, matcher: Matcher) -> list[Message]:
-        """Return a message if it matches, without the subjects of all that are stored beside it."""
+        """Return a message if it matches, without loading the subjects of its whole block."""
         message = self.get(sequence)
         return [message] if message is not None and matcher[message[2]] else []
 
     def _span(self, filters: Filters, sequence: int, last: int) -> tuple[int, int]:
-        """Return between which sequences a search makes sense: a few subjects are known well."""
+        """Return the sequences between which a search makes sense, known for a few subjects."""
         if not 0 < len(filters) <= LITERALS_MAX or not all(map(patterns.is_literal, filters)):
             return sequence, last
         found = [pair for pair in map(self._catalog.last, filters) if pair[1]]
@@ -238,27 +281,43 @@ class MessageStore:
         return sequence, stop
 
     def last(self, subject: bytes) -> tuple[int, int]:
-        """Return a subject's last sequence and its number of messages; (0, 0) if none."""
+        """Return a subject's last sequence and its number of messages; (0, 0) without any."""
         return self._catalog.last(subject)
 
     def subjects(self, *filters: bytes) -> list[tuple[bytes, int, int]]:
-        """Return (subject, last sequence, messages) for every subject that matches."""
+        """Return (subject, last sequence, messages) of every matching subject; no filter is all."""
         return self._catalog.matching_subjects(filters)
 
+    def subject_portions(self, *filters: bytes) -> Iterator[list[tuple[bytes, int, int]]]:
+        """Yield the same a portion at a time, possibly empty, giving others their turn."""
+        return self._catalog.subject_portions(filters)
+
+    def survey(self, filters: Filters) -> Survey:
+        """
+        Count the messages of some filters; each step of iterating gives others their turn.
+
+        Within the `with` block, `count` and `last_sequences` have the answer.
+        """
+        return Survey(self._catalog, filters)
+
+    def last_sequences(self, filters: Filters) -> list[int]:
+        """Return the last sequence of each matching subject, unordered."""
+        return self._catalog.last_sequences(filters)
+
     def sequence_at(self, time_ns: int) -> int:
-        """Return the first sequence stored at or after a time."""
+        """Return the first sequence stored at or after a time, else `last_sequence + 1`."""
         catalog = self._catalog
         for block in catalog.blocks:
             if block.count and block.last_time_ns >= time_ns:
-                position = self._position_at(catalog.placed(block), time_ns)
+                position = self._position_at(catalog.placed(block), time_ns, block.start)
                 position = block.next_held(position)
                 if position < block.total:
                     return block.sequence(position)
         return catalog.last_sequence + 1
 
-    def _position_at(self, block: Block, time_ns: int) -> int:
-        """Search a block for the first position at or after a time."""
-        low, high = block.start, block.total
+    def _position_at(self, block: Block, time_ns: int, low: int) -> int:
+        """Search a block for the first position at or after a time, starting at position `low`."""
+        high = block.total
         while low < high:
             middle = (low + high) // 2
             message = self._log.fetch_one(block, middle)
@@ -273,31 +332,71 @@ class MessageStore:
         return self._catalog.count(first_sequence, filters)
 
     def deleted(self, count_max: int) -> list[int]:
-        """Return the sequences that are gone between the first and the last."""
+        """Return the removed sequences between the first and the last."""
         return self._catalog.deleted(count_max)
 
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
-        """Remove single messages, return how many were there."""
+        """
+        Remove single messages, return how many existed.
+
+        With `erase` their bytes are overwritten or dropped by the next `maintain`. Raises
+        StoreError after a failure if the store takes back.
+        """
+        self._check_doubt(self.failure is not None)
         return self._catalog.remove(sequences, erase=erase)
 
     def skip(self, count: int) -> None:
-        """Give so many sequences to messages that are not there."""
+        """Leave this number of sequences without messages."""
         catalog = self._catalog
         if count > 1:
             catalog.skip(count - 1)
-        # One record in the end tells where the gap ended.
+        # One record at the end tells where the gap ended.
         first = catalog.last_sequence + 1
         self._log.append(first, [(VOID, b"", b"", catalog.last_time_ns)])
         catalog.remove_range(first, first)
         catalog.settle()
 
+    def _begin_purge(self) -> None:
+        """Check that a purge is allowed; after a failure it is written first."""
+        self._check_doubt(self.failure is not None and not self._is_back)
+        self._purges = self._is_back and self.failure is not None
+
+    def _check_doubt(self, is_in_doubt: bool) -> None:
+        """Check that this change will not be taken back silently."""
+        if is_in_doubt and self.takes_back:
+            raise StoreError(self.failure or "")
+
     def purge(self, pattern: bytes = b">", *, before: int = 0, keep: int = 0) -> int:
-        """Remove the messages that match; return how many."""
+        """
+        Remove the messages that match; return how many.
+
+        Only those below sequence `before` if that is not 0; all but the last `keep` of them.
+        `before` may be above the last sequence when the pattern is `>`: the next message then gets
+        that sequence. Raises StoreError after a failure if the store takes back and has not done so
+        yet.
+        """
+        self._begin_purge()
         return self._catalog.remove_matching(pattern, before=before, keep=keep)
 
+    def purge_in_portions(self, pattern: bytes, *, before: int = 0) -> Iterator[int]:
+        """
+        Remove the messages that match and exist now, below a sequence if there is one.
+
+        Yields the number of removed messages after each portion, giving others their turn.
+        """
+        retreats = self.retreats
+        self._begin_purge()
+        for purged in self._catalog.remove_in_portions(pattern, before=before):
+            yield purged
+            if self.retreats != retreats:
+                raise StoreError("what was purged was taken back")
+            self._begin_purge()
+
     def enforce(self, now_ns: int) -> int:
-        """Remove what is over the limits or too old; return how many."""
+        """Remove messages over the limits or too old; return how many."""
         catalog, limits = self._catalog, self.limits
+        if self.failure is not None and self.takes_back:
+            return 0
         before = catalog.messages
         if limits.age_ns_max and catalog.messages:
             catalog.remove_before(self.sequence_at(now_ns - limits.age_ns_max))
@@ -322,102 +421,56 @@ class MessageStore:
 
     def _first_time_ns(self) -> int:
         while self._catalog.messages and self._first_time[0] != self._catalog.first_sequence:
-            # A damaged first message is lost by looking at it; the next one is then first.
+            # Looking at a damaged first message loses it; the next one is then first.
             message = self.get(self._catalog.first_sequence)
             if message is not None:
                 self._first_time = message[:2]
         return self._first_time[1] if self._catalog.messages else 0
 
     def flush(self) -> Work | None:
-        """Hand what is buffered to the operating system; return what makes it durable."""
-        return self._log.flush()
+        """
+        Hand the buffer to the operating system; return the work that makes it durable.
+
+        The work covers everything written before it began to run. Until it is finished, `flush`
+        writes but returns None. Call it again while there are `dirty_bytes`: at the end of a
+        segment it syncs only that segment, and the rest the next time.
+        """
+        log = self._log
+        if log.progress.failure is None or not log.options.takes_back:
+            self._is_back = False
+            return log.flush()
+        if not self._is_back:
+            return None if log.progress.is_syncing else Retreat(log, self._go_back)
+        if not self._purges:
+            return Probe(log)
+        self._is_back = self._purges = False
+        return log.flush()
+
+    def _go_back(self, left: Log) -> None:
+        """Continue with the remaining log after a failure."""
+        left.catalog.on_lost = self._catalog.on_lost
+        left.catalog.removals += self._catalog.removals + 1
+        left.options.recall = self._log.options.recall
+        self._log.close(saves=False)
+        self._catalog, self._log = left.catalog, left
+        self._first_time = (0, 0)
+        # They may have been changed meanwhile.
+        self.limits = self._limits
+        self.retreats += 1
+        self._is_back, self._purges = True, False
 
     def maintain(self) -> Work | None:
-        """Return the next piece of housekeeping, if there is one."""
+        """
+        Return the next piece of housekeeping (sealing, compaction, erasure), if there is one.
+
+        Independent of `flush`; may run beside its work. Needs a turn now and then even under load.
+        """
         return self._log.maintain()
 
     def discard(self) -> None:
-        """Let go of the files as they are."""
-        self._log.discard()
+        """Close the files as they are: they are about to be removed."""
+        self._log.close(saves=False)
 
     def close(self) -> None:
-        """Make everything durable and let go of the files."""
+        """Make everything durable and close the files. Blocks."""
         self._log.close()
-
-
-class _Reading:
-    """One `read` under way: what it may still take."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        log: Log,
-        matcher: Matcher | None,
-        count_max: int,
-        bytes_max: int,
-    ) -> None:
-        self.messages: list[Message] = []
-        self.damaged: list[tuple[Block, int]] = []
-        self._catalog = catalog
-        self._log = log
-        self._matcher = matcher
-        self._count_left = count_max
-        self._bytes_left = bytes_max
-        self._search_left = SEARCH_MAX
-
-    @property
-    def done(self) -> bool:
-        """Tell whether one of the bounds is reached."""
-        return self._count_left <= 0 or self._bytes_left <= 0 or self._search_left <= 0
-
-    def take(self, block: Block, sequence: int, last_sequence: int) -> int:
-        """Take what is wanted of one block; return the sequence to continue from."""
-        if self._matcher is None:
-            self._catalog.placed(block)
-        else:
-            self._catalog.described(block)
-        start, stop = block.position(sequence), block.position(last_sequence + 1)
-        chosen, ended = block.select(
-            self._matcher,
-            start,
-            stop=min(stop, start + self._search_left),
-            count_max=self._count_left,
-        )
-        self._search_left -= max(ended - start, 0)
-        fitting = self._fit(block, chosen)
-        if len(fitting) < len(chosen):
-            ended = chosen[len(fitting)]
-            self._bytes_left = 0
-        self._fetch(block, fitting)
-        return block.sequence(ended) if ended < block.total else block.last_sequence + 1
-
-    def _fit(self, block: Block, chosen: Sequence[int]) -> Sequence[int]:
-        """Return as many positions as the bytes allow; the very first always."""
-        assert block.places is not None
-        lengths = block.places.lengths
-        if isinstance(chosen, range):
-            size_bytes = sum(lengths[chosen.start : chosen.stop])
-        else:
-            size_bytes = sum(map(lengths.__getitem__, chosen))
-        if size_bytes <= self._bytes_left:
-            self._bytes_left -= size_bytes
-            return chosen
-        count = 0
-        for position in chosen:
-            self._bytes_left -= lengths[position]
-            if self._bytes_left < 0 and (count or self.messages):
-                break
-            count += 1
-        return chosen[:count]
-
-    def _fetch(self, block: Block, positions: Sequence[int]) -> None:
-        found = self._log.fetch(block, positions) if positions else []
-        self._count_left -= len(found)
-        if None not in found:
-            self.messages += found  # type: ignore[arg-type]
-            return
-        for position, message in zip(positions, found, strict=True):
-            if message is None:
-                self.damaged.append((block, position))
-            else:
-                self.messages.append(message)

@@ -1,20 +1,18 @@
 """
-What a stream knows of each subject: cheap enough for a million of them.
+The subjects of a stream: cheap enough for a million of them.
 
-A subject costs one dictionary entry, one integer and one place in the index that finds
-it by a pattern, some 160 bytes in all.
-Without a limit per subject the integer is `last sequence << 32 | messages`
-(CountedSubjects). With one, the oldest message of a subject must be found at
-once, so its messages are kept: `sequence << 32 | length` while there is one,
-and an array of sequence, length, sequence, length, … from the second on
-(TrackedSubjects).
+A subject costs one dictionary entry and one integer, some 150 bytes in all, and 8 bytes more after
+the first lookup of a pattern. Without a limit per subject the integer is `last sequence << 32 |
+messages` (CountedSubjects). With a limit, the oldest message of a subject must be found
+immediately, so its messages are kept: `sequence << 32 | length` for a single one, and an array of
+sequence, length, sequence, length, … from the second on (TrackedSubjects).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from penstock.jetstream.store.subjectindex import SubjectIndex
@@ -33,41 +31,47 @@ class SubjectTable(Protocol):
 
     @property
     def stale(self) -> set[bytes] | frozenset[bytes]:
-        """Return the subjects whose last message was removed: another is the last now."""
+        """Return the subjects whose last message was removed, so another one is the last now."""
 
     def __len__(self) -> int:
-        """Return how many subjects have messages."""
+        """Return the number of subjects with messages."""
 
     def matching(self, filters: Filters) -> list[bytes]:
-        """Return those that match one of the filters, or all of them without any."""
+        """Return the subjects that match one of the filters; without filters, all."""
+
+    def portions(self, filters: Filters) -> Iterator[list[bytes]]:
+        """Yield the same a portion at a time, possibly empty, giving others their turn."""
 
     def messages(self, subjects: Iterable[bytes]) -> int:
-        """Return how many messages subjects of the table have together."""
+        """Return the number of messages of some subjects together."""
 
     def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
-        """Return subjects of the table, each with its last sequence and number of messages."""
+        """Return some subjects, each with its last sequence and number of messages."""
+
+    def sequences(self, subjects: Iterable[bytes]) -> list[int] | None:
+        """Return the messages of some subjects; None if the table does not know them."""
 
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
-        """Take in new messages; return those that are now too many of their subject."""
+        """Add new messages; return those over the limit of their subject."""
 
     def last(self, subject: bytes) -> tuple[int, int]:
-        """Return last sequence and number of messages; (0, 0) if there are none."""
+        """Return last sequence and number of messages; (0, 0) without any."""
 
     def discard(self, subject: bytes, sequences: list[int]) -> None:
         """Forget messages of one subject."""
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
-        """Put right the last sequence of a subject."""
+        """Correct the last sequence of a subject."""
 
 
 class CountedSubjects:
     """
     Counts without a limit.
 
-    The last sequence of a subject that is `stale` was removed since. Whoever asks
-    for it looks for the one before, and puts it right.
+    The last sequence of a `stale` subject was removed since. The caller who needs it searches for
+    the one before, and corrects it.
     """
 
     per_subject_max = 0
@@ -81,23 +85,34 @@ class CountedSubjects:
         return len(self._packed)
 
     def matching(self, filters: Filters) -> list[bytes]:
-        """Return the subjects that match one of the filters, or all of them without any."""
+        """Return the subjects that match one of the filters; without filters, all."""
         return self._index.matching(filters)
 
+    def portions(self, filters: Filters) -> Iterator[list[bytes]]:
+        """Yield the same a portion at a time."""
+        return self._index.portions(filters)
+
     def messages(self, subjects: Iterable[bytes]) -> int:
-        """Return how many messages subjects of the table have together."""
+        """Return the number of messages of some subjects together."""
         packed = self._packed
         return sum([packed[subject] & LOW for subject in subjects])
 
     def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
-        """Return subjects of the table, each with its last sequence and number of messages."""
+        """Return some subjects, each with its last sequence and number of messages."""
         packed = self._packed
         return [(each, packed[each] >> 32, packed[each] & LOW) for each in subjects]
+
+    def sequences(self, subjects: Iterable[bytes]) -> list[int] | None:
+        """Return the messages of some subjects if each has only one: that is its last."""
+        found = [self._packed[subject] for subject in subjects]
+        if self.stale.intersection(subjects) or any([packed & LOW > 1 for packed in found]):
+            return None
+        return [packed >> 32 for packed in found]
 
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
-        """Take in new messages."""
+        """Add new messages."""
         known = len(self._packed)
         self._count(sequences, subjects)
         if len(self._packed) > known:
@@ -121,7 +136,7 @@ class CountedSubjects:
                 packed[subject] = last[subject] << 32 | ((packed.get(subject, 0) & LOW) + count)
 
     def merge(self, subject: bytes, last_sequence: int, count: int) -> None:
-        """Take in what a block's summary says of a subject."""
+        """Add a subject's figures from the summary of a block."""
         known = self._packed.get(subject, 0)
         self._packed[subject] = last_sequence << 32 | ((known & LOW) + count)
         if not known:
@@ -137,7 +152,7 @@ class CountedSubjects:
         self.reduce(subject, len(sequences), sequences[0], sequences[-1])
 
     def reduce(self, subject: bytes, count: int, first_sequence: int, last_sequence: int) -> None:
-        """Forget a number of messages of one subject, all that lie between two sequences."""
+        """Forget a number of messages of one subject, all between two sequences."""
         packed = self._packed[subject]
         assert packed & LOW >= count, "more messages of a subject removed than there were"
         if packed & LOW == count:
@@ -149,16 +164,16 @@ class CountedSubjects:
                 self.stale.add(subject)
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
-        """Put right the last sequence of a subject."""
+        """Correct the last sequence of a subject."""
         self._packed[subject] = last_sequence << 32 | (self._packed[subject] & LOW)
         self.stale.discard(subject)
 
 
 class TrackedSubjects:
-    """Every message of every subject, for a limit on how many one subject may have."""
+    """Every message of every subject, for a limit on the messages of one subject."""
 
     stale: frozenset[bytes] = frozenset()
-    """None: what is held here is exact."""
+    """Empty: this table is exact."""
 
     def __init__(self, per_subject_max: int) -> None:
         assert per_subject_max > 0
@@ -170,16 +185,20 @@ class TrackedSubjects:
         return len(self._held)
 
     def matching(self, filters: Filters) -> list[bytes]:
-        """Return the subjects that match one of the filters, or all of them without any."""
+        """Return the subjects that match one of the filters; without filters, all."""
         return self._index.matching(filters)
 
+    def portions(self, filters: Filters) -> Iterator[list[bytes]]:
+        """Yield the same a portion at a time."""
+        return self._index.portions(filters)
+
     def messages(self, subjects: Iterable[bytes]) -> int:
-        """Return how many messages subjects of the table have together."""
+        """Return the number of messages of some subjects together."""
         found = [self._held[subject] for subject in subjects]
         return sum([1 if isinstance(held, int) else len(held) // 2 for held in found])
 
     def rows(self, subjects: Iterable[bytes]) -> list[tuple[bytes, int, int]]:
-        """Return subjects of the table, each with its last sequence and number of messages."""
+        """Return some subjects, each with its last sequence and number of messages."""
         found = [(subject, self._held[subject]) for subject in subjects]
         return [
             (subject, held >> 32, 1)
@@ -188,20 +207,29 @@ class TrackedSubjects:
             for subject, held in found
         ]
 
+    def sequences(self, subjects: Iterable[bytes]) -> list[int]:
+        """Return the messages of some subjects."""
+        sequences: list[int] = []
+        for subject in subjects:
+            held = self._held[subject]
+            sequences.extend((held >> 32,) if isinstance(held, int) else held[::2])
+        return sequences
+
     def add(
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
-        """Take in new messages; return those that are now too many of their subject."""
+        """Add new messages; return those over the limit of their subject."""
         evicted: Evicted = []
         held, known = self._held, len(self._held)
         alone = self.per_subject_max == 1
         for sequence, subject, length in zip(sequences, subjects, lengths, strict=True):
-            old = held.get(subject)
-            if old is None:
-                held[subject] = sequence << 32 | length
-            elif alone and isinstance(old, int):
+            new = sequence << 32 | length
+            old = held.setdefault(subject, new)
+            if old is new:
+                continue
+            if alone and isinstance(old, int):
                 evicted.append((old >> 32, old & LOW))
-                held[subject] = sequence << 32 | length
+                held[subject] = new
             else:
                 self._push(subject, old, sequence, length, evicted)
         if len(held) > known:
@@ -209,7 +237,7 @@ class TrackedSubjects:
         return evicted
 
     def narrow(self, per_subject_max: int) -> Evicted:
-        """Change the limit; return the messages that are now too many."""
+        """Change the limit; return the messages that are over it now."""
         self.per_subject_max = per_subject_max
         evicted: Evicted = []
         for subject, held in list(self._held.items()):
@@ -265,5 +293,5 @@ class TrackedSubjects:
         self._hold(subject, array("Q", [v for pair in pairs if pair[0] not in gone for v in pair]))
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
-        """Never needed: what is held here is exact."""
+        """Never needed: this table is exact."""
         raise AssertionError(f"last sequence of {subject!r} is not {last_sequence}")

@@ -62,8 +62,46 @@ def test_subjects_that_come_and_go_are_found(monkeypatch: pytest.MonkeyPatch, ru
             assert table.matching(*filters) == table.expected(*filters)
 
 
+def test_nothing_is_kept_before_somebody_asks() -> None:
+    table = Table()
+    table.add([b"a.%d" % n for n in range(100)])
+
+    assert table.index.entries == 0
+    assert len(table.matching(b"a.*")) == 100
+    assert table.index.entries == 100
+
+
+def test_subjects_are_put_in_order_a_run_at_a_time() -> None:
+    table = Table()
+    table.add([b"a.%d" % n for n in range(10 * subjectindex.RUN)])
+
+    steps = table.index.order()
+    next(steps)
+    table.add([b"b.1", b"b.2"])
+    assert table.matching(b"b.*") == [b"b.1", b"b.2"]
+    assert list(steps) == []
+
+    assert table.matching(b"a.1.>", b"a.7", b"b.2") == [b"a.7", b"b.2"]
+
+
+def test_an_order_that_is_forgotten_halfway_is_made_anew() -> None:
+    table = Table()
+    table.add([b"a.%d" % n for n in range(3 * subjectindex.RUN)])
+    steps = table.index.order()
+    next(steps)
+    table.live.clear()
+    for step in range(3):
+        table.add([b"b.%d.%d" % (step, n) for n in range(subjectindex.RUN)])
+        table.live.clear()
+    table.add([b"c.1"])
+
+    assert list(steps) == []
+    assert table.matching(b"c.*") == [b"c.1"]
+
+
 def test_subjects_that_come_back_again_and_again_leave_nothing_behind() -> None:
     table = Table()
+    table.matching(b"a.*")
     for step in range(40):
         table.add([b"a.%d" % n for n in range(2000)])
         table.live.clear()
@@ -80,3 +118,12 @@ def test_a_pattern_touches_its_own_subjects_only() -> None:
         assert len(table.index.matching((b"a.*",))) == 100
 
     assert work_of(lambda: find(many)) < work_of(lambda: find(few)) + 1000
+
+
+def test_subjects_without_wildcards_need_no_order() -> None:
+    table = Table()
+    table.add([b"a.%d" % n for n in range(100)])
+
+    assert table.matching(b"a.7", b"a.x", b"a.8") == [b"a.7", b"a.8"]
+    assert table.index.entries == 0
+    assert table.matching(b"a.7", b"a.*").count(b"a.7") == 1

@@ -1,4 +1,4 @@
-"""Put the segments found on disk together: which of their messages are still there."""
+"""Assemble the segments found on disk: which of their messages still exist."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from penstock.jetstream.store.file.log import FileLog
 
 
-def assemble(log: FileLog, found: Recovered, per_subject_max: int) -> Tail | None:
-    """Fill a log's catalog; return the segment that takes the next records, if one can."""
+def assemble(log: FileLog, found: Recovered, per_subject_max: int, *, goes_on: bool) -> Tail | None:
+    """Fill a log's catalog; return the segment to continue, if there is one and it may be."""
     catalog = log.catalog
     tail = None
     for segment in found.segments:
         _add_block(catalog, segment, log.directory)
         is_last = segment is found.segments[-1]
-        takes_more = is_last and _takes_more(segment, log.settings.segment_bytes_max)
+        takes_more = goes_on and is_last and _takes_more(segment, log.settings.segment_bytes_max)
         if takes_more and not _is_compressed(log, segment):
             tail = _reopen(log, segment)
         elif segment.summary is None:
-            # Behind what is damaged, not over it: somebody may still want to look at it.
+            # After the damage, not over it: somebody may still want to examine it.
             end = segment.records_end if is_last else segment.file_bytes
             log.upkeep.seal_later(segment.block, end, list(segment.removals))
     floor = floor_sequence(found)
@@ -63,9 +63,9 @@ def _add_block(catalog: Catalog, segment: Loaded, directory: str) -> None:
 
 
 def _takes_more(segment: Loaded, segment_bytes_max: int) -> bool:
-    # A complete one is worth opening again only if much fits in: its columns must be read.
+    # Opening a complete segment again pays only if much fits in: its columns must be read.
     room_from = segment_bytes_max if segment.summary is None else segment_bytes_max // 2
-    # What compaction wrote has its trailer from the start, and keeps it: see `recovery`.
+    # A segment written by compaction keeps its trailer from the start: see `recovery`.
     is_original = segment.header.base_sequence < segment.block.first_sequence
     return is_original and segment.block.dense and segment.records_end < room_from
 
@@ -106,7 +106,7 @@ def _last_sequence(found: Recovered, floor: int) -> int:
         max(s.block.last_sequence, s.header.base_sequence, s.synced_sequence)
         for s in found.segments
     ]
-    # What is on record as removed was given before, even if it never was a message.
+    # A sequence that a removal names was given before, even if it never was a message.
     removals = [removal for segment in found.segments for removal in segment.removals]
     ends += [last for removal in removals for _, last in removal.ranges]
     return max(*ends, floor - 1) if ends else floor - 1
@@ -118,7 +118,7 @@ def _last_time_ns(found: Recovered) -> int:
 
 
 def _apply(catalog: Catalog, ranges: list[tuple[int, int]]) -> None:
-    """Mark what records say is gone."""
+    """Mark the messages of removal records as gone."""
     singles = sorted(first for first, last in ranges if first == last)
     wide = [pair for pair in ranges if pair[0] != pair[1]]
     for block in catalog.blocks:
@@ -134,7 +134,7 @@ def _apply(catalog: Catalog, ranges: list[tuple[int, int]]) -> None:
 
 
 def _apply_erasures(catalog: Catalog, ranges: list[tuple[int, int]]) -> None:
-    """Find the segments that still have the bytes of messages that were to be erased."""
+    """Find the segments that still have the bytes of messages to be erased."""
     for first, last in ranges:
         for block in catalog.blocks:
             if block.total and first <= block.last_sequence and last >= block.first_sequence:
@@ -147,7 +147,7 @@ def _mark(block: Block, singles: list[int], wide: list[tuple[int, int]]) -> None
     for first, last in wide:
         block.clear(block.position(first), block.position(last + 1))
     if singles:
-        # Most of them were dropped by compaction: looking each one up would take long.
+        # Compaction dropped most of them: looking each one up would take long.
         gone = set(singles)
         marks = [sequence not in gone for sequence in block.sequences(range(block.total))]
         both = int.from_bytes(bytes(marks), "little") & int.from_bytes(block.marks(), "little")

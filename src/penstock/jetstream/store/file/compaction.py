@@ -1,13 +1,12 @@
 """
 Housekeeping of complete segments: write trailers, and win back space.
 
-A segment with few messages left is written again without the others, together
-with its neighbours if they are small; so is one with a message to erase. A
-removal record is taken along only while a record it speaks of is still in an
-older segment: without it, that message would come back.
+A segment with few messages left is written again without the others, together with its neighbours
+if they are small; so is one with a message to erase. A removal record is copied only while an older
+segment still has a record that it removes: without it, that message would come back.
 
-The slow parts run in a thread. They read files that no longer change, and
-columns and marks as they were when the work was planned.
+The slow parts run in a thread. They read files that no longer change, and columns and marks from
+the time the work was planned.
 """
 
 from __future__ import annotations
@@ -47,22 +46,22 @@ from penstock.jetstream.store.file.trailer import (
 from penstock.jetstream.store.values import Message
 
 DECODE_COUNT = 256
-"""Messages decoded at once: as long as that takes, the server's own thread has to wait."""
+"""Messages to decode at once: the server's own thread has to wait meanwhile."""
 
 
 class Source(NamedTuple):
-    """A complete segment as it was when a compaction was planned."""
+    """A complete segment, in its state when a compaction was planned."""
 
     block: Block
     places: Places
     topics: Topics
     mask: bytes
-    """One byte a position, 1 where the message is there."""
+    """One byte a position, 1 where the message exists."""
     scrub: bool
 
 
 class Older(NamedTuple):
-    """A segment before those compacted: enough to tell what is still in it."""
+    """A segment before the compacted ones: enough to tell which records it has."""
 
     number: int
     first_sequence: int
@@ -73,11 +72,11 @@ class Older(NamedTuple):
 
 @dataclass
 class Compacted:
-    """What a compaction wrote."""
+    """The result of a compaction."""
 
     block: Block
     damaged: list[tuple[Block, int]] = field(default_factory=list)
-    """Messages that could not be taken over: segment, position."""
+    """Messages that could not be copied: segment, position."""
     removals: tuple[Removal, ...] = ()
     parts: list[bytes] = field(default_factory=list)
     end: int = HEADER_BYTES
@@ -86,7 +85,7 @@ class Compacted:
 def choose(
     blocks: Sequence[Block], segment_bytes_max: int, messages_max: int
 ) -> tuple[int, int] | None:
-    """Return which neighbours to write again as one, first and behind last; None if none."""
+    """Return the neighbours to write again as one, as a range; None if there are none."""
     for index, block in enumerate(blocks):
         if _wasteful(block):
             return index, _with_small_neighbours(blocks, index, segment_bytes_max, messages_max)
@@ -98,17 +97,17 @@ def choose(
 
 
 def _wasteful(block: Block) -> bool:
-    """Tell whether a segment should be written again, whatever its neighbours are."""
+    """Tell whether a segment should be written again, regardless of its neighbours."""
     if block.scrub or (block.total and not block.count):
         return True
-    # A front that is eaten up goes as a whole soon: only holes count.
+    # A shrinking front soon goes as a whole: only holes count.
     return block.live is not None and 2 * block.size_bytes < block.stored_bytes
 
 
 def _with_small_neighbours(
     blocks: Sequence[Block], index: int, segment_bytes_max: int, messages_max: int
 ) -> int:
-    """Return where to stop when segments from an index on are put together."""
+    """Return where to stop when segments from an index on are merged."""
     stop = index + 1
     size_bytes, count = blocks[index].size_bytes, blocks[index].count
     small_bytes = segment_bytes_max // 4
@@ -168,7 +167,7 @@ class Sealer:
 
 
 class Compactor:
-    """Writes neighbouring segments again as one, without what is gone. Any thread."""
+    """Writes neighbouring segments again as one, without removed messages. Any thread."""
 
     def __init__(
         self,
@@ -204,7 +203,7 @@ class Compactor:
         return out
 
     def _header(self) -> Header:
-        """Return a header that knows all that those of the sources know."""
+        """Return a header with everything that the headers of the sources say."""
         blocks = [source.block for source in self._sources]
         paths = [segment_path(self._directory, block.number) for block in blocks]
         old = [header for path in paths if (header := read_header(self._disk, path)) is not None]
@@ -270,7 +269,7 @@ class Compactor:
         out.parts.clear()
 
     def _removals_needed(self) -> tuple[Removal, ...]:
-        """Return the removals that speak of records still in older segments."""
+        """Return the removals of records that older segments still have."""
         present = [self._presence(older) for older in self._older]
         floor = self._floor
         needed: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
@@ -291,7 +290,7 @@ class Compactor:
         try:
             file = self._disk.open(segment_path(self._directory, older.number))
         except FileNotFoundError:
-            # It went meanwhile, and everything in it.
+            # The segment was removed meanwhile, with everything in it.
             return Presence(older.first_sequence, older.last_sequence, array("Q"))
         try:
             data = read_part(file, self._salt, PLACES)
@@ -312,7 +311,7 @@ class Compactor:
 
 
 class Presence(NamedTuple):
-    """Which sequences have a record in a segment; every one in between if there are no deltas."""
+    """The sequences that have a record in a segment; without deltas, all in between."""
 
     first: int
     last: int
@@ -331,7 +330,7 @@ class Presence(NamedTuple):
 def _describe(
     block: Block, sequences: array[int], places: Places, topics: Topics, times_ns: list[int]
 ) -> None:
-    """Fill in a block from what was copied to it."""
+    """Fill in a block from the columns of the copied messages."""
     total = len(sequences)
     if total:
         block.first_sequence, block.last_sequence = sequences[0], sequences[-1]

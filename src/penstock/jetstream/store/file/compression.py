@@ -1,14 +1,13 @@
 """
 Complete segments, compressed: `compression: s2`.
 
-A segment that takes no more records is written again as frames, each a stretch of
-64 KiB compressed for itself, behind an index of them. A `TransparentDisk` opens such a
-file so that it reads as the segment it was made of: nobody else needs to know.
+A segment that takes no more records is written again as frames, each a stretch of 64 KiB compressed
+by itself, after an index of them. A `TransparentDisk` opens such a file so that it reads as the
+original segment: no other module needs to know.
 
-What nats-server calls s2 is its own dialect of Snappy; the bytes on disk are nobody's
-business but ours, so a frame is Snappy if `cramjam` is installed, and else zlib at its
-fastest, which is always there. A frame that does not shrink is kept as it is.
-docs/internals/file-format.md has it byte by byte.
+What nats-server calls s2 is its own dialect of Snappy. Our bytes on disk are private, so a frame is
+Snappy if `cramjam` is installed, and otherwise zlib at its fastest, which is always available. A
+frame that does not shrink stays uncompressed. docs/internals/file-format.md has it byte by byte.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from __future__ import annotations
 import errno
 import struct
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.core import snappy
+from penstock.core.snappy import Codec
 from penstock.jetstream.store.file.disk import Disk, File, Lock, read_whole
 
 if TYPE_CHECKING:
@@ -34,14 +32,12 @@ ZLIB_LEVEL = 1
 HEADER = struct.Struct("<8sHHIQII")
 """Magic, version, method, bytes a frame, size of the segment, frames, checksum of the index."""
 FRAME = struct.Struct("<II")
-"""Length and checksum of a frame as it is stored."""
+"""Length and checksum of a stored frame."""
 CACHED_FRAMES = 4
-
-Codec = Callable[[bytes], bytes]
 
 
 def compressed(data: bytes) -> bytes:
-    """Return a segment as frames behind an index."""
+    """Return a segment as frames after an index."""
     method, squeeze = _compressor()
     frames = []
     for start in range(0, len(data), FRAME_BYTES):
@@ -54,20 +50,8 @@ def compressed(data: bytes) -> bytes:
     return b"".join((head, index, *frames))
 
 
-def _snappy() -> Any:
-    with suppress(ImportError):
-        return import_module("cramjam").snappy
-    return None
-
-
-def snappy_compressor() -> Codec | None:
-    """Return what makes a block of Snappy, which is S2 too; None without the extra `s2`."""
-    snappy = _snappy()
-    return None if snappy is None else lambda plain: bytes(snappy.compress_raw(plain))
-
-
 def _compressor() -> tuple[int, Codec]:
-    compress = snappy_compressor()
+    compress = snappy.compressor()
     if compress is not None:
         return SNAPPY, compress
     return ZLIB, lambda plain: zlib.compress(plain, ZLIB_LEVEL)
@@ -76,15 +60,15 @@ def _compressor() -> tuple[int, Codec]:
 def _decompressor(method: int) -> Codec:
     if method == ZLIB:
         return zlib.decompress
-    snappy = _snappy()
-    if snappy is None:
+    package = snappy.package()
+    if package is None:
         text = "a segment is compressed as Snappy; hint: pip install 'penstock[s2]'"
         raise OSError(errno.ENOTSUP, text)
-    return lambda frame: bytes(snappy.decompress_raw(frame))
+    return lambda frame: bytes(package.decompress_raw(frame))
 
 
 class CompressedFile:
-    """A compressed segment, read as if it were not. A `File` that nobody writes to."""
+    """A compressed segment that reads as if it were uncompressed. A read-only `File`."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -94,7 +78,8 @@ class CompressedFile:
         index = file.read(HEADER.size, FRAME.size * count)
         self._frames: list[tuple[int, int, int]] = []
         """Offset, length and checksum of each."""
-        # With a damaged index nothing can be found: it reads as zeros, which check out as nothing.
+        # With a damaged index nothing can be found: the file reads as zeros, which are no valid
+        # records.
         if len(index) == FRAME.size * count and zlib.crc32(index) == checksum:
             offset = HEADER.size + len(index)
             for length, frame_checksum in FRAME.iter_unpack(index):
@@ -133,22 +118,22 @@ class CompressedFile:
         return bytes(size)
 
     def size(self) -> int:
-        """Return the length of the segment it was made of."""
+        """Return the length of the uncompressed segment."""
         return self._size
 
     def write(self, data: bytes, offset: int) -> None:
-        """Refuse: it is complete."""
+        """Refuse: the segment is complete."""
         raise OSError(errno.EROFS, "a compressed segment is not written to")
 
     def truncate(self, length: int) -> None:
-        """Refuse: it is complete."""
+        """Refuse: the segment is complete."""
         raise OSError(errno.EROFS, "a compressed segment is not cut off")
 
     def sync(self) -> None:
         """Do nothing: it was synced before it got its name."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -158,12 +143,12 @@ def _header(file: File) -> tuple[Any, ...]:
 
 
 def is_compressed(file: File) -> bool:
-    """Tell whether a file is a compressed segment of a version that is known."""
+    """Tell whether a file is a compressed segment of a known version."""
     return isinstance(file, CompressedFile) or _header(file)[:2] == (MAGIC, VERSION)
 
 
 class TransparentDisk:
-    """A disk on which compressed segments read as if they were not. See `Disk`."""
+    """A disk on which compressed segments read as if they were uncompressed. See `Disk`."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -173,7 +158,7 @@ class TransparentDisk:
         self._disk.make_directory(path)
 
     def add_directory(self, path: str) -> None:
-        """Make one directory, in one that is there."""
+        """Make one directory, in an existing one."""
         self._disk.add_directory(path)
 
     def remove_directory(self, path: str) -> None:
@@ -181,7 +166,7 @@ class TransparentDisk:
         self._disk.remove_directory(path)
 
     def remove_some(self, path: str, count_max: int) -> int:
-        """Remove at most so many files and directories of a directory, itself the last."""
+        """Remove at most `count_max` files and directories of a directory, itself last."""
         return self._disk.remove_some(path, count_max)
 
     def names(self, path: str) -> list[str]:
@@ -193,7 +178,7 @@ class TransparentDisk:
         return self._disk.create(path)
 
     def open(self, path: str) -> File:
-        """Open a file that is there, compressed or not."""
+        """Open an existing file, compressed or not."""
         file = self._disk.open(path)
         try:
             return CompressedFile(file) if is_compressed(file) else file
@@ -202,7 +187,7 @@ class TransparentDisk:
             raise
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing any file of that name."""
         self._disk.rename(path, new_path)
 
     def remove(self, path: str) -> None:
@@ -214,7 +199,7 @@ class TransparentDisk:
         self._disk.sync_directory(path)
 
     def lock(self, path: str) -> Lock:
-        """Take a directory for this process."""
+        """Lock a directory for this process."""
         return self._disk.lock(path)
 
 
@@ -228,7 +213,7 @@ class Press:
         self._disk = disk
 
     def run(self) -> bool:
-        """Write the draft, and sync it; False if the segment is compressed already."""
+        """Write the draft, and sync it; return False if the segment is compressed already."""
         file = self._disk.open(self.path)
         try:
             if is_compressed(file):

@@ -1,9 +1,8 @@
 """
 The only module of JetStream that touches the file system.
 
-`Disk` is what a store needs of one, and no more, so that the tests can put a
-simulated disk in its place: one that loses what was not synced, tears writes,
-fails and runs full.
+`Disk` has exactly the operations that a store needs, so that the tests can use a simulated disk
+instead: one that loses unsynced data, tears writes, fails and runs full.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from penstock.errors import StoreError
 from penstock.jetstream.store.file.openfiles import OpenFile, OpenFiles, files_max, sync_data
 
 NAME_BYTES_MAX = 255
-"""What file systems take for the name of a file or a directory."""
+"""The longest name of a file or directory that file systems accept."""
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a directory may be called so: what a client names is kept under its name."""
+    """Tell whether a directory may have this name: clients choose the names of streams."""
     if not name or name in (".", "..") or any(map(_is_forbidden, name)):
         return False
     try:
@@ -57,27 +56,27 @@ class File(Protocol):
         """Return once everything written before would survive a power cut. Any thread."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class Lock(Protocol):
-    """A directory held by this process."""
+    """A directory locked by this process."""
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Unlock the directory."""
 
 
 class Disk(Protocol):
     """A file system. Paths are strings, with `/` between names. All methods raise OSError."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it, durably. It may be there already."""
+        """Make a directory and those above it, durably. It may exist already."""
 
     def add_directory(self, path: str) -> None:
         """
-        Make one directory, in one that is there. It may be there already.
+        Make one directory, in an existing one. It may exist already.
 
-        A `sync_directory` of the one above makes it durable, and all others made there.
+        One `sync_directory` of its parent makes it durable, together with all others made there.
         """
 
     def remove_directory(self, path: str) -> None:
@@ -85,22 +84,22 @@ class Disk(Protocol):
 
     def remove_some(self, path: str, count_max: int) -> int:
         """
-        Remove at most so many files and directories of a directory, itself the last.
+        Remove at most `count_max` files and directories of a directory, itself last.
 
-        Return how many those were: fewer than `count_max` once nothing is left of it.
+        Return how many were removed: fewer than `count_max` once nothing is left of it.
         """
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory, in order; none if there is no such directory."""
+        """Return the names in a directory, in order; an empty list without such a directory."""
 
     def create(self, path: str) -> File:
-        """Open a new, empty file; one of that name loses its content."""
+        """Open a new, empty file; an existing one of that name loses its content."""
 
     def open(self, path: str) -> File:
-        """Open a file that is there."""
+        """Open an existing file."""
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name, in place of what had it. Whole or not at all."""
+        """Rename a file, replacing any file of that name. Whole or not at all."""
 
     def remove(self, path: str) -> None:
         """Remove a file. It may be gone already."""
@@ -109,7 +108,7 @@ class Disk(Protocol):
         """Return once the names in a directory would survive a power cut. Any thread."""
 
     def lock(self, path: str) -> Lock:
-        """Take a directory for this process; raise StoreError if another has it."""
+        """Lock a directory for this process; raise StoreError if another has it."""
 
 
 class RealFile:
@@ -135,17 +134,16 @@ class RealFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes from an offset."""
-        descriptor = self._files.acquire(self._file)
+        file = self._file
+        descriptor = self._files.acquire(file)
         try:
             data = os.pread(descriptor, length, offset)
-            while len(data) < length:
-                more = os.pread(descriptor, length - len(data), offset + len(data))
-                if not more:
-                    break
-                data += more
+            if len(data) < length:
+                data += _rest(descriptor, offset + len(data), length - len(data))
             return data
         finally:
-            self._files.release(self._file)
+            # The work of `release`, without the call: every get of a key comes through here.
+            file.uses.pop()
 
     def size(self) -> int:
         """Return the length of the file."""
@@ -169,7 +167,7 @@ class RealFile:
         file = self._file
         descriptor = self._files.acquire(file)
         try:
-            # What is written from here on is not covered.
+            # Data written from here on is not covered.
             file.is_dirty = False
             try:
                 sync_data(descriptor)
@@ -183,18 +181,18 @@ class RealFile:
             self._files.release(file)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._files.discard(self._file)
 
 
 class RealLock:
-    """The lock on a directory: held by the operating system, so gone with the process."""
+    """The lock on a directory: the operating system holds it, so it ends with the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Unlock the directory."""
         os.close(self._descriptor)
 
 
@@ -215,7 +213,7 @@ class RealDisk:
         self.sync_directory(above or ".")
 
     def add_directory(self, path: str) -> None:
-        """Make one directory, in one that is there."""
+        """Make one directory, in an existing one."""
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
 
@@ -224,7 +222,7 @@ class RealDisk:
         self.remove_some(path, sys.maxsize)
 
     def remove_some(self, path: str, count_max: int) -> int:
-        """Remove at most so many files and directories of a directory, itself the last."""
+        """Remove at most `count_max` files and directories of a directory, itself last."""
         if not os.path.isdir(path):
             return 0
         removed = 0
@@ -255,18 +253,18 @@ class RealDisk:
         return self._opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def open(self, path: str) -> RealFile:
-        """Open a file that is there."""
+        """Open an existing file."""
         try:
             return self._opened(path, os.O_RDWR)
         except PermissionError:
-            # `penstock store check` must be able to look at what it may not change.
+            # `penstock store check` must be able to read files that it may not change.
             return self._opened(path, os.O_RDONLY)
 
     def _opened(self, path: str, flags: int) -> RealFile:
         return RealFile(self._files, self._files.add(path, flags))
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing any file of that name."""
         os.replace(path, new_path)
 
     def remove(self, path: str) -> None:
@@ -285,7 +283,7 @@ class RealDisk:
             os.close(descriptor)
 
     def lock(self, path: str) -> RealLock:
-        """Take a directory for this process; raise StoreError if another has it."""
+        """Lock a directory for this process; raise StoreError if another has it."""
         descriptor = os.open(f"{path}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,7 +315,7 @@ def write_whole(disk: Disk, path: str, data: bytes) -> None:
 
 
 def read_whole(disk: Disk, path: str) -> bytes | None:
-    """Return the content of a small file, or None if there is none."""
+    """Return the content of a small file, or None if it does not exist."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -326,3 +324,14 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         return file.read(0, file.size())
     finally:
         file.close()
+
+
+def _rest(descriptor: int, offset: int, length: int) -> bytes:
+    """Return the rest of a short read, up to the end of the file."""
+    found = bytearray()
+    while len(found) < length:
+        more = os.pread(descriptor, length - len(found), offset + len(found))
+        if not more:
+            break
+        found += more
+    return bytes(found)

@@ -1,33 +1,33 @@
 """
 A stream on disk: a directory of append-only segments.
 
-The rules that make an acknowledgement mean something:
+The rules that make an acknowledgement reliable:
 
-1. Records go to one file at a time, in order. The next segment's file is not
-   made before the last one is synced. So whatever a crash leaves is everything
-   up to some record, at least everything synced, and then nothing.
-2. `flush` writes; the work it returns syncs, and covers what was written before
-   it began. There is one such work at a time: of two, one could swallow the
-   error that belongs to the other.
-3. What is not durable is kept in memory. After a failed write or sync nobody
-   knows what the file holds behind its last good sync (Linux reports a failed
-   fsync once and then forgets the pages), so it is cut off there, and what was
-   kept is written to a new segment. Until that is synced, appends are refused.
-   Nothing is given a second time and nothing is taken back.
-4. A message is replaced only by one that is durable: the file of a dropped or
-   compacted segment is removed only once all that was appended before is synced,
-   because a limit may have dropped it in favour of a message not yet on disk.
-   The exception is a purge while the disk is failing: it may be full, and a
-   purge is what makes room. Where everything was purged, what never was on disk is
-   left out, and the record of the purge takes the place of the reserve.
-5. A trailer is written only behind records that are synced. It repeats what they
-   say; without it they are walked.
-6. Removals are records too, in the same order as the messages. So is the begin of
-   an atomic batch: if what a crash leaves ends before the batch does, it ends there.
-   A message that replaces others is such a batch, together with their removal; nothing
-   is written between the two, so that no sync can cover only the first.
-7. A finished sync goes on record too, so that damage in what was synced can be told
-   from the torn end of what was not. That record waits for no sync itself.
+1. Records go to one file at a time, in order. The next segment's file is made only after the last
+   one is synced. So a crash leaves everything up to some record, at least everything synced, and
+   nothing after it.
+2. `flush` writes; the work it returns syncs, and covers everything written before it began. There
+   is one such work at a time: with two, one could swallow the error of the other.
+3. Records stay in memory until they are durable. After a failed write or sync nobody knows the
+   content of the file after its last good sync (Linux reports a failed fsync once and then forgets
+   the pages), so the file is cut off there, and the records in memory are written to a new segment.
+   Until that is synced, appends are refused. No sequence is given twice, and no message is taken
+   back. A store that `takes_back` does the opposite: it takes all of them back and continues with
+   the rest (`retreat`).
+4. Only a durable message replaces another: the file of a dropped or compacted segment is removed
+   only once everything appended before is synced, because a limit may have dropped it in favour of
+   a message not yet on disk. The exception is a purge while the disk is failing, of a store that
+   takes nothing back: the disk may be full, and a purge makes room. If everything was purged,
+   messages that never reached the disk are left out, and the record of the purge takes the place of
+   the reserve.
+5. A trailer is written only after synced records. It repeats what they say; without it they are
+   walked.
+6. Removals are records too, in the same order as the messages. So is the beginning of an atomic
+   batch: if a crash cuts a batch off, the stream ends before it. A message that replaces others is
+   such a batch, together with their removal; nothing is written between the two, so that no sync
+   can cover only the first.
+7. A finished sync is recorded too, to tell damage in synced data from the torn end of unsynced
+   data. That record itself waits for no sync.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ from dataclasses import dataclass
 
 from penstock.errors import StoreError, reason
 from penstock.hot import decode_messages, encode_records
+from penstock.hot.records import record_bytes
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.file.assembly import assemble
 from penstock.jetstream.store.file.compression import TransparentDisk
 from penstock.jetstream.store.file.disk import Disk, File
-from penstock.jetstream.store.file.recovery import load, mend
+from penstock.jetstream.store.file.keptids import KeptIds
+from penstock.jetstream.store.file.recovery import load, mend, secure
 from penstock.jetstream.store.file.segment import (
     HEADER_BYTES,
     Header,
@@ -57,14 +59,27 @@ from penstock.jetstream.store.file.segmentcache import SegmentCache
 from penstock.jetstream.store.file.segmentfile import segment_path
 from penstock.jetstream.store.file.tail import Tail
 from penstock.jetstream.store.file.upkeep import Upkeep
-from penstock.jetstream.store.store import MessageStore
-from penstock.jetstream.store.values import Entry, Message, StoreLimits, Work, complete
+from penstock.jetstream.store.log import LogOptions
+from penstock.jetstream.store.retreat import cut, probe
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import (
+    Entry,
+    Independent,
+    Known,
+    Message,
+    StoreLimits,
+    Work,
+    complete,
+)
 
 READ_GAP_BYTES = 16 * 1024
-"""Bytes between two messages that are cheaper to read than to skip."""
+"""Gaps between two messages up to this size are read, which is cheaper than skipping them."""
+
+PROBE_BYTES_MAX = 1024 * 1024
+"""The most bytes to write when testing whether the disk takes messages again."""
 
 RECLAIM_BYTES_MIN = 1024 * 1024
-"""A segment of which nothing is left is given up once it is this large."""
+"""An empty segment is given up once it is this large."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +89,13 @@ class FileSettings:
     segment_bytes_max: int = 32 * 1024 * 1024
     segment_messages_max: int = 256 * 1024
     compressed_segment_bytes_max: int = 8 * 1024 * 1024
-    """The same where they are to be compressed: only complete ones are."""
+    """The same for compressed streams: only complete segments are compressed."""
     index_bytes_max: int = 64 * 1024 * 1024
     """Memory for finding messages in complete segments, per stream."""
     tail_bytes_max: int = 256 * 1024
-    """Memory for messages just stored, per stream, beside those not yet durable."""
+    """Memory for recent messages, per stream, besides those not yet durable."""
     write_ahead_bytes: int = 64 * 1024
-    """What collects during a sync is written as soon as it is this much."""
+    """Data collected during a sync is written once it reaches this size."""
     reserve_bytes: int = 16 * 1024
     """Room kept for the record of a purge on a full disk, per stream; 0 keeps none."""
     files_max: int = 16
@@ -94,12 +109,12 @@ def open_file_store(
     limits: StoreLimits | None = None,
     salt: int = 0,
     settings: FileSettings | None = None,
-) -> tuple[MessageStore, list[str]]:
+) -> tuple[Store, list[str]]:
     """
     Open the store in a directory, or make one.
 
-    Returns it with notes about what was repaired or lost, in words for people.
-    `salt` tells streams apart: files with another one are not taken for this stream's.
+    Returns it with notes about repairs and losses, in words for people. `salt` tells streams apart:
+    files with another salt are ignored.
     """
     disk = TransparentDisk(disk)
     disk.make_directory(directory)
@@ -111,17 +126,20 @@ def open_file_store(
             "hint: put the `messages` directory of this stream back"
         )
     mend(disk, directory, found)
+    with suppress(OSError):
+        secure(disk, directory, found)
     salt = salt if found.salt is None else found.salt
     log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
-    log.start(found.next_number, assemble(log, found, limits.messages_per_subject_max))
+    tail = assemble(log, found, limits.messages_per_subject_max, goes_on=True)
+    log.start(found.next_number, tail)
     if log.upkeep.reserve.is_missing:
         with suppress(OSError):
             log.upkeep.reserve.keep()
-    return MessageStore(log.catalog, log, limits), found.notes
+    return Store(log, limits, record_bytes), found.notes
 
 
-class Sync:
-    """The work that makes what was written durable."""
+class Sync(Independent):
+    """The work that makes written records durable."""
 
     def __init__(self, log: FileLog, file: File, directory: str | None) -> None:
         self._log = log
@@ -129,14 +147,14 @@ class Sync:
         self._directory = directory
         self.is_first = directory is not None
         """Whether it is the first of a segment, whose name has to become durable too."""
-        self.recovers = log.failure is not None
+        self.recovers = log.progress.failure is not None
         self.covers: tuple[int, int] = log.written
         self._overdue = log.upkeep.overdue()
         self._overdue_error: Exception | None = None
 
     def run(self) -> None:
         """Return once it would survive a power cut."""
-        # One read of one attribute: the loop may be writing on meanwhile.
+        # One read of one attribute: the loop may be writing meanwhile.
         self.covers = self._log.written
         self._file.sync()
         if self._directory is not None:
@@ -153,8 +171,25 @@ class Sync:
             if self._overdue is not None:
                 self._overdue.finish(error or self._overdue_error)
         finally:
-            # Whatever becomes of the housekeeping: a sync that does not end is the last one.
+            # Even if housekeeping fails: a sync that does not end would be the last one.
             self._log.synced(self, error)
+
+
+@dataclass(slots=True)
+class FileProgress:
+    """The appended records, and which of them are synced. A `Progress`."""
+
+    catalog: Catalog
+    failure: str | None = None
+    position: int = 0
+    durable_position: int = 0
+    durable_sequence: int = 0
+    is_syncing: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything appended and removed would survive a power cut."""
+        return self.position == self.durable_position and not self.catalog.has_removals
 
 
 class FileLog:
@@ -165,15 +200,15 @@ class FileLog:
         self.directory = directory
         self.settings = settings
         self.salt = salt
-        self.failure: str | None = None
-        self.compresses = False
-        """Whether complete segments are to be compressed."""
-        self.durable_sequence = 0
-        self.durable_position = 0
-        self.position = 0
-        """Bytes appended since the store was opened."""
+        self.options = LogOptions()
+        self.refused_bytes = 0
+        """The bytes that could not be written, after a failure."""
+        self.kept = KeptIds(disk, directory, salt)
+        """The ids of messages that are not in any segment any more."""
+        self.found_sequence = 0
+        """The last message when the store was opened."""
         self.written = (0, 0)
-        """What is written: end in the file of the first tail, and position."""
+        """The written part: end in the file of the first tail, and position."""
         self.cache = SegmentCache(
             disk,
             directory,
@@ -182,35 +217,31 @@ class FileLog:
             files_max=settings.files_max,
         )
         self.catalog = Catalog(self.cache)
+        self.progress = FileProgress(self.catalog)
         self.tails: list[Tail] = []
-        """Segments that are not complete and durable, in order; the last takes records."""
+        """Segments that are not complete and durable, in order; the last one takes records."""
         self.upkeep = Upkeep(self)
         self._next_number = 1
         self._floor_durable = 1
         self._sync: Sync | None = None
         self._replacing = False
-        """Whether the last batch still waits for the removal that belongs to it."""
+        """Whether the last batch still waits for its removal."""
 
     def start(self, next_number: int, tail: Tail | None) -> None:
-        """Go on after the segments found on disk; `tail` takes the next records."""
+        """Continue after the segments found on disk; `tail` takes the next records."""
         self._next_number = next_number
         self._floor_durable = self.catalog.first_sequence
-        self.durable_sequence = self.catalog.last_sequence
+        self.progress.durable_sequence = self.found_sequence = self.catalog.last_sequence
         if tail is not None:
             self.tails.append(tail)
 
     @property
     def segment_bytes_max(self) -> int:
-        """Return how large a segment may grow."""
+        """Return the maximum size of a segment."""
         settings = self.settings
-        if not self.compresses:
+        if not self.options.compresses:
             return settings.segment_bytes_max
         return min(settings.segment_bytes_max, settings.compressed_segment_bytes_max)
-
-    @property
-    def dirty_bytes(self) -> int:
-        """Return the bytes that are not durable yet."""
-        return self.position - self.durable_position
 
     def append(
         self,
@@ -221,29 +252,29 @@ class FileLog:
         replaces: bool = False,
     ) -> None:
         """Buffer messages and tell the catalog."""
-        if self.failure is not None:
-            raise StoreError(self.failure)
+        if self.progress.failure is not None:
+            raise StoreError(self.progress.failure)
         blocks = self.catalog.blocks
         has_gap = blocks and blocks[-1].last_sequence + 1 != first_sequence
         if has_gap or self._replacing:
-            # A purge moved the sequence on: that goes on record before the gap shows.
+            # A purge moved the sequence on: that is recorded before the gap shows.
             self._note_removals()
         tail = self._tail_from(first_sequence)
         if is_atomic or replaces:
             self._begin_batch(tail, first_sequence + len(entries) - 1, replaces=replaces)
         data, lengths = encode_records(first_sequence, entries, self.salt)
         offset = tail.add(data, first_sequence + len(entries) - 1)
-        self.position += len(data)
+        self.progress.position += len(data)
         block = tail.block
         if not block.total:
             block.first_time_ns = entries[0][3]
         block.last_time_ns = entries[-1][3]
         self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
-        if self._sync is not None and self.failure is None and not replaces:
+        if self._sync is not None and self.progress.failure is None and not replaces:
             self._write_ahead()
 
     def _write_ahead(self) -> None:
-        """Hand over what came while the disk is busy, lest the next sync has to wait for it."""
+        """Write the buffer while the disk is busy, so that the next sync has less to wait for."""
         tail = self.tails[0]
         if tail.end - tail.written_end >= self.settings.write_ahead_bytes:
             try:
@@ -254,7 +285,7 @@ class FileLog:
     def _begin_batch(self, tail: Tail, last_sequence: int, *, replaces: bool) -> None:
         data = encode_batch(last_sequence, self.salt, replaces=replaces)
         tail.add(data, self.catalog.last_sequence)
-        self.position += len(data)
+        self.progress.position += len(data)
         self._replacing = replaces
 
     def _tail_from(self, sequence: int) -> Tail:
@@ -266,7 +297,7 @@ class FileLog:
         if not block.total:
             block.first_sequence, block.last_sequence = sequence, sequence - 1
         elif block.last_sequence + 1 != sequence and not block.count:
-            # All in it was purged: its file can go once another has begun.
+            # All its messages were purged: its file can go once another has begun.
             tail.full = True
             return self._new_tail(sequence)
         elif block.last_sequence + 1 != sequence:
@@ -304,7 +335,7 @@ class FileLog:
         return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
 
     def fetch_one(self, block: Block, position: int) -> Message | None:
-        """Return one message; a get of a key is just that, and wants to be quick."""
+        """Return one message. A get of a key does only this, so it has to be quick."""
         places = block.places
         assert places is not None
         self.cache.touch(block)
@@ -324,15 +355,23 @@ class FileLog:
         except OSError as error:
             raise StoreError(f"cannot read from `{self.directory}`: {error}") from error
 
+    def gone_ids(self) -> list[Known]:
+        """Return the ids of messages that are not in any of the catalog's blocks any more."""
+        going = [*self.catalog.emptied, *self.upkeep.going]
+        paths = [segment_path(self.directory, block.number) for block in going if block.number]
+        found = [known for path in paths for known in self.kept.read_segment(path)]
+        # Last: the ids of a segment are saved before its file goes.
+        return found + self.kept.read()
+
     def flush(self) -> Work | None:
-        """Write what is buffered; return what makes it durable."""
+        """Write the buffer; return the work that makes it durable."""
         try:
             self._note_removals()
             self.upkeep.doom(self.catalog.take_emptied())
             self.retire()
             if not self.tails:
                 return None
-            if self.failure is not None:
+            if self.progress.failure is not None:
                 if self._sync is not None:
                     return None
                 self._salvage()
@@ -341,16 +380,41 @@ class FileLog:
                     self.upkeep.doom(self.catalog.take_emptied())
             self._write()
         except Exception as error:
-            # Also what nobody foresaw: then too, nobody knows what the file holds (rule 3).
+            # Unforeseen errors too: the content of the file is then just as unknown (rule 3).
             self._fail(error)
-            is_worth_a_try = not self.catalog.messages and self.upkeep.reserve.give()
-            return self.flush() if is_worth_a_try else None
+            return self.flush() if self._frees_room() and self.upkeep.reserve.give() else None
         return self._start_sync()
+
+    def _frees_room(self) -> bool:
+        """Tell whether the unwritten records are a purge that makes room."""
+        return not self.catalog.messages or (self.options.takes_back and bool(self.upkeep.going))
+
+    def retreat(self) -> FileLog:
+        """Cut off records that are not durable, and return the remaining log. Any thread."""
+        for tail in self.tails:
+            cut(self.disk, self.directory, tail)
+        found = load(self.disk, self.directory, self.salt)
+        mend(self.disk, self.directory, found)
+        log = FileLog(self.disk, self.directory, salt=self.salt, settings=self.settings)
+        # Not to the file that failed, which may be the trouble.
+        assemble(log, found, self.catalog.subjects.per_subject_max, goes_on=False)
+        log.start(found.next_number, None)
+        progress = self.progress
+        log.options.takes_back = True
+        log.progress.failure = progress.failure
+        dirty_bytes = progress.position - progress.durable_position
+        log.refused_bytes = min(max(dirty_bytes, 1), PROBE_BYTES_MAX)
+        log.progress.position = log.progress.durable_position = progress.position
+        return log
+
+    def probe(self) -> None:
+        """Raise OSError if the disk does not take as much as it refused. Any thread."""
+        probe(self.disk, self.directory, self.refused_bytes)
 
     def _note_removals(self) -> None:
         removals = self.catalog.take_removals()
         if self._replacing and not removals:
-            # Nothing was there to be replaced, but the batch ends only with a removal.
+            # There was nothing to replace, but the batch ends only with a removal.
             removals = [Removal(self.catalog.first_sequence, ())]
         self._replacing = False
         for removal in removals:
@@ -359,7 +423,7 @@ class FileLog:
     def _note_removal(self, tail: Tail, removal: Removal) -> None:
         data = encode_removal(removal, self.salt)
         tail.removals.append((tail.add(data, self.catalog.last_sequence), removal))
-        self.position += len(data)
+        self.progress.position += len(data)
 
     def _tail_for_removal(self) -> Tail:
         tail = self.tails[-1] if self.tails else None
@@ -379,7 +443,7 @@ class FileLog:
             self._create_file(tail)
         tail.write(b"" if tail.written_end else encode_header(self._header(tail)))
         behind = sum([later.end - HEADER_BYTES for later in self.tails[1:]])
-        self.written = (tail.written_end, self.position - behind)
+        self.written = (tail.written_end, self.progress.position - behind)
         if (
             tail.end >= self.segment_bytes_max
             or tail.block.total >= self.settings.segment_messages_max
@@ -397,8 +461,9 @@ class FileLog:
             number=tail.block.number,
             covers=tail.block.covers,
             salt=self.salt,
-            # What moved these further may be in this very file, behind the header, and get lost.
-            base_sequence=min(tail.block.first_sequence - 1, self.durable_sequence),
+            # The records that moved these further may be in this very file, after the header, and
+            # get lost.
+            base_sequence=min(tail.block.first_sequence - 1, self.progress.durable_sequence),
             floor_sequence=self._floor_durable,
             base_time_ns=self.catalog.last_time_ns,
         )
@@ -410,18 +475,20 @@ class FileLog:
         assert tail.file is not None
         is_new = tail.durable_end == 0
         self._sync = Sync(self, tail.file, self.directory if is_new else None)
+        self.progress.is_syncing = True
         return self._sync
 
     def synced(self, sync: Sync, error: Exception | None) -> None:
-        """Take note of how a sync went."""
+        """Take note of the outcome of a sync."""
         assert sync is self._sync, "a sync is finished once"
         self._sync = None
+        self.progress.is_syncing = False
         if error is not None:
             self._fail(error)
             return
         tail = self.tails[0]
-        end, self.durable_position = sync.covers
-        self.durable_sequence = max(self.durable_sequence, tail.synced(end))
+        end, self.progress.durable_position = sync.covers
+        self.progress.durable_sequence = max(self.progress.durable_sequence, tail.synced(end))
         for offset, removal in tail.removals:
             if offset < end:
                 self._floor_durable = max(self._floor_durable, removal.floor_sequence)
@@ -429,16 +496,16 @@ class FileLog:
             self.upkeep.reserve.note(tail.block.number)
         if sync.recovers:
             self.upkeep.make_room()
-            self.failure = None
+            self.progress.failure = None
         tail.trim(self.settings.tail_bytes_max)
         self.retire()
         if not tail.full:
-            synced = encode_synced(tail.end - end, self.durable_sequence, self.salt)
+            synced = encode_synced(tail.end - end, self.progress.durable_sequence, self.salt)
             tail.mark(synced, self.catalog.last_sequence)
         self.upkeep.advance()
 
     def retire(self) -> None:
-        """Let go of tails that take no more records and are durable."""
+        """Release tails that take no more records and are durable."""
         while self.tails and self.tails[0].full and self.tails[0].durable:
             tail = self.tails.pop(0)
             assert tail.file is not None
@@ -446,7 +513,7 @@ class FileLog:
             self.upkeep.seal_later(tail.block, tail.end, [removal for _, removal in tail.removals])
 
     def _fail(self, error: Exception) -> None:
-        self.failure = f"cannot store messages in `{self.directory}`: {reason(error)}"
+        self.progress.failure = f"cannot store messages in `{self.directory}`: {reason(error)}"
 
     def _salvage(self) -> None:
         """Cut the failed file off at its last good sync; the rest goes to a new segment."""
@@ -468,11 +535,11 @@ class FileLog:
         self.retire()
 
     def _leave_out_purged(self) -> None:
-        """Put only the purge on record where all that waits for the disk was purged."""
+        """Record only the purge if all messages that wait for the disk were purged."""
         first = self.tails[0]
         if first.durable_end or not any(tail.block.total for tail in self.tails):
             return
-        # A file of that number may be there, of a write that failed: it is made again.
+        # A failed write may have left a file of that number: it is made again.
         fresh = Tail(Block(first.block.number, self.catalog.last_sequence + 1))
         fresh.block.covers = first.block.covers
         purged = [tail.block for tail in self.tails]
@@ -485,23 +552,25 @@ class FileLog:
         """Return the next piece of housekeeping, if there is one."""
         return self.upkeep.next()
 
-    def close(self) -> None:
-        """Make everything durable and complete, and let go of the files."""
+    def close(self, *, saves: bool = True) -> None:
+        """Close the files; if it `saves`, first make everything durable and complete."""
+        if not saves:
+            self._let_go()
+            return
         try:
             for _ in range(2 + len(self.tails)):
                 complete(self.flush())
-            if self.failure is None:
+            if self.progress.failure is None:
                 for tail in self.tails:
                     tail.full = True
                 self.retire()
                 self.upkeep.seal_all()
         finally:
-            self.discard()
-        if self.failure is not None:
-            raise StoreError(self.failure)
+            self._let_go()
+        if self.progress.failure is not None:
+            raise StoreError(self.progress.failure)
 
-    def discard(self) -> None:
-        """Let go of the files as they are."""
+    def _let_go(self) -> None:
         for tail in self.tails:
             if tail.file is not None:
                 tail.file.close()
@@ -509,7 +578,7 @@ class FileLog:
 
 
 def _stretches(offsets: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Return which messages to read in one go: those with little between them."""
+    """Return which messages to read in one go: those with small gaps between them."""
     if not offsets:
         return []
     span = offsets[-1] + lengths[-1] - offsets[0]

@@ -1,11 +1,10 @@
 """
 Files that stay open as long as there are descriptors for them.
 
-A server may have tens of thousands of streams, each with a segment and a log that
-it writes to, and far fewer descriptors. So a file is known by its path: when too
-many are open, the one used least recently is closed, and opened again when it is
-needed. One with writes that are not synced stays open: closed and opened again,
-the operating system might not report that those writes failed.
+A server may have tens of thousands of streams, each with a segment and a log to write to, and far
+fewer descriptors. So a file is known by its path: when too many are open, the least recently used
+one is closed, and opened again when it is needed. A file with unsynced writes stays open: after
+closing and opening it again, the operating system might not report that those writes failed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FILES_MIN = 64
 
 
 def files_max() -> int:
-    """Return how many files to keep open: a part of what this process may, the rest is sockets."""
+    """Return how many files to keep open: a part of the process limit, the rest is for sockets."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return FILES_MAX
@@ -52,13 +51,13 @@ class OpenFile:
         found = os.fstat(descriptor)
         self.identity = found.st_dev, found.st_ino
         self.uses: list[None] = []
-        """One entry for each call under way: a list, because threads add and remove at once."""
+        """One entry for each call under way: threads can add to and take from a list safely."""
         self.is_recent = True
-        """Whether it was used since somebody last looked for one to close."""
+        """Whether it was used since the last search for a file to close."""
         self.is_dirty = False
-        """Whether something was written and not synced."""
+        """Whether it has unsynced writes."""
         self.error: OSError | None = None
-        """Why a sync that nobody asked for has failed: the next one that is asked for says so."""
+        """The error of a sync that nobody asked for: the next requested sync raises it."""
 
 
 class OpenFiles:
@@ -82,12 +81,12 @@ class OpenFiles:
         """Return the descriptor of a file, which stays open until it is released."""
         file.uses.append(None)
         file.is_recent = True
-        # Whoever closes files takes the descriptor away first and looks for uses then.
+        # The closing thread takes the descriptor away first and then checks the uses.
         descriptor = file.descriptor
         return descriptor if descriptor >= 0 else self._opened_again(file)
 
     def release(self, file: OpenFile) -> None:
-        """Let a file be closed when its descriptor is needed."""
+        """Allow a file to be closed when its descriptor is needed."""
         file.uses.pop()
 
     def discard(self, file: OpenFile) -> None:
@@ -111,16 +110,17 @@ class OpenFiles:
             raise
 
     def _make_room(self) -> None:
-        """Close a file if too many are open: one not used of late, and rather a clean one."""
+        """Close a file if too many are open: one not used recently, preferably a clean one."""
         if len(self._open) < self._count_max:
             return
         for may_be_dirty in (False, False, True):
-            for file in list(self._open):
+            for _ in range(len(self._open)):
+                file = next(iter(self._open))
                 if file.is_recent and not may_be_dirty:
                     file.is_recent = False
-                    self._open.move_to_end(file)
                 elif (may_be_dirty or not file.is_dirty) and self._close_unused(file):
                     return
+                self._open.move_to_end(file)
 
     def _close_unused(self, file: OpenFile) -> bool:
         descriptor, file.descriptor = file.descriptor, -1
@@ -135,7 +135,7 @@ class OpenFiles:
 
 
 def sync_data(descriptor: int) -> None:
-    """Return once what was written would survive a power cut."""
+    """Return once written data would survive a power cut."""
     if hasattr(fcntl, "F_FULLFSYNC"):  # pragma: no cover - macOS: fsync leaves it in the drive
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     elif hasattr(os, "fdatasync"):
@@ -145,7 +145,7 @@ def sync_data(descriptor: int) -> None:
 
 
 def _sync(file: OpenFile, descriptor: int) -> None:
-    """Sync a file so that it can be closed; its owner hears of an error with its own sync."""
+    """Sync a file before it is closed; its owner gets an error with the next sync."""
     try:
         sync_data(descriptor)
         file.is_dirty = False

@@ -1,13 +1,13 @@
 """
-Read a store's directory: what is in it, and what has to be put right.
+Read a store's directory: its segments, and the repairs they need.
 
-A segment with a good trailer is taken at its word. Any other is walked. What was
-synced must be there: a record that does not check out is damage, and the walk goes
-on behind it. That is all of every segment but the last, and of the last one as far
-as its own records say. Behind that, the walk ends at the first record that does
-not check out: half of a tick must not count without the other half.
+A segment with a good trailer is trusted. Any other is walked. Synced records must be there: one
+that does not check out is damage, and the walk continues after it. That applies to all of every
+segment but the last, and to the last one up to the sync that its own records report. After that
+point, the walk ends at the first record that does not check out: half of a tick must not count
+without the other half.
 
-`load` only reads; `mend` changes files, and says so.
+`load` only reads; `mend` changes files, and reports it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SET_ASIDE = ".lost"
 
 @dataclass
 class Loaded:
-    """One segment as it was found."""
+    """One segment, as it was found."""
 
     header: Header
     block: Block
@@ -54,25 +54,25 @@ class Loaded:
     records_end: int
     file_bytes: int
     summary: Summary | None
-    """What the trailer says; None when the records were walked."""
+    """The summary in the trailer; None when the records were walked."""
     synced_sequence: int = 0
-    """A sequence that was given, as all below it, whether its message can be read or not."""
+    """This sequence and all below it were given, whether their messages can be read or not."""
 
 
 @dataclass
 class Recovered:
-    """A store's directory as it was found."""
+    """A store's directory, as it was found."""
 
     segments: list[Loaded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Those of the notes that are about files which should be there."""
+    """The notes about missing files."""
     stale: list[str] = field(default_factory=list)
-    """Files that are left over and can go: drafts, and segments merged into others."""
+    """Leftover files that can go: drafts, and segments merged into others."""
     torn: Loaded | None = None
-    """The last segment, if it ends in something that is not a record."""
+    """The last segment, if it ends in bytes that are not a record."""
     headless: list[Loaded] = field(default_factory=list)
-    """Segments whose header does not check out, with one that will do."""
+    """Segments whose header does not check out, with a substitute header."""
     incomplete: str | None = None
     """The last segment's file, if nothing in it checks out."""
     next_number: int = 1
@@ -83,7 +83,7 @@ class Recovered:
 
 
 def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
-    """Read what is in a directory, and change nothing. `salt` helps where headers are damaged."""
+    """Read a directory, and change nothing. `salt` helps where headers are damaged."""
     found = Recovered()
     names = disk.names(directory)
     found.stale = [f"{directory}/{name}" for name in names if name.endswith(DRAFT)]
@@ -99,6 +99,8 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
             continue
         _load_segment(disk, directory, number, header, found, is_last=number == numbers[-1])
         covered = max(covered, header.covers if header else number)
+    # A number that a merged segment covers is not given again: its file would count as merged too.
+    found.next_number = max(found.next_number, covered + 1)
     for segment, following in pairwise(found.segments):
         if segment.summary is None:
             _report_missing(directory, segment, following, found)
@@ -110,7 +112,7 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
 
 
 def floor_sequence(found: Recovered) -> int:
-    """Return the sequence below which nothing is left, going by the records."""
+    """Return the sequence below which nothing is left, according to the records."""
     floors = [segment.header.floor_sequence for segment in found.segments]
     for segment in found.segments:
         floors += [removal.floor_sequence for removal in segment.removals]
@@ -119,11 +121,12 @@ def floor_sequence(found: Recovered) -> int:
 
 def _report_missing_front(directory: str, found: Recovered) -> None:
     """
-    Report messages missing before the first: the floor on record is that of a message.
+    Report messages missing before the first: the recorded floor should be a message.
 
-    They do not count as lost: a purge on a failing disk removes files before it is on record.
+    They do not count as lost: a purge on a failing disk removes files before it is recorded.
     """
-    first = next((s.block.first_sequence for s in found.segments if s.block.total), 0)
+    given = max((s.header.base_sequence for s in found.segments), default=-1)
+    first = next((s.block.first_sequence for s in found.segments if s.block.total), given + 1)
     floor = floor_sequence(found)
     if floor < first and not found.lost:
         found.missing.append(f"`{directory}`: messages {floor} to {first - 1} are missing")
@@ -175,7 +178,7 @@ def _load_segment(
     if is_last and walked.end < len(data):
         found.torn = segment
         if len(data) - walked.end > RECORD_BYTES_MIN:
-            # Not worth a word: the record of a sync, which itself is not synced.
+            # No note for the record of a sync: it is not synced itself.
             found.notes.append(_describe_torn(path, data, walked, header.salt))
     if is_headless:
         found.headless.append(segment)
@@ -187,7 +190,7 @@ def _walk(data: bytes, salt: int) -> Scan:
 
 
 def _walk_last(data: bytes, salt: int) -> Scan:
-    """Walk the segment that was being written; the records behind a damage say if it is one."""
+    """Walk the segment that was being written; records after a bad spot tell if it is damage."""
     strict = scan(data, salt)
     if strict.end == len(data):
         return strict
@@ -241,7 +244,7 @@ def _by_walk(header: Header, walked: Scan, file_bytes: int) -> Loaded:
 def _guess_header(
     number: int, data: bytes, found: Recovered, *, is_last: bool, path: str
 ) -> Header | None:
-    """Return a header for a segment whose own does not check out; None if it has no records."""
+    """Return a substitute for a damaged header; None if the segment has no records."""
     salt = found.salt
     first = None if salt is None else find_record(data, 0, salt)
     if first is None or salt is None:
@@ -259,25 +262,27 @@ def _guess_header(
 
 
 def _report_damage(path: str, header: Header, walked: Scan, found: Recovered) -> None:
-    # What follows the last record of a complete segment is its trailer.
+    # The trailer follows the last record of a complete segment.
     damaged = [(offset, length) for offset, length in walked.damaged if offset < walked.end]
     for offset, length in damaged:
         found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
     lost = sum(length > RECORD_BYTES_MIN for _, length in damaged)
     sequences = walked.sequences
     if sequences and header.base_sequence < sequences[0]:
-        # Where nothing was skipped, each sequence that is missing is a message that was damaged.
+        # Where nothing was skipped, each missing sequence is a damaged message.
         last = max(sequences[-1], walked.synced_sequence)
         known = [each.removals for each in found.segments] + [tuple(walked.removals)]
         there = [(sequence, sequence) for sequence in sequences]
         there += [pair for removals in known for each in removals for pair in each.ranges]
-        missing = _without(sequences[0], last, there)
+        # Below the floor nothing is left, and a purge may have moved it past the last message.
+        floor = max((each.floor_sequence for removals in known for each in removals), default=0)
+        missing = _without(max(sequences[0], floor), last, there)
         lost = max(lost, sum(end - start + 1 for start, end in missing))
     found.lost += lost
 
 
 def _report_missing(directory: str, segment: Loaded, following: Loaded, found: Recovered) -> None:
-    """Report messages that the end of a segment should have had, going by the next one."""
+    """Report messages missing at the end of a segment, according to the next one."""
     path = segment_path(directory, segment.block.number)
     block = segment.block
     if block.total and segment.header.base_sequence >= block.first_sequence:
@@ -301,7 +306,8 @@ def _report_missing_files(
 ) -> None:
     """Report the files between two segments, if they are gone and messages with them."""
     first, last = segment.header.covers + 1, following.header.number - 1
-    lost = following.block.first_sequence - 1 - segment.block.last_sequence
+    known = max(segment.block.last_sequence, floor_sequence(found) - 1)
+    lost = following.block.first_sequence - 1 - known
     if first <= last and lost > 0 and not _is_set_aside(first, names):
         paths = f"`{segment_path(directory, first)}` to `{segment_path(directory, last)}`"
         found.missing.append(f"{paths} are missing, and up to {lost} messages with them")
@@ -309,7 +315,7 @@ def _report_missing_files(
 
 
 def _without(first: int, last: int, removed: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return what is left of a range, as ranges; a gap may be far too wide to list."""
+    """Return the rest of a range, as ranges; a gap may be far too wide to list."""
     left = []
     for start, end in sorted(removed):
         if start > last:
@@ -329,7 +335,7 @@ def _describe_torn(path: str, data: bytes, walked: Scan, salt: int) -> str:
 
 
 def mend(disk: Disk, directory: str, found: Recovered) -> None:
-    """Cut off a torn tail, write missing headers, and remove what is left over."""
+    """Cut off a torn tail, write missing headers, and remove leftovers."""
     torn = found.torn
     if torn is not None:
         path = segment_path(directory, torn.block.number)
@@ -344,7 +350,7 @@ def mend(disk: Disk, directory: str, found: Recovered) -> None:
             file.close()
         torn.file_bytes = torn.records_end
     for path in found.compressed:
-        # A damaged one can not be mended as it is: from now on it is as if never compressed.
+        # A damaged compressed file cannot be mended in place: from now on it is uncompressed.
         write_whole(disk, path + DRAFT, read_whole(disk, path) or b"")
         disk.rename(path + DRAFT, path)
     for segment in found.headless:
@@ -362,3 +368,14 @@ def _write_header(disk: Disk, directory: str, header: Header) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def secure(disk: Disk, directory: str, found: Recovered) -> None:
+    """Make the found records durable: a killed server may not have synced them."""
+    if found.segments and found.segments[-1].summary is None:
+        file = disk.open(segment_path(directory, found.segments[-1].block.number))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        disk.sync_directory(directory)

@@ -1,11 +1,11 @@
 """
-Room kept free for the record of a purge: on a full disk that is what makes room.
+Room reserved for the record of a purge: on a full disk, the purge makes room.
 
-It is a small file in the directory of a stream. When there is no room left even to
-say that everything was purged, it is removed, and there is.
+It is a small file in the directory of a stream. When the disk has no room left even for the record
+of a purge, the file is removed, and then there is room.
 
-Its first bytes say which segment is the last, so that a missing one is noticed. They
-are never synced: after a power cut they may speak of an earlier one, never of a later.
+Its first bytes hold the number of the last segment, so that a missing one is noticed. They are
+never synced: after a power cut they may name an earlier segment, never a later one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAST = struct.Struct("<QI")
 
 
 def last_segment(disk: Disk, directory: str) -> int:
-    """Return the number of the last segment that was made, as far as is known; else 0."""
+    """Return the number of the last segment that was made; 0 if it is unknown."""
     content = read_whole(disk, f"{directory}/{NAME}") or b""
     if len(content) < _LAST.size:
         return 0
@@ -31,7 +31,7 @@ def last_segment(disk: Disk, directory: str) -> int:
 
 
 class Reserve:
-    """The room kept for one stream."""
+    """The room reserved for one stream."""
 
     def __init__(self, disk: Disk, directory: str, size_bytes: int) -> None:
         self._disk = disk
@@ -42,11 +42,11 @@ class Reserve:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there should be some, and is none."""
+        """Whether the reserve is wanted but missing."""
         return self._size_bytes > 0 and not self._is_kept
 
     def keep(self) -> None:
-        """Take the room; raises OSError. Any thread."""
+        """Reserve the room; raises OSError. Any thread."""
         file = self._disk.create(self._path)
         try:
             file.write(self._first_bytes().ljust(self._size_bytes, b"\0"), 0)
@@ -55,7 +55,7 @@ class Reserve:
         self._is_kept = True
 
     def note(self, last_segment: int) -> None:
-        """Remember which segment is the last, in room that is taken already."""
+        """Write the number of the last segment into the reserved room."""
         self._last_segment = last_segment
         if not self._is_kept:
             return
@@ -71,7 +71,7 @@ class Reserve:
         return number + struct.pack("<I", crc32(number))
 
     def give(self) -> bool:
-        """Let go of the room, and tell whether there was any."""
+        """Release the room, and return whether there was any."""
         if not self._is_kept:
             return False
         try:

@@ -3,14 +3,12 @@ The bytes of a segment: its header and its records. Pure functions over bytes.
 
     segment = header, records, and once it is complete a trailer (`trailer.py`)
 
-A record is a *message* (`penstock/hot/records.py`), just as long as nats-server counts
-one, or a *removal*, which starts with the same 30 bytes and says which messages
-are gone: its sequence is the floor, below which nothing is left; its body is
-pairs of first and last sequence.
+A record is a *message* (`penstock/hot/records.py`), exactly as long as nats-server counts it, or a
+*removal*, which starts with the same 30 bytes and lists removed messages: its sequence is the
+floor, below which nothing is left; its body is pairs of first and last sequence.
 
-The checksum starts from the store's `salt`: a record that strayed in from the
-files of another stream does not check out. docs/internals/file-format.md has it
-all, byte by byte.
+The checksum starts from the store's `salt`: a record that strayed in from the files of another
+stream does not check out. docs/internals/file-format.md has it all, byte by byte.
 """
 
 from __future__ import annotations
@@ -44,20 +42,20 @@ _HEADER = struct.Struct("<8sHHIQQQQqI")
 
 
 class Header(NamedTuple):
-    """What the first bytes of a segment say."""
+    """The content of a segment's first bytes."""
 
     number: int
     covers: int
     """The last segment number whose messages are in this one: compaction merges segments."""
     salt: int
     base_sequence: int
-    """A sequence that was given before, as all below it: survives when the messages do not."""
+    """This sequence and all below it were given; known even when the messages are gone."""
     floor_sequence: int
     base_time_ns: int
 
 
 class Removal(NamedTuple):
-    """Which messages are gone: all below the floor, and the ranges (first, last)."""
+    """Removed messages: all below the floor, and the ranges (first, last)."""
 
     floor_sequence: int
     ranges: tuple[tuple[int, int], ...]
@@ -65,12 +63,12 @@ class Removal(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """An atomic batch whose end was not seen yet."""
+    """An atomic batch whose end was not found yet."""
 
     offset: int
     last_sequence: int
     replaces: bool
-    """Whether a removal belongs to it, which then is its end."""
+    """Whether a removal belongs to it, which is then its end."""
     messages_before: int
     removals_before: int
     """The number of messages and removals found before it, and the time of the last message."""
@@ -79,7 +77,7 @@ class Batch(NamedTuple):
 
 @dataclass
 class Scan:
-    """What a walk over the records of a segment found."""
+    """The findings of a walk over the records of a segment."""
 
     sequences: array[int] = field(default_factory=lambda: array("Q"))
     offsets: array[int] = field(default_factory=lambda: array("I"))
@@ -92,14 +90,14 @@ class Scan:
     """Where the last good record ends."""
     synced_end: int = 0
     synced_sequence: int = 0
-    """Everything before this place was synced, and so was this sequence, by what records say."""
+    """Everything before this place, and this sequence, was synced, according to the records."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
-    """Stretches of bytes that are no records: offset, length."""
+    """Stretches of bytes that are not records: offset, length."""
     batch: Batch | None = None
-    """The batch that is not complete."""
+    """The incomplete batch."""
 
     def begin_batch(self, offset: int, last_sequence: int, *, replaces: bool) -> None:
-        """Note that what follows counts together or not at all."""
+        """Note that the following messages count together or not at all."""
         self.batch = Batch(
             offset,
             last_sequence,
@@ -110,12 +108,23 @@ class Scan:
         )
 
     def drop_batch(self, batch: Batch) -> None:
-        """Forget a batch of which the end is missing."""
+        """Forget a batch whose end is missing."""
         for column in (self.sequences, self.offsets, self.lengths, self.subjects):
             del column[batch.messages_before :]
         del self.removals[batch.removals_before :]
         self.last_time_ns = batch.time_ns_before
         self.end = batch.offset
+
+
+def ranges_above(floor: int, ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges that reach above a floor, joined where they meet."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(pair for pair in ranges if pair[1] >= floor):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
 
 
 def encode_header(header: Header) -> bytes:
@@ -163,7 +172,7 @@ def encode_batch(last_sequence: int, salt: int, *, replaces: bool = False) -> by
     """
     Return the record that begins an atomic batch, whose last message has this sequence.
 
-    If it `replaces` others, the removal of those follows and is part of it.
+    If it `replaces` others, their removal follows and is part of it.
     """
     flags = REPLACES if replaces else 0
     body = RECORD_BODY.pack(RECORD_BYTES_MIN, RECORD_MARK, BATCH, flags, 0, last_sequence, 0)
@@ -184,9 +193,9 @@ def scan(buffer: bytes, salt: int, *, synced_end: int = 0, offset: int = HEADER_
     """
     Walk over the records of a segment.
 
-    Stops at the first record that does not check out, and before a batch that is
-    not complete. Before `synced_end` that is damage, and not the end of what was
-    written: there the walk goes on with the next record that does check out.
+    The walk ends at the first record that does not check out, and before an incomplete batch.
+    Before `synced_end` a bad record is damage, not the end: there the walk continues with the next
+    good record.
     """
     found = Scan(end=offset)
     last_sequence = 0
@@ -208,7 +217,7 @@ def scan(buffer: bytes, salt: int, *, synced_end: int = 0, offset: int = HEADER_
 def _scan_run(
     buffer: bytes, offset: int, salt: int, found: Scan, last_sequence: int
 ) -> tuple[int, int]:
-    """Take in records until one does not check out; return the last sequence and the place."""
+    """Add records until one does not check out; return the last sequence and the place."""
     unpack = RECORD.unpack_from
     view = memoryview(buffer)
     limit = len(buffer)
@@ -258,7 +267,7 @@ def _decode_removal(buffer: bytes, offset: int, end: int, floor: int, flags: int
 
 
 def find_record(buffer: bytes, offset: int, salt: int, above_sequence: int = 0) -> int | None:
-    """Return where the next record that checks out starts, at or after an offset."""
+    """Return the start of the next good record, at or after an offset."""
     mark = struct.pack("<H", RECORD_MARK)
     view = memoryview(buffer)
     while (at := buffer.find(mark, offset + 8)) >= 0:
@@ -275,7 +284,7 @@ def find_record(buffer: bytes, offset: int, salt: int, above_sequence: int = 0) 
 
 
 def little_endian(values: array[int]) -> bytes:
-    """Return the bytes of an array as they are stored, whatever this machine's order."""
+    """Return the bytes of an array in little-endian order, on any machine."""
     assert array("I").itemsize == 4
     if struct.pack("=H", 1) != struct.pack("<H", 1):  # pragma: no cover - big-endian machines
         values = array(values.typecode, values)

@@ -1,9 +1,8 @@
 """
 Complete segments: their open files, and as many of their columns as a bound allows.
 
-A stream may be far larger than memory. What is needed to find a message in a
-segment is read from its trailer when somebody looks there, and let go of again
-when other segments were used more recently.
+A stream may be far larger than memory. The columns that find a message in a segment are read from
+its trailer on the first access, and dropped when other segments were used more recently.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from penstock.jetstream.store.file.trailer import decode_ids, decode_places, dec
 
 
 class SegmentCache:
-    """Reads complete segments, and remembers what it read last."""
+    """Reads complete segments, and caches the most recent ones."""
 
     def __init__(
         self, disk: Disk, directory: str, *, salt: int, memory_bytes_max: int, files_max: int
@@ -51,39 +50,39 @@ class SegmentCache:
         return file
 
     def adopt_file(self, block: Block, file: File) -> None:
-        """Take over a file that is open already."""
+        """Take over an open file."""
         self._files[block.number] = file
         while len(self._files) > self._files_max:
             _, oldest = self._files.popitem(last=False)
             oldest.close()
 
     def adopt_columns(self, block: Block) -> None:
-        """Count columns that are loaded against the bound."""
+        """Count loaded columns against the bound."""
         self._account(block)
 
     def disown(self, block: Block) -> None:
-        """Leave the columns of a segment to somebody else: they stay in memory."""
+        """Stop managing the columns of a segment: they stay in memory."""
         self._loaded.pop(block.number, None)
         self._memory_bytes.pop(block.number, None)
 
     def forget(self, block: Block) -> None:
-        """Let go of everything of a segment."""
+        """Drop everything of a segment."""
         self.forget_file(block)
         self.disown(block)
 
     def forget_file(self, block: Block) -> None:
-        """Let go of the file of a segment: another has its name by now."""
+        """Close the file of a segment: another file has its name by now."""
         file = self._files.pop(block.number, None)
         if file is not None:
             file.close()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         while self._files:
             self._files.popitem()[1].close()
 
     def load_places(self, block: Block) -> None:
-        """Read where the messages of a segment are."""
+        """Read the places of a segment's messages."""
         data = read_part(self.file(block), self._salt, PLACES)
         if data is None:
             self._walk(block)
@@ -92,7 +91,7 @@ class SegmentCache:
         self._account(block)
 
     def load_topics(self, block: Block) -> None:
-        """Read what the messages of a segment are about."""
+        """Read the subjects of a segment's messages."""
         summary = read_part(self.file(block), self._salt, SUMMARY)
         ids = read_part(self.file(block), self._salt, TOPICS)
         if summary is None or ids is None:

@@ -34,7 +34,7 @@ def read_header(disk: Disk, path: str) -> Header | None:
 
 
 def read_footer(file: File, salt: int) -> Footer | None:
-    """Return the footer of a segment; None if it has none that checks out."""
+    """Return the footer of a segment; None without one that checks out."""
     size = file.size()
     return decode_footer(file.read(max(size - FOOTER_BYTES, 0), FOOTER_BYTES), size, salt)
 

@@ -1,9 +1,9 @@
 """
 The segment a store is writing.
 
-New records are kept in memory as chunks until they are durable, so that they
-can be written again elsewhere when the disk fails; a few more stay behind as a
-cache, because what was just stored is what consumers read next.
+New records stay in memory as chunks until they are durable, so that they can be written again
+elsewhere when the disk fails. A few more stay as a cache, because consumers mostly read recent
+messages.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Chunk(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return the offset behind them."""
+        """Return the offset after them."""
         return self.offset + len(self.data)
 
 
 class Tail:
-    """A growing segment: what is buffered, what is written, what is durable."""
+    """A growing segment: its buffered, written and durable parts."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.file: File | None = None
         self.end = HEADER_BYTES
         self.records_end = HEADER_BYTES
-        """The end without marks behind the last record: nobody waits for those to be synced."""
+        """The end without marks after the last record: nobody waits for marks to be synced."""
         self.written_end = 0
         self.durable_end = 0
         self.full = False
@@ -57,7 +57,7 @@ class Tail:
         return self.durable_end >= self.records_end
 
     def add(self, data: bytes, last_sequence: int) -> int:
-        """Take in records; return their offset."""
+        """Add records; return their offset."""
         offset = self.end
         self.chunks.append(Chunk(offset, data, last_sequence))
         self.end += len(data)
@@ -67,10 +67,10 @@ class Tail:
 
     def mark(self, data: bytes, last_sequence: int) -> None:
         """
-        Take in a record that is worth no sync of its own.
+        Add a record that is not worth a sync of its own.
 
-        It leaves with the next write, or at once if there is nothing to write. If that
-        fails it is left out, and the next write takes its place.
+        It leaves with the next write, or immediately if there is nothing to write. If that fails it
+        is left out, and the next write takes its place.
         """
         records_end, is_idle = self.records_end, self.written_end == self.end
         self.add(data, last_sequence)
@@ -82,7 +82,7 @@ class Tail:
                 self.end = self.chunks.pop().offset
 
     def write(self, header: bytes) -> None:
-        """Hand to the operating system, in one write, what it has not got yet; first a header."""
+        """Write the unwritten part in one write; first a header."""
         assert self.file is not None
         assert len(header) == (0 if self.written_end else HEADER_BYTES)
         chunks = self.chunks
@@ -110,7 +110,7 @@ class Tail:
         return self.chunks[covered - 1].last_sequence if covered else 0
 
     def trim(self, cache_bytes_max: int) -> None:
-        """Let go of chunks that are durable and more than the cache may hold."""
+        """Drop durable chunks that exceed the cache."""
         keep_from = min(self.durable_end, self.end - cache_bytes_max)
         surplus = 0
         while surplus < len(self.chunks) and self.chunks[surplus].end <= keep_from:
@@ -118,7 +118,7 @@ class Tail:
         del self.chunks[:surplus]
 
     def read(self, start: int, end: int) -> bytes:
-        """Return bytes, from memory as far as they are there."""
+        """Return bytes, from memory if possible."""
         memory_from = self.chunks[0].offset if self.chunks else self.end
         if start < memory_from:
             assert self.file is not None
@@ -132,7 +132,7 @@ class Tail:
         return joined[start - chunk.offset : end - chunk.offset]
 
     def split(self, number: int) -> Tail:
-        """Move what is not durable to a segment of its own, and return that."""
+        """Move the part that is not durable to a segment of its own, and return that."""
         block = self.block
         assert block.places is not None
         assert block.topics is not None

@@ -1,14 +1,13 @@
 """
-The trailer of a complete segment: what a walk over its records would find.
+The trailer of a complete segment: the result of a walk over its records.
 
     records · summary · places · topics · footer
 
-The footer, at the very end, says how long each part is and has its checksum. The
-summary is all that start-up reads: counts, times, removals, and for each subject
-its number of messages and its last one. Places and topics are read when a
-message is looked for. A trailer is written only after the records before it
-were synced, and can always be made again: if it does not check out, the segment
-is walked instead.
+The footer, at the very end, has the length and the checksum of each part. Start-up reads only the
+summary: counts, times, removals, and for each subject its number of messages and its last one.
+Places and topics are read when a message is looked for. A trailer is written only after the records
+before it were synced, and can always be made again: if it does not check out, the segment is walked
+instead.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SUMMARY = struct.Struct("<QQqqQQQIII")
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Where the parts of a trailer are, and their checksums."""
+    """The places of a trailer's parts, and their checksums."""
 
     records_end: int
     lengths: tuple[int, int, int]
@@ -46,7 +45,7 @@ class Footer:
 
     @property
     def offsets(self) -> tuple[int, int, int]:
-        """Return where summary, places and topics start."""
+        """Return the starts of summary, places and topics."""
         summary, places, _ = self.lengths
         end = self.records_end
         return end, end + summary, end + summary + places
@@ -54,7 +53,7 @@ class Footer:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What start-up needs to know of a complete segment."""
+    """The facts about a complete segment that start-up needs."""
 
     first_sequence: int
     last_sequence: int
@@ -65,7 +64,7 @@ class Summary:
     removals: tuple[Removal, ...]
     subjects: list[bytes]
     counts: array[int]
-    """Messages of each subject, gone or not."""
+    """Messages of each subject, removed or not."""
     last_deltas: array[int]
     """The last sequence of each subject, counted from the first sequence."""
 
@@ -96,7 +95,7 @@ def encode_trailer(
 
 
 def decode_footer(data: bytes, file_bytes: int, salt: int) -> Footer | None:
-    """Return what the last bytes of a complete segment say; None if it has no footer."""
+    """Return the footer from the last bytes of a complete segment; None without a footer."""
     if len(data) != FOOTER_BYTES:
         return None
     magic, version, _, end, *rest, size, checksum = _FOOTER.unpack(data)
@@ -140,7 +139,7 @@ def _pairs(removals: tuple[Removal, ...], *, erase: bool) -> array[int]:
 
 
 def decode_summary(data: bytes) -> Summary:
-    """Return the summary from bytes whose checksum was found right."""
+    """Return the summary from bytes whose checksum is right."""
     first, last, first_ns, last_ns, stored, floor, total, plain, erased, subjects = (
         _SUMMARY.unpack_from(data)
     )
@@ -200,7 +199,7 @@ def decode_places(data: bytes, summary_total: int, *, dense: bool) -> Places:
 
 
 def decode_ids(data: bytes, total: int) -> array[int]:
-    """Return the place of each message's subject in the table."""
+    """Return the index of each message's subject in the table."""
     typecode = {1: "B", 2: "H", 4: "I"}[len(data) // total if total else 1]
     return from_little_endian(typecode, data)
 
@@ -242,7 +241,7 @@ def summarize(
 def _by_subject(
     ids: array[int], deltas: Sequence[int], subjects: int
 ) -> tuple[array[int], array[int]]:
-    """Return how many messages each subject has, and the last of the deltas of each."""
+    """Return the number of messages of each subject, and the last delta of each."""
     counts, last = Counter(ids), dict(zip(ids, deltas, strict=True))
     order = range(subjects)
     return array("I", map(counts.__getitem__, order)), array("Q", map(last.__getitem__, order))

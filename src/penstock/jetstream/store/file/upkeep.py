@@ -1,8 +1,8 @@
 """
-What a file store does beside storing: seal segments, compact, compress and remove them.
+The other work of a file store: seal segments, compact, compress and remove them.
 
-One piece of work at a time, asked for with `next`. Nothing here is needed for an
-acknowledgement, so an error only means that it is tried again later.
+One piece of work at a time, requested with `next`. No acknowledgement needs it, so after an error
+it is just tried again later.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from penstock.jetstream.store.file.compaction import (
     choose,
 )
 from penstock.jetstream.store.file.compression import Press
+from penstock.jetstream.store.file.keptids import Rescue
 from penstock.jetstream.store.file.reserve import Reserve
 from penstock.jetstream.store.file.segment import Removal
 from penstock.jetstream.store.file.segmentfile import DRAFT, segment_path
-from penstock.jetstream.store.values import Work, complete
+from penstock.jetstream.store.values import Known, Work, complete
 
 if TYPE_CHECKING:
     from penstock.jetstream.store.file.log import FileLog
 
 RETRY_BYTES = 1024 * 1024
-"""After an error, work is not tried again before so much was appended."""
+"""After an error, work is tried again once this many bytes were appended."""
 
 
 MAX = 1 << 64
@@ -41,7 +42,7 @@ BACKLOG_MAX = 2
 
 
 class Task:
-    """A piece of work: what to do in a thread, and what to do with the result."""
+    """A piece of work: the part for a thread, and the use of its result."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Task:
         self._result = self._work()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Make the result count, or try again some other time."""
+        """Apply the result, or try again some other time."""
         self._upkeep.finished(error)
         if error is None:
             self._done(self._result)
@@ -79,26 +80,28 @@ class Upkeep:
         self._doomed: list[tuple[int, Block]] = []
         """Segments to remove, oldest first, with the position that must be durable before."""
         self._merged: list[Block] = []
-        """Segments to remove because what they held is in another."""
+        """Segments to remove because another one has their messages."""
         self._waiting: tuple[int, Callable[[], None]] | None = None
         """A compaction to put in place, with the position that must be durable before."""
         self.reserve = Reserve(log.disk, log.directory, log.settings.reserve_bytes)
+        self._removing: list[Block] = []
+        """Segments whose files are being removed."""
         self._busy = False
         self._retry_position = 0
         self._compressed: set[int] = set()
         """Numbers of the segments that are known to be compressed."""
 
     def doom(self, blocks: list[Block]) -> None:
-        """Have segments of which nothing is left removed, as soon as that is safe."""
+        """Remove empty segments, as soon as that is safe."""
         log = self._log
         if not blocks and not self._doomed:
             return
-        self._doomed += [(log.position, block) for block in blocks]
+        self._doomed += [(log.progress.position, block) for block in blocks]
         self._doomed.sort(key=lambda pair: pair[1].number or MAX)
-        if not blocks or log.failure is None:
+        if not blocks or log.progress.failure is None or log.options.takes_back:
             return
-        # Rule 4: while the disk fails, a purge is what makes room, of all that it left behind.
-        # But some durable file must stay to know which sequences were given.
+        # Rule 4: while the disk fails, a purge makes room, and all the segments it emptied may go.
+        # But some durable file must stay to tell which sequences were given.
         growing = [tail.block for tail in log.tails]
         last = max((block.number for block in blocks if block not in growing), default=0)
         if not self._has_durable_file():
@@ -108,8 +111,29 @@ class Upkeep:
             for position, block in self._doomed
         ]
 
+    @property
+    def going(self) -> list[Block]:
+        """Empty segments whose files may still exist."""
+        return [block for _, block in self._doomed] + self._removing
+
+    def _rescue(self, blocks: list[Block]) -> Rescue:
+        """Return the work that saves the ids of segments before they go, while those are of use."""
+        log = self._log
+        since_ns = log.catalog.last_time_ns - log.options.ids_ns_max
+        known: list[Known] = []
+        unread: list[str] = []
+        for block in blocks:
+            if not block.total or block.last_time_ns <= since_ns or not log.options.ids_ns_max:
+                continue
+            recalled = log.options.recall(block.first_sequence, block.last_sequence)
+            if recalled is not None:
+                known += recalled
+            elif block.first_sequence <= log.found_sequence:
+                unread.append(segment_path(log.directory, block.number))
+        return Rescue(log.kept, since_ns, known, unread)
+
     def spare(self, blocks: list[Block]) -> None:
-        """Remove nothing for the sake of these: the next segment takes their place."""
+        """Do not remove these segments: the next one takes their place."""
         self._doomed = [pair for pair in self._doomed if pair[1] not in blocks]
 
     def _has_durable_file(self) -> bool:
@@ -120,7 +144,7 @@ class Upkeep:
         )
 
     def seal_later(self, block: Block, records_end: int, removals: list[Removal]) -> None:
-        """Have a segment's trailer written; until then its columns stay in memory."""
+        """Schedule the trailer of a segment; until it is written, the columns stay in memory."""
         log = self._log
         sealer = Sealer(
             log.disk,
@@ -133,7 +157,7 @@ class Upkeep:
         self._unsealed[block.number] = (block, sealer)
 
     def seal_all(self) -> None:
-        """Write all trailers here and now, as far as the disk lets us."""
+        """Write all trailers here and now, as far as the disk allows."""
         for block, sealer in list(self._unsealed.values()):
             try:
                 sealer.run()
@@ -145,11 +169,11 @@ class Upkeep:
         """Be ready for the next piece of work."""
         self._busy = False
         if error is not None:
-            self._retry_position = self._log.position + RETRY_BYTES
+            self._retry_position = self._log.progress.position + RETRY_BYTES
 
     def advance(self) -> None:
-        """Do what had to wait until something was durable."""
-        if self._waiting is not None and self._waiting[0] <= self._log.durable_position:
+        """Do the work that had to wait until something was durable."""
+        if self._waiting is not None and self._waiting[0] <= self._log.progress.durable_position:
             _, install = self._waiting
             self._waiting = None
             install()
@@ -162,7 +186,7 @@ class Upkeep:
         if len(self._doomed) > BACKLOG_MAX:
             work = self._remove_files()
         if work is None and len(self._unsealed) > BACKLOG_MAX:
-            work = self._seal() if self._log.position >= self._retry_position else None
+            work = self._seal() if self._log.progress.position >= self._retry_position else None
         self._busy = work is not None
         return work
 
@@ -178,14 +202,14 @@ class Upkeep:
         if self._busy or self._waiting is not None:
             return None
         work = self._remove_files()
-        if work is None and self._log.position >= self._retry_position:
+        if work is None and self._log.progress.position >= self._retry_position:
             self._close_scrubbed_tail()
             work = self._seal() or self._compact() or self._compress() or self._keep_reserve()
         self._busy = work is not None
         return work
 
     def _close_scrubbed_tail(self) -> None:
-        """Take no more records into a segment with something to erase: only then can it be."""
+        """Close a segment with messages to erase: only a complete segment can be rewritten."""
         tails = self._log.tails
         if tails and tails[-1].block.scrub:
             tails[-1].full = True
@@ -193,25 +217,28 @@ class Upkeep:
 
     def _remove_files(self) -> Work | None:
         log = self._log
-        # Older ones first: a newer one may hold the removals of what is in them.
-        ready = list(takewhile(lambda pair: pair[0] <= log.durable_position, self._doomed))
+        # Older ones first: a newer one may hold the removals of messages in them.
+        ready = list(takewhile(lambda pair: pair[0] <= log.progress.durable_position, self._doomed))
         if not ready and not self._merged:
             return None
         self._doomed = self._doomed[len(ready) :]
+        rescue = self._rescue([block for _, block in ready])
         ready += [(0, block) for block in self._merged]
         self._merged = []
         for _, block in ready:
             log.cache.forget(block)
             self._unsealed.pop(block.number, None)
-        paths = [segment_path(log.directory, block.number) for _, block in ready]
+        self._removing = [block for _, block in ready]
+        paths = [segment_path(log.directory, block.number) for block in self._removing]
         return Task(
             self,
-            partial(_remove_all, log.disk.remove, paths),
-            done=lambda _: None,
+            partial(_remove_all, log.disk.remove, paths, rescue),
+            done=lambda _: self._removing.clear(),
             failed=partial(self._put_back, ready),
         )
 
     def _put_back(self, blocks: list[tuple[int, Block]]) -> None:
+        self._removing.clear()
         self._doomed = blocks + self._doomed
 
     def _seal(self) -> Work | None:
@@ -221,7 +248,7 @@ class Upkeep:
 
     def _sealed(self, block: Block, _: None = None) -> None:
         if self._unsealed.pop(block.number, None) is not None:
-            # From now on they can be read again, should somebody look for a message in here.
+            # From now on they can be read again when a message in here is looked for.
             block.places = block.topics = None
 
     def _compact(self) -> Work | None:
@@ -240,10 +267,11 @@ class Upkeep:
             floor_sequence=log.catalog.first_sequence,
             salt=log.salt,
         )
+        wasteful = [each.block for each in sources if each.block.count < each.block.total]
         return Task(
             self,
-            compactor.run,
-            done=partial(self._compacted, compactor, sources, log.position),
+            partial(_compact, compactor, self._rescue(wasteful)),
+            done=partial(self._compacted, compactor, sources, log.progress.position),
             failed=partial(self._abandon, compactor, sources),
         )
 
@@ -262,7 +290,7 @@ class Upkeep:
     def _compacted(
         self, compactor: Compactor, sources: list[Source], position: int, out: Compacted
     ) -> None:
-        """Put a compaction in place, once what replaced its messages is durable (rule 4)."""
+        """Put a compaction in place, once the replacements of its messages are durable (rule 4)."""
         self._waiting = position, partial(self._install, compactor, sources, out)
         self.advance()
 
@@ -290,23 +318,28 @@ class Upkeep:
         self._remove_merged(old[1:])
 
     def _catch_up(self, sources: list[Source], new: Block) -> None:
-        """Mark in the new block what was removed while it was written."""
+        """Mark in the new block the messages that were removed while it was written."""
         for source in sources:
-            block = self._log.catalog.placed(source.block)
+            block = source.block
+            # Not read again: the new file has that name by now.
+            block.places = source.places
+            block.resolve()
             new.scrub = new.scrub or block.scrub
             if block.marks() == source.mask:
                 continue
             for position in range(block.total):
                 if source.mask[position] and not block.holds(position):
-                    place = new.position(block.sequence(position))
-                    new.clear(place, place + 1)
+                    place = new.find(block.sequence(position))
+                    # A damaged message was not copied: the next message is in its place.
+                    if place >= 0:
+                        new.clear(place, place + 1)
         new.recount()
         assert new.count == sum(source.block.count for source in sources)
 
     def _compress(self) -> Work | None:
-        """Compress one complete segment, if that is wanted."""
+        """Return the compression of one complete segment, if that is wanted."""
         log = self._log
-        if not log.compresses:
+        if not log.options.compresses:
             return None
         for block in log.catalog.blocks[: len(log.catalog.blocks) - len(log.tails)]:
             if block.number not in self._compressed:
@@ -317,7 +350,7 @@ class Upkeep:
         return None
 
     def _pressed(self, press: Press, is_new: bool) -> None:
-        """Put a compressed segment in place of itself."""
+        """Put a compressed segment in place of the original."""
         log = self._log
         if not is_new:
             self._compressed.add(press.block.number)
@@ -335,7 +368,7 @@ class Upkeep:
         self._compressed.add(press.block.number)
 
     def _keep_reserve(self) -> Work | None:
-        if not self.reserve.is_missing or self._log.failure is not None:
+        if not self.reserve.is_missing or self._log.progress.failure is not None:
             return None
         return Task(self, self.reserve.keep, done=lambda _: None, failed=lambda: None)
 
@@ -344,7 +377,7 @@ class Upkeep:
             self._log.disk.remove(draft)
 
     def _remove_merged(self, merged: list[Block]) -> None:
-        """Remove the files of segments that are now in another, if that one is there to stay."""
+        """Remove the files of segments that are merged into another, if that one is durable."""
         try:
             self._log.disk.sync_directory(self._log.directory)
         except OSError as error:
@@ -358,6 +391,16 @@ def _older(block: Block) -> Older:
     return Older(block.number, block.first_sequence, block.last_sequence, block.total, block.dense)
 
 
-def _remove_all(remove: Callable[[str], None], paths: list[str]) -> None:
+def _compact(compactor: Compactor, rescue: Rescue) -> Compacted:
+    if not rescue.run():
+        raise OSError("there is no room for the ids of what would go")
+    return compactor.run()
+
+
+def _remove_all(remove: Callable[[str], None], paths: list[str], rescue: Rescue) -> None:
+    is_rescued = rescue.run()
     for path in paths:
         remove(path)
+    if not is_rescued:
+        # There may be room for it now.
+        rescue.run()

@@ -14,7 +14,8 @@ from penstock.jetstream.store.file import compression
 from penstock.jetstream.store.file.compression import CompressedFile, TransparentDisk, compressed
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
-from penstock.jetstream.store.values import Store, StoreLimits, complete
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import StoreLimits, complete
 
 DATA = b"".join(b"the message %d of many that look alike\n" % n for n in range(20_000))
 SETTINGS = FileSettings(segment_bytes_max=256 * 1024)

@@ -89,7 +89,8 @@ def test_a_directory_is_locked_by_one_at_a_time(place: tuple[Disk, str]) -> None
 def test_another_process_is_told_who_has_the_directory(tmp_path: Path) -> None:
     lock = RealDisk().lock(str(tmp_path))
     code = (
-        "import sys\nfrom penstock.jetstream.store.file.disk import RealDisk\n"
+        "import sys\n"
+        "from penstock.jetstream.store.file.disk import RealDisk\n"
         "RealDisk().lock(sys.argv[1])\n"
     )
     done = subprocess.run(

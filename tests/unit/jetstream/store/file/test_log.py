@@ -13,7 +13,7 @@ from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.file.segment import HEADER_BYTES
-from penstock.jetstream.store.store import MessageStore
+from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Entry, Message, StoreLimits, complete
 
 DIRECTORY = "streams/s"
@@ -23,7 +23,7 @@ SMALL = FileSettings(
 LARGE = FileSettings(reserve_bytes=0)
 
 
-def open_it(disk: SimDisk, *, settings: FileSettings = SMALL, **limits: int) -> MessageStore:
+def open_it(disk: SimDisk, *, settings: FileSettings = SMALL, **limits: int) -> Store:
     store, notes = open_file_store(
         disk, DIRECTORY, salt=5, settings=settings, limits=StoreLimits(**limits)
     )
@@ -35,14 +35,14 @@ def entries(first: int, count: int, size: int = 20) -> list[Entry]:
     return [(b"a.%d" % (n % 4), b"", b"%0*d" % (size, n), n) for n in range(first, first + count)]
 
 
-def settle(store: MessageStore) -> None:
+def settle(store: Store) -> None:
     while (work := store.flush()) is not None:
         complete(work)
     while (work := store.maintain()) is not None:
         complete(work)
 
 
-def everything(store: MessageStore) -> list[Message]:
+def everything(store: Store) -> list[Message]:
     found: list[Message] = []
     sequence = 1
     while sequence <= store.last_sequence:
@@ -51,7 +51,7 @@ def everything(store: MessageStore) -> list[Message]:
     return found
 
 
-def fill(store: MessageStore, count: int) -> None:
+def fill(store: Store, count: int) -> None:
     for first in range(1, count + 1, 5):
         store.append(entries(first, 5))
         settle(store)
@@ -118,6 +118,23 @@ def test_the_last_sequence_survives_a_purge_and_a_restart() -> None:
     assert store.append(entries(41, 1)) == 41
 
 
+def test_a_torn_trailer_behind_a_purge_that_skipped_sequences_is_no_loss() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    store.append(entries(1, 5))
+    complete(store.flush())
+    store.purge(before=9)
+    complete(store.flush())
+    store.append(entries(9, 1))
+    complete(store.flush())
+    complete(store.flush())
+    disk.names_now[f"{DIRECTORY}/0000000000000001.seg"].content += b"torn"
+
+    again, _ = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
+
+    assert (0, 1, 9) == (again.lost, again.messages, again.last_sequence)
+
+
 def test_segments_of_which_nothing_is_left_are_removed() -> None:
     disk = SimDisk()
     store = open_it(disk, messages_max=8)
@@ -141,6 +158,57 @@ def test_segments_with_holes_are_written_again_without_them() -> None:
     assert store.count(95, (b"a.2",)) == len([n for n in range(100, 201, 10) if n % 4 == 2])
     assert store.sequence_at(95) == 100
     assert store.last(b"a.2") == (190, 10)
+
+
+def test_the_only_segment_with_messages_is_missed() -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    store.append(entries(1, 5, size=200))
+    settle(store)
+    store.remove([2])
+    settle(store)
+    store.close()
+    names = [name for name in disk.names(DIRECTORY) if name.endswith(".seg")]
+    assert len(names) == 2
+    disk.remove(f"{DIRECTORY}/{names[0]}")
+
+    store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
+
+    assert notes == [f"`{DIRECTORY}`: messages 1 to 5 are missing"]
+    assert (store.messages, store.last_sequence) == (0, 5)
+
+
+def test_a_purge_up_to_the_front_removes_nothing() -> None:
+    store = open_it(SimDisk())
+    store.append(entries(1, 8))
+    store.remove([1, 2, 3, 6])
+    for before in range(1, 5):
+        assert sum(store.purge_in_portions(b">", before=before)) == 0
+    assert sum(store.purge_in_portions(b">", before=6)) == 2
+    assert [message[0] for message in everything(store)] == [7, 8]
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["by compaction", "by a reader"])
+def test_a_compaction_costs_nothing_but_what_was_damaged(is_read: bool) -> None:
+    disk = SimDisk()
+    store = open_it(disk)
+    fill(store, 30)
+    content = disk.names_now[f"{DIRECTORY}/{1:016}.seg"].content
+    content[content.index(b"%020d" % 5)] ^= 1
+    store.remove([2, 3, 4, 6, 7, 8])
+    complete(store.flush())
+    work = store.maintain()
+    assert work is not None
+    work.run()
+    assert not is_read or store.get(5) is None
+    work.finish()
+    settle(store)
+
+    left = [1, *range(9, 31)]
+    assert [(message[0], int(message[4])) for message in everything(store)] == [
+        (n, n) for n in left
+    ]
+    assert (store.messages, store.lost) == (len(left), 1)
 
 
 def test_what_is_removed_while_a_segment_is_compacted_stays_removed() -> None:
@@ -386,7 +454,7 @@ def test_nothing_is_written_between_a_rollup_and_what_it_replaces() -> None:
     assert [message[0] for message in everything(open_it(disk.crash(), settings=LARGE))] == [5]
 
 
-def killed(*, damaged_at: int | None = None) -> tuple[MessageStore, list[str], int]:
+def killed(*, damaged_at: int | None = None) -> tuple[Store, list[str], int]:
     """
     Return a store after a kill, with one bit of its only segment flipped, and the file's size.
 

@@ -1,5 +1,5 @@
 """
-What a consumer is configured to be: every option once, JSON in and out.
+The configuration of a consumer: every option once, JSON in and out.
 
 The order of the fields is that of nats-server's answers. `ConsumerConfig` holds values,
 `consumerrules` says which of them make sense.
@@ -11,14 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock.jetstream.config.stream import REQUIRED_LEVEL, SERVER_LEVEL, SERVER_VERSION, option
+from penstock.jetstream.config.stream import (
+    REQUIRED_LEVEL,
+    SERVER_LEVEL,
+    SERVER_VERSION,
+    option,
+)
 from penstock.protocol import strictjson
 from penstock.protocol.rfc3339 import parse_time
 from penstock.protocol.times import SECOND_NS
 from penstock.version import API_LEVEL, NATS_VERSION
 
 NEVER_NS = 100 * 365 * 24 * 3600 * SECOND_NS
-"""How long an ack is waited for that comes with flow control: such messages are not redelivered."""
+"""The ack wait when acks come with flow control: such messages are not redelivered."""
 
 DELIVER_POLICIES = (
     "all",
@@ -79,41 +84,41 @@ class ConsumerConfig:
 
     @property
     def is_durable(self) -> bool:
-        """Whether it outlives those who use it."""
+        """Whether it outlives its clients."""
         return bool(self.durable_name)
 
     @property
     def ack_waits_ns(self) -> tuple[int, ...]:
-        """How long to wait for an ack: the first time, the second, ...; the last goes on."""
+        """The ack wait of the first delivery, the second, ...; the last one repeats."""
         if self.ack_policy == "flow_control":
             return (NEVER_NS,)
         return self.backoff or (self.ack_wait,)
 
     @property
     def is_private(self) -> bool:
-        """Whether it serves another stream: no limit counts it."""
+        """Whether it serves another stream: it counts against no limit."""
         return self.direct or self.sourcing
 
     @property
     def is_push(self) -> bool:
-        """Whether messages are sent without being asked for."""
+        """Whether it sends messages without a request."""
         return bool(self.deliver_subject)
 
     @property
     def filters(self) -> tuple[bytes, ...]:
-        """The subjects it wants; empty for all."""
+        """The subjects it delivers; empty for all."""
         if self.filter_subject:
             return (self.filter_subject.encode(),)
         return tuple(each.encode() for each in self.filter_subjects)
 
     @property
     def sample_percent(self) -> int:
-        """Of how many acks in a hundred a metric is published."""
+        """The percentage of acks to publish a metric for."""
         return int(self.sample_freq.removesuffix("%") or "0")
 
     @property
     def pause_until_ns(self) -> int:
-        """Until when nothing is delivered; 0 if it never was paused."""
+        """The end of the pause; 0 if it was never paused."""
         return parse_time(self.pause_until) if self.pause_until else 0
 
     @property
@@ -135,7 +140,7 @@ class ConsumerConfig:
     def but(self, **changes: Any) -> ConsumerConfig:
         """Return the same with some options changed; watching a key makes a few of these."""
         other = object.__new__(ConsumerConfig)
-        # As `dataclasses.replace`, which takes ten times as long for so many fields.
+        # Like `dataclasses.replace`, which takes ten times as long with this number of fields.
         other.__dict__.update(self.__dict__, **changes)
         return other
 
@@ -148,7 +153,7 @@ class ConsumerConfig:
         }
 
     def to_answer(self) -> dict[str, Any]:
-        """Return the configuration as clients are told it, with who told them."""
+        """Return the configuration for an answer, with the server's metadata."""
         versions = {
             SERVER_LEVEL: str(API_LEVEL),
             SERVER_VERSION: NATS_VERSION,
@@ -164,4 +169,4 @@ EMPTY = {
     for item in fields(ConsumerConfig)
     if item.metadata["omit_empty"]
 }
-"""Options that are left out where they say nothing, and what says as little as an empty one."""
+"""Options that are left out when unset, and the values that mean the same as unset."""

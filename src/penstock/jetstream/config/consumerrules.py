@@ -1,9 +1,9 @@
 """
 Which consumer configurations make sense, and which changes to one.
 
-As with `rules` for streams, the checks, their order and their sentences are
-nats-server's: clients match them. `with_defaults` fills in what was left open, `check`
-looks at one consumer, `check_new` and `check_update` at what is there already.
+As with `rules` for streams, the checks, their order and their sentences are nats-server's: clients
+match them. `with_defaults` fills in options that were left out, `check` looks at one consumer,
+`check_new` and `check_update` compare it with existing ones.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ SMALLEST = {
     "inactive_threshold": (0, "inactive_threshold must not be negative"),
     "priority_timeout": (0, "priority_timeout must not be negative"),
 }
-"""What a smaller number is taken for, and what a pedantic request is told of it."""
+"""The minimum that replaces a smaller number, and the error for a pedantic request."""
 
 
 def with_defaults(
     config: ConsumerConfig, stream: StreamConfig, *, pedantic: bool = False
 ) -> ConsumerConfig:
-    """Fill in what the request left open."""
+    """Fill in options that the request left out."""
     told = (SERVER_LEVEL, SERVER_VERSION, REQUIRED_LEVEL)
     changes: dict[str, Any] = {
         "metadata": {key: value for key, value in config.metadata.items() if key not in told},
@@ -126,7 +126,7 @@ def _insist(condition: bool, text: str) -> None:
 
 
 def with_name(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    """Return the configuration of a consumer that is made under this name."""
+    """Return the configuration of a consumer made under this name."""
     changes: dict[str, Any] = {"name": name}
     if not config.is_durable and not config.inactive_threshold:
         changes["inactive_threshold"] = INACTIVE_THRESHOLD_NS
@@ -134,7 +134,7 @@ def with_name(config: ConsumerConfig, name: str) -> ConsumerConfig:
 
 
 def check(config: ConsumerConfig, stream: StreamConfig) -> None:
-    """Refuse what makes no sense, in nats-server's words and order."""
+    """Refuse an invalid configuration, in nats-server's words and order."""
     _check_names(config)
     _check_replicas(config, stream)
     _check_waits(config)
@@ -241,7 +241,7 @@ def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def is_over(config: ConsumerConfig, stream: StreamConfig) -> bool:
-    """Tell whether a consumer is over what the stream allows its consumers."""
+    """Tell whether a consumer exceeds the stream's limits for consumers."""
     limits = stream.consumer_limits.items()
     return any(0 < limit < getattr(config, name) for name, limit in limits)
 
@@ -274,7 +274,7 @@ def _check_filters(config: ConsumerConfig) -> None:
 
 
 def _check_start(config: ConsumerConfig) -> None:
-    """Refuse a start that its policy does not go with."""
+    """Refuse a start that does not fit the deliver policy."""
     policy = config.deliver_policy
     words = policy.replace("_", " ")
     problem = ""
@@ -296,7 +296,7 @@ def _check_start(config: ConsumerConfig) -> None:
 
 
 def _check_sampling(frequency: str) -> None:
-    """Refuse a share of acks that is no number, in the words of Go's `strconv`."""
+    """Refuse a sample frequency that is not a number, in the words of Go's `strconv`."""
     number = frequency.removesuffix("%")
     if not frequency:
         return
@@ -330,7 +330,7 @@ def _check_priority(config: ConsumerConfig) -> None:
 
 
 def check_group_name(group: str) -> None:
-    """Refuse what no priority group may be called."""
+    """Refuse an invalid name for a priority group."""
     if not GROUP_NAME.fullmatch(group):
         raise JetStreamError(codes.CONSUMER_INVALID_GROUP_NAME)
 
@@ -338,7 +338,7 @@ def check_group_name(group: str) -> None:
 def check_new(
     config: ConsumerConfig, stream: StreamConfig, others: Others, index: PatternIndex
 ) -> None:
-    """Refuse a new consumer that does not go with the stream or its other consumers' filters."""
+    """Refuse a new consumer that does not fit the stream or the filters of its other consumers."""
     if 0 < stream.max_consumers <= len(others) and not config.is_private:
         raise JetStreamError(codes.MAXIMUM_CONSUMERS_LIMIT)
     if stream.retention == "workqueue" and not config.is_private:
@@ -353,7 +353,7 @@ def check_new(
 
 
 def check_name_length(name: str) -> None:
-    """Refuse a name under which no consumer could be kept."""
+    """Refuse a name that is too long for the consumer's directory."""
     if name_bytes(name) > NAME_BYTES_MAX:
         raise JetStreamError(codes.CONSUMER_NAME_TOO_LONG, max=NAME_BYTES_MAX)
 
@@ -385,7 +385,7 @@ NOT_UPDATABLE = {
 
 
 def check_update(old: ConsumerConfig, new: ConsumerConfig, *, is_bound: bool) -> None:
-    """Refuse a change that a running consumer cannot take; `is_bound`: somebody listens."""
+    """Refuse a change that a running consumer cannot take; `is_bound` if somebody listens."""
     if old.opt_start_time and new.opt_start_time:
         is_same = parse_time(old.opt_start_time) == parse_time(new.opt_start_time)
         old = old.but(opt_start_time=new.opt_start_time) if is_same else old

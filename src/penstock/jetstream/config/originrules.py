@@ -1,9 +1,9 @@
 """
-Which mirrors and sources make sense: where a stream may take its messages from.
+Which mirrors and sources make sense: the streams from which a stream may copy.
 
-Part of `rules`, with the same promise: the checks, their order and their words
-are nats-server's. Streams in this account are looked at if they are there, but
-an origin may as well be created later, or live on another server.
+Part of `rules`, with the same promise: the checks, their order and their words are nats-server's.
+An origin in this account is checked if it exists, but it may also be created later, or live on
+another server.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from typing import Any
 from penstock.errors import ApiError, JetStreamError
 from penstock.jetstream.config.patterns import TooManySteps, contained, first_overlap
 from penstock.jetstream.config.stream import StreamConfig, is_valid_name
-from penstock.protocol import errorcodes, transforms
+from penstock.protocol import errorcodes, transforms, wellknown
 from penstock.protocol import subjects as patterns
 
 Origin = Mapping[str, Any]
 Find = Callable[[str], StreamConfig | None]
 """Returns the configuration of a stream in this account, if there is one of that name."""
 
-API_PREFIX = "$JS.API"
 SOURCES_MAX = 1024
 TRANSFORMS_MAX = 512
 """Of all sources together."""
 PREFIXED_MAX = 10_000
-"""Pairs of a delivery prefix and a subject that are compared."""
+"""The pairs of a delivery prefix and a subject that are compared."""
 
 NOT_ON_MIRRORS: tuple[tuple[str, ApiError], ...] = (
     ("first_seq", errorcodes.MIRROR_WITH_FIRST_SEQUENCE),
@@ -42,7 +41,7 @@ NOT_ON_MIRRORS: tuple[tuple[str, ApiError], ...] = (
 
 
 def checked(config: StreamConfig, find: Find, *, pedantic: bool) -> StreamConfig:
-    """Return the configuration with what follows from its origins, or raise what is wrong."""
+    """Return the configuration completed from its origins, or raise the error in it."""
     origins = [*config.sources, *([config.mirror] if config.mirror else [])]
     if sum(len(each.get("subject_transforms") or ()) for each in origins) > TRANSFORMS_MAX:
         raise _invalid(f"too many subject transforms, maximum allowed is {TRANSFORMS_MAX}")
@@ -132,7 +131,7 @@ def _check_source_transforms(source: Origin) -> None:
 
 
 def _clash(every: Sequence[Origin], test: Callable[[list[bytes]], bool]) -> bool:
-    """Tell whether the sources of transforms are in each other's way."""
+    """Tell whether the sources of transforms overlap."""
     try:
         return test([_source(each) for each in every])
     except TooManySteps:
@@ -179,7 +178,7 @@ def _source(transform: Origin) -> bytes:
 
 
 def source_key(source: Origin) -> tuple[str, ...]:
-    """Return what tells a source from the others of a stream."""
+    """Return the key that tells a source from the stream's other sources."""
     changes = source.get("subject_transforms") or ()
     external = source.get("external") or {}
     return (
@@ -191,10 +190,10 @@ def source_key(source: Origin) -> tuple[str, ...]:
 
 
 def _check_prefixes(config: StreamConfig, find: Find) -> None:
-    """See that what is asked of another server does not come back to this one."""
+    """Check that requests to another server do not come back to this one."""
     origins = [*config.sources, *([config.mirror] if config.mirror else [])]
     local = [find(origin["name"]) for origin in origins if origin.get("external") is None]
-    # Behind a prefix a subject has more tokens, so only one with `>` can mean both.
+    # A prefix adds tokens to a subject, so only a subject with `>` can match both.
     subjects = [
         subject
         for each in {each.name: each for each in local if each is not None}.values()
@@ -221,14 +220,14 @@ def _check_prefixes(config: StreamConfig, find: Find) -> None:
                 f'stream external api prefix "{prefix}" must be a valid subject without wildcards'
             )
             raise JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
-        if prefix == API_PREFIX:
+        if prefix == wellknown.API:
             raise JetStreamError(
-                errorcodes.STREAM_EXTERNAL_API_OVERLAP, prefix=prefix, subject=API_PREFIX
+                errorcodes.STREAM_EXTERNAL_API_OVERLAP, prefix=prefix, subject=wellknown.API
             )
 
 
 def check_reach(config: StreamConfig, reaches: Callable[[str], bool]) -> None:
-    """See that origins elsewhere are somewhere: an API prefix that leads nowhere is a mistake."""
+    """Check that remote origins can be reached: an API prefix that leads nowhere is a mistake."""
     for origin in [*config.sources, *([config.mirror] if config.mirror else [])]:
         prefix = (origin.get("external") or {}).get("api", "")
         if origin.get("external") is not None and not reaches(prefix):
@@ -240,7 +239,7 @@ def check_reach(config: StreamConfig, reaches: Callable[[str], bool]) -> None:
 
 
 def _check_cycles(config: StreamConfig, find: Find) -> None:
-    """See that no message of a stream can come back to it by way of others."""
+    """Check that no message of a stream can come back to it through other streams."""
     cycle = JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err="detected cycle")
     todo, visited, seen = deque([config]), set(), {config.name}
     while todo:

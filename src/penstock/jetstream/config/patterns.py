@@ -1,8 +1,8 @@
 """
-Patterns of many: which of them overlap, found without comparing each with each.
+Many patterns: which of them overlap, found without comparing each with each.
 
-Subjects of streams and filters of consumers come in lists that a client wrote, so
-the work has a bound: what takes more steps than any sensible list is refused.
+Clients write the lists of stream subjects and consumer filters, so the work has a bound: a list
+that takes more steps than any sensible one is refused.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from penstock.core.routing.trie import Steps, TooManySteps, Trie
 
 STEPS_MAX = 40_000
-"""Tokens that are looked at to compare the patterns of one request with others."""
+"""The tokens to look at when the patterns of one request are compared with others."""
+
+Patterns = tuple[str, ...] | tuple[bytes, ...]
 
 __all__ = ["STEPS_MAX", "PatternIndex", "Steps", "TooManySteps", "contained", "first_overlap"]
 
 
 def first_overlap(patterns: Sequence[bytes]) -> tuple[int, int] | None:
-    """Return which two of the patterns have a subject in common, the first ones; or None."""
+    """Return the first two patterns that have a subject in common; or None."""
     trie, steps = _trie(patterns), Steps(STEPS_MAX)
     for index, pattern in enumerate(patterns):
         others = [each for each in trie.overlapping(pattern, steps) if each > index]
@@ -28,7 +30,7 @@ def first_overlap(patterns: Sequence[bytes]) -> tuple[int, int] | None:
 
 
 def contained(patterns: Sequence[bytes]) -> bool:
-    """Tell whether one of the patterns has only subjects that another one has too."""
+    """Tell whether all subjects of one pattern also match another one."""
     trie, steps = _trie(patterns), Steps(STEPS_MAX)
     return any(
         other != index
@@ -45,26 +47,34 @@ def _trie(patterns: Sequence[bytes]) -> Trie[int]:
 
 
 class PatternIndex:
-    """Whose patterns overlap with one: streams by their subjects, consumers by their filters."""
+    """Finds the owners of overlapping patterns: streams by subjects, consumers by filters."""
 
     def __init__(self) -> None:
         self._trie: Trie[str] = Trie()
-        self._known: dict[str, tuple[str, ...] | tuple[bytes, ...]] = {}
+        self._known: dict[str, Patterns] = {}
 
-    def refresh(self, patterns: Mapping[str, tuple[str, ...] | tuple[bytes, ...]]) -> None:
-        """Take note of who has which patterns now; who has the same as before costs little."""
-        for name, known in tuple(self._known.items()):
-            if patterns.get(name) != known:
-                for pattern in self._known.pop(name):
-                    self._trie.remove(_encoded(pattern), name)
+    def put(self, name: str, patterns: Patterns) -> None:
+        """Set the patterns of an owner."""
+        if self._known.get(name) != patterns:
+            self.remove(name)
+            self._known[name] = patterns
+            for pattern in patterns:
+                self._trie.insert(_encoded(pattern), name)
+
+    def remove(self, name: str) -> None:
+        """Forget an owner."""
+        for pattern in self._known.pop(name, ()):
+            self._trie.remove(_encoded(pattern), name)
+
+    def refresh(self, patterns: Mapping[str, Patterns]) -> None:
+        """Set all owners and their patterns; an unchanged owner costs little."""
+        for name in self._known.keys() - patterns.keys():
+            self.remove(name)
         for name, given in patterns.items():
-            if name not in self._known:
-                self._known[name] = given
-                for pattern in given:
-                    self._trie.insert(_encoded(pattern), name)
+            self.put(name, given)
 
     def overlapping(self, pattern: str | bytes, steps: Steps) -> Iterator[str]:
-        """Yield who has a pattern that overlaps with this one."""
+        """Yield the owners of patterns that overlap with this one."""
         return self._trie.overlapping(_encoded(pattern), steps)
 
 

@@ -26,7 +26,7 @@ METADATA_BYTES_MAX = 128 * 1024
 REPLICAS_MAX = 5
 SUBJECTS_MAX = 2048
 TOKENS_MAX = 12 * 1024
-"""Of a list of subjects, all together."""
+"""The limit for all subjects of a list together."""
 TOO_BROAD = "too many of the subjects have wildcards where others have tokens"
 MAX_AGE_NS_MIN = DUPLICATE_WINDOW_NS_MIN = 100_000_000
 MARKER_TTL_NS_MIN = 1_000_000_000
@@ -36,7 +36,7 @@ API_SPACES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
 
 
 def checked(config: StreamConfig, find: Find, *, pedantic: bool = False) -> StreamConfig:
-    """Return the configuration with its defaults filled in, or raise what is wrong with it."""
+    """Return the configuration with its defaults filled in, or raise the error in it."""
     _check_names(config)
     config = _with_defaults(config, pedantic)
     _refuse(config, CONFLICTS)
@@ -63,7 +63,7 @@ def checked_create(config: StreamConfig, find: Find, *, pedantic: bool = False) 
 def checked_update(
     old: StreamConfig, config: StreamConfig, find: Find, *, pedantic: bool = False
 ) -> StreamConfig:
-    """Check that a stream may become what `config` says; return what it then is."""
+    """Check that a stream may become `config`; return the completed configuration."""
     config = checked(config.with_static_metadata(), find, pedantic=pedantic)
     check_replicas(config)
     if config.mirror is not None and config.mirror != old.mirror:
@@ -84,7 +84,7 @@ def checked_update(
 
 
 def invalid(text: str) -> JetStreamError:
-    """Return the error for a configuration that makes no sense."""
+    """Return the error for an invalid configuration."""
     return JetStreamError(errorcodes.STREAM_INVALID_CONFIG, err=text)
 
 
@@ -176,7 +176,7 @@ def _with_republish(config: StreamConfig, pedantic: bool) -> StreamConfig:
     source = source or ">"
     transform = config.subject_transform
     if source == target == ">" and transform and (transform.get("src"),) == config.subjects:
-        # Everything, under the subject it gets here, does not come back to this stream.
+        # Republishing everything under its transformed subject forms no cycle.
         if pedantic:
             raise _pedantic("implicit republish based on subject transform")
         source = target = transform.get("dest", "")
@@ -212,7 +212,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
         return config if has_origin else replace(config, subjects=(config.name,))
     check_patterns("subjects", config.subjects)
     found = _first_overlap(config.subjects)
-    # Each is looked at before its neighbours: which complaint comes first is nats-server's.
+    # Check each one before its neighbours: the first complaint must be nats-server's.
     for subject in config.subjects[: found[0] + 1] if found else config.subjects:
         _check_subject(config, subject)
     if found is not None:
@@ -223,7 +223,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
 
 @lru_cache(maxsize=8)
 def _first_overlap(subjects: tuple[str, ...]) -> tuple[int, int] | None:
-    # Remembered, because a change of a stream is checked twice.
+    # Cached, because a change of a stream is checked twice.
     try:
         return first_overlap([subject.encode() for subject in subjects])
     except TooManySteps:
@@ -231,7 +231,7 @@ def _first_overlap(subjects: tuple[str, ...]) -> tuple[int, int] | None:
 
 
 def check_count(what: str, items: Collection[Any], count_max: int) -> None:
-    """Refuse a list that is longer than any that makes sense."""
+    """Refuse a list that is longer than any sensible one."""
     if len(items) > count_max:
         raise invalid(f"too many {what}, maximum allowed is {count_max}")
 
@@ -239,7 +239,7 @@ def check_count(what: str, items: Collection[Any], count_max: int) -> None:
 def check_patterns(what: str, patterns: tuple[str, ...]) -> None:
     """Refuse more subjects, or longer ones, than anybody needs."""
     check_count(what, patterns, SUBJECTS_MAX)
-    if sum(each.count(".") for each in patterns) > TOKENS_MAX:
+    if sum(each.count(".") + 1 for each in patterns) > TOKENS_MAX:
         raise invalid(f"too many tokens in {what}, maximum allowed is {TOKENS_MAX}")
 
 
@@ -253,7 +253,7 @@ def _check_subject(config: StreamConfig, text: str) -> None:
         raise invalid("capturing all subjects requires no-ack to be true")
     if not subject.startswith((b"$", b"*", b">")):
         return
-    # Answering what the server itself says would answer those answers, for ever.
+    # To answer the server's own messages would mean answering those answers, for ever.
     in_api = any(patterns.overlap(subject, space) for space in API_SPACES)
     if in_api and not patterns.contains(b"$JS.EVENT.>", subject):
         raise invalid("subjects that overlap with jetstream api require no-ack to be true")

@@ -1,9 +1,8 @@
 """
-What a stream is configured to be: every option once, JSON in and out.
+The configuration of a stream: every option once, JSON in and out.
 
-The names are those of the JSON that clients send and that is stored; durations
-are integers of nanoseconds. `StreamConfig` holds values, `rules` says which of
-them make sense.
+The names are those of the JSON that clients send and that is stored; durations are integers of
+nanoseconds. `StreamConfig` holds values, `rules` says which of them make sense.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ STREAM_SOURCE = {
 
 
 ALWAYS_TOLD = ("name", "src", "dest", "api", "deliver")
-"""Fields of such objects that an answer has even if they are empty."""
+"""Fields of such objects that an answer includes even if they are empty."""
 
 
 def is_valid_name(name: str) -> bool:
-    """Tell whether a stream or a consumer may be called so."""
+    """Tell whether a stream or a consumer may have this name."""
     return bool(name) and not any(
         character in ".*>\\/" or character.isspace() for character in name
     )
 
 
 def metadata_bytes(metadata: Mapping[str, str]) -> int:
-    """Return what the metadata of a stream or a consumer counts."""
+    """Return the size of the metadata of a stream or a consumer."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
 
 
 def name_bytes(name: str) -> int:
-    """Return how long a name is where it matters: on disk."""
+    """Return the length of a name on disk."""
     return len(name.encode(errors="replace"))
 
 
@@ -69,14 +68,14 @@ def is_api_level_known(header: bytes) -> bool:
 
 
 def without_api_level(header: bytes) -> bytes | None:
-    """Return the headers without the level they ask for; None if it is too high for this server."""
+    """Return the headers without the required API level; None if it is too high for this server."""
     if b"\r\n" + API_LEVEL_HEADER not in header:
         return header
     return headers.remove(header, API_LEVEL_HEADER) if is_api_level_known(header) else None
 
 
 def option(default: Any, kind: Any, *, omit_empty: bool = False, factory: Any = None) -> Any:
-    """Declare an option: its kind in JSON, and whether an answer leaves it out when unset."""
+    """Declare an option: its JSON type, and whether an answer leaves it out when unset."""
     metadata = {"kind": kind, "omit_empty": omit_empty}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
@@ -155,24 +154,24 @@ class StreamConfig:
 
     @cached_property
     def encoded(self) -> jsontext.Encoded:
-        """The configuration as it is stored, as JSON: a list has those of many streams."""
+        """The configuration as it is stored, encoded as JSON: a list has those of many streams."""
         return jsontext.Encoded(jsontext.encode(self.to_json()))
 
     def to_answer(self) -> dict[str, Any]:
-        """Return the configuration as clients are told it, with who told them."""
+        """Return the configuration for an answer, with the server's metadata."""
         document = self.to_json()
         versions = {SERVER_LEVEL: str(API_LEVEL), SERVER_VERSION: NATS_VERSION}
         document["metadata"] = dict(sorted((dict(self.metadata) | versions).items()))
         return document
 
     def with_static_metadata(self) -> StreamConfig:
-        """Return the configuration with the API level it needs, and without what is only told."""
+        """Return the configuration with the API level it needs, without answer-only metadata."""
         told = (SERVER_LEVEL, SERVER_VERSION)
         metadata = {key: value for key, value in self.metadata.items() if key not in told}
         return replace(self, metadata=metadata | {REQUIRED_LEVEL: str(self._required_level())})
 
     def _required_level(self) -> int:
-        """Return the API level a client has to know to use a stream like this."""
+        """Return the API level that a client must know to use such a stream."""
         if self.allow_batched:
             return 4
         newer = (self.allow_msg_counter, self.allow_atomic, self.allow_msg_schedules)
@@ -182,7 +181,7 @@ class StreamConfig:
 
 
 def _to_json(value: Any, kind: Any) -> Any:
-    """Return a value as JSON has it: objects in the order of their fields, without empty ones."""
+    """Return a value for JSON: objects in the order of their fields, without empty ones."""
     if isinstance(kind, dict) and value is not None:
         told = kind.keys() & ALWAYS_TOLD if kind is not STREAM_CONSUMER else ()
         return {
@@ -197,17 +196,18 @@ def _to_json(value: Any, kind: Any) -> Any:
 
 STREAM_CONFIG_FIELDS = {item.name: item.metadata["kind"] for item in fields(StreamConfig)}
 STREAM_REQUEST_FIELDS = STREAM_CONFIG_FIELDS | {"pedantic": "bool"}
-"""What STREAM.CREATE and STREAM.UPDATE may carry."""
+"""The fields that STREAM.CREATE and STREAM.UPDATE may carry."""
 
 
 def store_limits(config: StreamConfig) -> StoreLimits:
-    """Return what a configuration means for the store, where 0 is no limit."""
+    """Return the store limits of a configuration, where 0 is no limit."""
     discards_old = config.discard == "old"
     return StoreLimits(
         messages_max=max(config.max_msgs, 0) if discards_old else 0,
         bytes_max=max(config.max_bytes, 0) if discards_old else 0,
-        # Where messages may say how long they live, age is looked at one by one: `expiry`.
+        # Where messages may set their own time to live, `expiry` checks the age of each.
         age_ns_max=0 if config.allow_msg_ttl else config.max_age,
         messages_per_subject_max=max(config.max_msgs_per_subject, 0),
         compresses=config.compression != "none",
+        ids_ns_max=config.duplicate_window,
     )

@@ -1,10 +1,10 @@
 """
 Messages that are stored together or not at all: `Nats-Batch-Id` (ADR-50).
 
-Those of a batch wait in memory until its commit. Then they are examined one after
-another, as if each were stored already when the next one comes, and either all of
-them are appended in one go, under one record that keeps a power cut from taking
-some of them only, or none is and the publisher is told what was wrong.
+The messages of a batch wait in memory until its commit. Then they are examined one after another,
+each as if the ones before it were stored already. Either all of them are appended in one go, under
+one record so that a power cut cannot take only some of them, or none is, and the publisher gets the
+error.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from penstock.jetstream.intake.openbatches import ID_BYTES_MAX, OpenBatches, che
 from penstock.protocol import errorcodes, headers
 
 if TYPE_CHECKING:
+    from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.intake.publish import Intake
 
 MESSAGES_MAX = 1000
 BATCHES_MAX = 50
-"""Batches of one stream at a time."""
+"""The number of open batches of one stream."""
 STAGED_BYTES_MAX = 64 * 1024 * 1024
-"""What the open batches of one stream may hold in memory together."""
+"""The bytes that the open batches of one stream may hold in memory together."""
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, headers, payload."""
@@ -39,26 +40,31 @@ class Batch:
         self.size_bytes = 0
 
 
+def check_allowed(config: StreamConfig) -> None:
+    """Refuse batches if the stream does not allow them."""
+    if not config.allow_atomic:
+        raise JetStreamError(errorcodes.ATOMIC_PUBLISH_DISABLED)
+
+
 class AtomicBatches:
     """The open batches of one stream."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._batches: OpenBatches[Batch] = OpenBatches(
-            intake.stream.engine, lambda batch_id: self._abandon(batch_id, "timeout")
+            intake.stream.context, lambda batch_id: self._abandon(batch_id, "timeout")
         )
 
     def close(self) -> None:
-        """Give up all batches."""
+        """Abandon all batches."""
         self._batches.close()
 
     def take(self, batch_id: bytes, message: Message, reply: bytes) -> None:
-        """Take in one more message of a batch; raise JetStreamError, which is the end of it."""
+        """Add one message to a batch; raise JetStreamError, which ends the batch."""
         stream = self._intake.stream
         _, header, payload = message
         check_message(stream.config, header, payload)
-        if not stream.config.allow_atomic:
-            raise JetStreamError(errorcodes.ATOMIC_PUBLISH_DISABLED)
+        check_allowed(stream.config)
         if len(batch_id) > ID_BYTES_MAX:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INVALID_BATCH_ID)
         sequence = headers.number(headers.get(header, b"Nats-Batch-Sequence"))
@@ -77,7 +83,7 @@ class AtomicBatches:
         if commit:
             self._commit(batch_id, batch, reply)
         else:
-            stream.answer(reply, b"")
+            stream.answers.answer(reply, b"")
 
     def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> Batch:
         batch = self._batches.get(batch_id)
@@ -92,7 +98,7 @@ class AtomicBatches:
         return self._batches.add(batch_id, Batch())
 
     def _checked(self, batch_id: bytes, message: Message, commit: bytes | None) -> Message:
-        """Return the message as it is stored."""
+        """Return the message as it will be stored."""
         subject, header, payload = message
         if commit is not None and commit not in (b"1", b"eob"):
             self._batches.drop(batch_id)
@@ -115,7 +121,7 @@ class AtomicBatches:
     def _check_place(
         self, batch_id: bytes, batch: Batch, sequence: int, commit: bytes | None
     ) -> None:
-        """See that nothing is missing, and that it is not too much."""
+        """Check that no message is missing, and that the batch is not too long."""
         if sequence != len(batch.messages) + 1 or (sequence == 1 and commit == b"eob"):
             self._abandon(batch_id, "incomplete")
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INCOMPLETE_BATCH)
@@ -140,14 +146,14 @@ class AtomicBatches:
                     errorcodes.ATOMIC_PUBLISH_UNSUPPORTED_HEADER, header="Nats-Expected-Last-Msg-Id"
                 )
             prepared = intake.checks.examine(subject, header, payload, now_ns, staged=staged)
-            staged.add(prepared)
+            staged.add(prepared, intake.stream.store.size_of(*prepared[0][:3]))
             found.append(prepared)
         return found
 
     def _abandon(self, batch_id: bytes, reason: str) -> None:
-        """Give a batch up, and tell whoever wants to know."""
+        """Abandon a batch, and announce that."""
         self._batches.drop(batch_id)
         stream = self._intake.stream
-        stream.engine.advisories.batch_abandoned(
-            stream.name, batch_id.decode(errors="replace"), reason
+        stream.context.advisories.batch_abandoned(
+            stream.config.name, batch_id.decode(errors="replace"), reason
         )

@@ -1,10 +1,9 @@
 """
-What a message asks of its stream by its headers, and what the stream has room for.
+The demands a message makes by its headers, and the stream's room for it.
 
-A message is examined before it is stored, and nothing changes by that: what it
-will do once it is stored comes back as a `Prepared`. The messages of an atomic
-batch are examined one after another as if those before them were stored already;
-`Staged` says what those would have changed.
+A message is examined before it is stored, and that changes nothing: its effects on storing come
+back as a `Prepared`. The messages of an atomic batch are examined one after another, each as if the
+ones before it were stored already; `Staged` has the changes those would make.
 """
 
 from __future__ import annotations
@@ -13,37 +12,37 @@ import json
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.errors import JetStreamError
-from penstock.jetstream import quota
 from penstock.jetstream.intake import counters, schedules
 from penstock.jetstream.intake.dedupe import DuplicateWindow
 from penstock.jetstream.intake.expiry import NEVER, time_to_live_ns
 from penstock.jetstream.store import lookup
-from penstock.jetstream.store.values import Entry
+from penstock.jetstream.store.file.keptids import id_of
+from penstock.jetstream.store.values import Entry, Known
 from penstock.protocol import errorcodes, headers
 from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.intake.target import Target
 
 HEADER_BYTES_MAX = 64 * 1024 - 1
 
 Prepared: TypeAlias = tuple[Entry, bytes | None, bytes | None, int | None]
-"""A message to store, its id, what it rolls up, how long it lives."""
+"""A message to store, its id, the subject it rolls up, its time to live."""
 
 REQUEST_INFO = (b"Nats-Request-Info:",)
-"""What the server says of who asks is for the service alone, and not kept: it may be forged."""
+"""The server's facts about a requester are for services. Not stored: they may be forged."""
 
 
 class Duplicate(Exception):
-    """A message that is there already, under this sequence."""
+    """A message that is already stored, under this sequence."""
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
 
 
 class Staged:
-    """What the messages of a batch that were examined already would have changed."""
+    """The changes that the examined messages of a batch would make."""
 
     def __init__(self) -> None:
         self.subjects: set[bytes] = set()
@@ -52,12 +51,12 @@ class Staged:
         self.ids: set[bytes] = set()
         self.totals: dict[bytes, counters.Total] = {}
 
-    def add(self, prepared: Prepared) -> None:
-        """Take in one more."""
-        (subject, header, payload, _), message_id, _, _ = prepared
+    def add(self, prepared: Prepared, size_bytes: int) -> None:
+        """Add one more message, with its size."""
+        (subject, _, _, _), message_id, _, _ = prepared
         self.subjects.add(subject)
         self.messages += 1
-        self.size_bytes += len(header) + len(payload)
+        self.size_bytes += size_bytes
         if message_id:
             self.ids.add(message_id)
 
@@ -65,15 +64,23 @@ class Staged:
 class Checks:
     """Examines what is published to one stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Target) -> None:
         self._stream = stream
         self._duplicates: DuplicateWindow | None = None
+        stream.store.watch_ids(self._known)
         self.last_message_id = b""
 
     def configure(self) -> None:
-        """Take over what the stream's options say."""
+        """Read the stream's options."""
         if self._duplicates is not None:
             self._duplicates.window_ns = self._stream.config.duplicate_window
+
+    def go_back(self, last_sequence: int) -> None:
+        """Forget the messages after a sequence: they were taken back."""
+        if self._duplicates is not None:
+            self._duplicates.forget_after(last_sequence)
+        last = self._stream.store.get(last_sequence)
+        self.last_message_id = (last and id_of(last[3])) or b""
 
     def examine(
         self,
@@ -85,7 +92,7 @@ class Checks:
         is_internal: bool = False,
         staged: Staged | None = None,
     ) -> Prepared:
-        """Return what to store; raise JetStreamError, or Duplicate."""
+        """Return the message to store; raise JetStreamError, or Duplicate."""
         config = self._stream.config
         rollup = message_id = ttl_ns = None
         if config.sealed:
@@ -119,7 +126,7 @@ class Checks:
             counters.increment(header)
             raise JetStreamError(errorcodes.MESSAGE_COUNTER_DISABLED)
         expected = headers.get(header, b"Nats-Expected-Stream")
-        if expected and expected != stream.name.encode():
+        if expected and expected != stream.config.name.encode():
             raise JetStreamError(errorcodes.STREAM_NOT_MATCH)
         if not stream.config.allow_msg_ttl and _says_time_to_live(header):
             raise JetStreamError(errorcodes.MESSAGE_TTL_DISABLED)
@@ -172,16 +179,21 @@ class Checks:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE)
 
     def window(self, now_ns: int) -> DuplicateWindow:
-        """Return the known message ids, read back from the store at the first use."""
+        """Return the known message ids, read back from the store on first use."""
         if self._duplicates is None:
             self._duplicates = DuplicateWindow(self._stream.config.duplicate_window)
             self._duplicates.recover(self._stream.store, now_ns)
         return self._duplicates
 
+    def _known(self, first_sequence: int, last_sequence: int) -> list[Known] | None:
+        """Return the ids of messages that are about to go; None if they were not read yet."""
+        duplicates = self._duplicates
+        return None if duplicates is None else duplicates.between(first_sequence, last_sequence)
+
     def _rollup(
         self, subject: bytes, header: bytes, staged: Staged | None, *, is_internal: bool
     ) -> bytes | None:
-        """Return what older messages the message replaces: those of its subject, or all."""
+        """Return which older messages this one replaces: those of its subject, or all."""
         rollup = headers.get(header, b"Nats-Rollup")
         if not rollup:
             return None
@@ -202,14 +214,14 @@ class Checks:
         return rollup
 
     def _time_to_live(self, header: bytes) -> tuple[int | None, bytes]:
-        """Return how long the message is to live, if it says so, and what it is to say then."""
+        """Return the message's time to live, if it has one, and the header to store for it."""
         config = self._stream.config
         ttl_ns = time_to_live_ns(header)
         if ttl_ns is None or ttl_ns == NEVER or not config.allow_msg_ttl:
             return None, header
         marker_ttl_ns = config.subject_delete_marker_ttl // SECOND_NS * SECOND_NS
         if ttl_ns < marker_ttl_ns and config.max_msgs_per_subject != 1:
-            # Otherwise one could go while the marker of the one before is still there.
+            # Otherwise the message could go while the marker of the one before it still exists.
             ttl_ns = marker_ttl_ns
             header = headers.remove(header, b"Nats-TTL")
             header = headers.add(header, b"Nats-TTL", b"%d" % (ttl_ns // SECOND_NS))
@@ -218,14 +230,14 @@ class Checks:
     def _check_size(
         self, subject: bytes, header: bytes, payload: bytes, staged: Staged | None
     ) -> None:
-        """Check what the stream has room for."""
+        """Check that the stream has room."""
         config, store = self._stream.config, self._stream.store
         size = len(header) + len(payload)
         if 0 <= config.max_msg_size < size:
             raise JetStreamError(errorcodes.STREAM_MESSAGE_EXCEEDS_MAXIMUM)
         if len(header) > HEADER_BYTES_MAX:
             raise JetStreamError(errorcodes.STREAM_HEADER_EXCEEDS_MAXIMUM)
-        quota.check_room(self._stream.engine, config.storage, len(subject) + size)
+        self._stream.context.quota.check_room(config.storage, len(subject) + size)
         if config.discard != "new":
             return
         messages, size_bytes = store.messages, store.size_bytes
@@ -238,12 +250,20 @@ class Checks:
             raise store_failed("maximum messages per subject exceeded")
         if 0 < config.max_msgs <= messages and not replaces:
             raise store_failed("maximum messages exceeded")
-        if 0 < config.max_bytes <= size_bytes + size and not replaces:
+        stored = store.size_of(subject, header, payload)
+        has_room = config.max_bytes <= 0 or size_bytes + stored <= config.max_bytes
+        if not has_room and not (replaces and self._makes_room(subject, stored)):
             raise store_failed("maximum bytes exceeded")
+
+    def _makes_room(self, subject: bytes, size_bytes: int) -> bool:
+        """Tell whether a subject's oldest message is at least as large as its replacement."""
+        store = self._stream.store
+        oldest = next(lookup.following(store, 0, (subject,)), None)
+        return oldest is not None and store.size_of(*oldest[2:]) >= size_bytes
 
 
 def store_failed(text: str) -> JetStreamError:
-    """Return the error of a message that could not be stored."""
+    """Return the error for a message that could not be stored."""
     return JetStreamError(errorcodes.STREAM_STORE_FAILED, err=text)
 
 
@@ -259,7 +279,7 @@ def _says_time_to_live(header: bytes) -> bool:
 
 
 def _expected(header: bytes, name: bytes) -> int | None:
-    """Return the sequence that a header expects, -1 for what is no number; None if it has none."""
+    """Return the sequence a header expects, -1 if not a number; None without the header."""
     value = headers.get(header, name)
     if not value:
         return None

@@ -1,10 +1,9 @@
 """
-Counters: a message says by how much, and what is stored is how much it is (ADR-49).
+Counters: a message carries an increment, and the total is stored (ADR-49).
 
-`Nats-Incr: +5` on a subject whose last message is `{"val":"37"}` is stored as
-`{"val":"42"}`. Numbers have no bound. A stream that sources counters of others
-remembers in `Nats-Counter-Sources` what each of them contributed last, so it adds
-the difference and never counts anything twice.
+`Nats-Incr: +5` on a subject whose last message is `{"val":"37"}` is stored as `{"val":"42"}`.
+Numbers have no bound. A stream that sources counters of others remembers in `Nats-Counter-Sources`
+the last total of each of them, so it adds the difference and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import re
 from typing import TypeAlias
 
 from penstock.errors import JetStreamError
-from penstock.jetstream.store.values import Store
+from penstock.jetstream.store.store import Store
 from penstock.protocol import errorcodes, headers
 
 Sources: TypeAlias = dict[str, dict[str, str]]
-"""What was counted elsewhere: stream, subject, value."""
+"""Totals of other streams: stream, subject, value."""
 Total: TypeAlias = tuple[int, Sources]
 
 SOURCES = b"Nats-Counter-Sources"
 NUMBER = re.compile(rb"[+-]?[0-9]{1,4000}")
-"""Python reads and writes numbers of up to 4,300 digits: no count of such steps gets there."""
+"""Python reads and writes numbers of up to 4,300 digits: no real counter gets there."""
 EXCLUDED = (
     b"Nats-Rollup",
     b"Nats-Expected-Stream",
@@ -32,11 +31,11 @@ EXCLUDED = (
     b"Nats-Expected-Last-Sequence",
     b"Nats-Expected-Last-Subject-Sequence",
 )
-"""What a message that counts may not ask for besides."""
+"""Headers that a counter message may not have."""
 
 
 def increment(header: bytes) -> int | None:
-    """Return by how much a message counts; None if it does not say."""
+    """Return the increment of a message; None without one."""
     value = headers.get(header, b"Nats-Incr") if header else None
     if not value:
         return None
@@ -46,7 +45,7 @@ def increment(header: bytes) -> int | None:
 
 
 def check(header: bytes, payload: bytes) -> None:
-    """See that a client's message that counts asks for nothing else."""
+    """Check that a client's counter message asks for nothing else."""
     if increment(header) is None:
         return
     if payload:
@@ -58,7 +57,7 @@ def check(header: bytes, payload: bytes) -> None:
 def counted(
     store: Store, subject: bytes, header: bytes, payload: bytes, totals: dict[bytes, Total]
 ) -> tuple[bytes, bytes]:
-    """Return the headers and the payload to store; `totals` has what is not stored yet."""
+    """Return the headers and the payload to store; `totals` has counters not stored yet."""
     by = increment(header)
     if by is None:
         raise JetStreamError(errorcodes.MESSAGE_INCREMENT_MISSING)
@@ -76,7 +75,7 @@ def counted(
 
 
 def value(payload: bytes) -> str:
-    """Return the number in a stored counter; raise JetStreamError if it is none."""
+    """Return the number in a stored counter; raise JetStreamError if it is not one."""
     try:
         document = json.loads(payload)
         text = document.get("val", "")
@@ -94,7 +93,7 @@ def _stored(store: Store, subject: bytes) -> Total:
 
 
 def _sources(told: bytes) -> Sources:
-    """Return what a stored counter says of its sources: its publisher may have written that."""
+    """Return the sources of a stored counter; a publisher may have forged them."""
     try:
         sources = json.loads(told)
         totals = [total for theirs in sources.values() for total in theirs.values()]
@@ -107,7 +106,7 @@ def _sources(told: bytes) -> Sources:
 
 
 def _contribution(sources: Sources, origin: list[str], subject: bytes, payload: bytes) -> int:
-    """Note what a source counts by now; return how much more that is than before."""
+    """Note the new total of a source; return the difference from the previous one."""
     counted_subject = origin[4] if len(origin) >= 5 else subject.decode(errors="replace")
     theirs = sources.setdefault(origin[0], {})
     now, before = value(payload), theirs.get(counted_subject, "0")

@@ -1,9 +1,9 @@
 """
 When a schedule is due: `@at`, `@every`, `@hourly` and the like, and six-field cron (ADR-51).
 
-The fields are second, minute, hour, day of the month, month, day of the week, each
-`*`, a number or name, a range, a step, or several of them with commas. If neither
-kind of day is `*`, one that matches is enough.
+The fields are second, minute, hour, day of the month, month, day of the week. Each is `*`, a number
+or name, a range, a step, or several of them with commas. If neither kind of day is `*`, one match
+is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.protocol.times import SECOND_NS, parse_duration
 PATTERN_CHARACTERS_MAX = 1024
 """Room for a list of every second, minute, hour and day."""
 YEARS_MAX = 5
-"""A pattern that fits no time within so many years is refused."""
+"""A pattern that matches no time within this number of years is refused."""
 
 PREDEFINED = {
     "@yearly": "0 0 0 1 1 *",
@@ -34,7 +34,7 @@ DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class Bounds(NamedTuple):
-    """What a field may hold."""
+    """The range of a field."""
 
     lowest: int
     highest: int
@@ -52,7 +52,7 @@ FIELDS = (
 
 
 class Field(NamedTuple):
-    """The numbers a field allows, and whether that is because of a `*`."""
+    """The numbers that a field allows, and whether it is a `*`."""
 
     numbers: frozenset[int]
     is_open: bool
@@ -62,7 +62,7 @@ def next_time_ns(pattern: str, zone: str | None, since_ns: int, now_ns: int) -> 
     """
     Return when a schedule is due next, and whether it repeats; raise ValueError.
 
-    One that was due several times since then is due once, after now.
+    A schedule that missed several times is due once, after now.
     """
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise ValueError(f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters")
@@ -75,7 +75,10 @@ def next_time_ns(pattern: str, zone: str | None, since_ns: int, now_ns: int) -> 
         if every_ns < SECOND_NS:
             raise ValueError("not more often than every second")
         due_ns = _rounded(since_ns) + every_ns
-        return (due_ns if due_ns >= now_ns else _rounded(now_ns) + every_ns), True
+        # Counted from the missed time, not from now: otherwise a server that restarts often would
+        # wait for ever.
+        missed = (now_ns - due_ns) // every_ns + 1 if due_ns < now_ns else 0
+        return due_ns + missed * every_ns, True
     fields = parse_cron(PREDEFINED.get(pattern, pattern))
     due_ns = _next(fields, zone, since_ns)
     return (due_ns if due_ns >= now_ns else _next(fields, zone, _rounded(now_ns))), True

@@ -1,15 +1,15 @@
 """
-Messages that live no longer than their `Nats-TTL` header says (ADR-43), or for ever.
+Messages that live as long as their `Nats-TTL` header says (ADR-43), or for ever.
 
-Deadlines are kept in memory, in a heap. After a restart they are read back from
-the messages themselves, a piece at a time while the server already works, and
-only of streams with `allow_msg_ttl`, which no update takes away again.
+Deadlines are kept in memory, in a heap. After a restart they are read back from the messages, a
+piece at a time while the server already works, and only for streams with `allow_msg_ttl`, which no
+update can take away.
 
-`max_age` holds beside it, except for what is to live for ever. So a stream with
-`allow_msg_ttl` grows old here, message by message, and not in its store.
+`max_age` applies too, except to messages that live for ever. So for a stream with `allow_msg_ttl`
+this module checks the age of each message, and the store does not.
 
-With `subject_delete_marker_ttl` the last message of a subject does not go without
-a trace: a marker takes its place, and goes in turn when its own time is up.
+With `subject_delete_marker_ttl` the last message of a subject leaves a trace: a marker takes its
+place, and goes in turn when its own time is up.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import JetStreamError
+from penstock.jetstream.intake.readback import ReadBack
 from penstock.jetstream.store import lookup
 from penstock.jetstream.store.values import Message
 from penstock.jetstream.timers import Timer
@@ -28,7 +29,7 @@ from penstock.protocol import errorcodes, headers
 from penstock.protocol.times import DURATION_NS_MAX, SECOND_NS, duration, parse_duration
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.intake.target import Target
 
 log = logging.getLogger("penstock")
 
@@ -38,7 +39,7 @@ NEVER = -1
 
 
 def time_to_live_ns(header: bytes) -> int | None:
-    """Return how long a message is to live, None if it says nothing; raise if that is nonsense."""
+    """Return a message's time to live, None without one; raise if it is invalid."""
     value = headers.get(header, b"Nats-TTL") if header else None
     if not value:
         return None
@@ -57,7 +58,7 @@ def time_to_live_ns(header: bytes) -> int | None:
 
 
 def stored_time_to_live_ns(header: bytes) -> int | None:
-    """As `time_to_live_ns`, of a message that is stored: if it says nonsense, it says nothing."""
+    """Like `time_to_live_ns`, for a stored message: an invalid value counts as none."""
     try:
         return time_to_live_ns(header)
     except JetStreamError:
@@ -65,14 +66,14 @@ def stored_time_to_live_ns(header: bytes) -> int | None:
 
 
 def marker(ttl_ns: int) -> bytes:
-    """Return the headers of what takes the place of a subject's last message."""
+    """Return the headers of the marker that replaces a subject's last message."""
     ttl = duration(ttl_ns // SECOND_NS * SECOND_NS)
     pairs = (("Nats-Marker-Reason", "MaxAge"), ("Nats-TTL", ttl), ("Nats-Rollup", "sub"))
     return headers.encode(pairs)
 
 
 def is_marker(header: bytes) -> bool:
-    """Tell whether a message only says that there is nothing any more."""
+    """Tell whether a message is a marker."""
     return bool(header) and (
         bool(headers.get(header, b"Nats-Marker-Reason"))
         or headers.get(header, b"KV-Operation") == b"PURGE"
@@ -80,44 +81,51 @@ def is_marker(header: bytes) -> bool:
 
 
 class Expiry:
-    """When which messages of one stream have to go."""
+    """The deadlines of one stream's messages."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Target, store_marker: Callable[[bytes, bytes], None]) -> None:
+        """`store_marker` stores a message with a subject and headers; raises JetStreamError."""
         self._stream = stream
+        self._store_marker = store_marker
         self._heap: list[tuple[int, int]] = []
         self._timer: Timer | None = None
+        self._read_back = ReadBack(stream, "deadlines", self._add_all)
         self._aged_sequence = 0
-        """Whatever is left below this sequence lives for ever, or has its own deadline."""
+        """Below this sequence, every remaining message lives for ever or has its own deadline."""
 
     def add(self, deadline_ns: int, sequence: int) -> None:
-        """Have a message removed at a time."""
+        """Schedule the removal of a message."""
         heapq.heappush(self._heap, (deadline_ns, sequence))
         if self._heap[0][1] == sequence:
             self._arm()
 
-    def close(self) -> None:
-        """Remove nothing any more."""
+    def go_back(self) -> None:
+        """Begin again with the existing messages: they may have changed."""
         self._heap.clear()
+        self._aged_sequence = 0
+        if self._stream.config.allow_msg_ttl:
+            self.recover()
+
+    def close(self) -> None:
+        """Stop removing."""
+        self._heap.clear()
+        self._read_back.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
     def configure(self) -> None:
-        """Look at all ages again: `max_age` may be another by now."""
+        """Check all ages again: `max_age` may have changed."""
         self._aged_sequence = 0
 
-    def recover(self, sequence: int = 0) -> None:
-        """Read the deadlines back from the store, from a sequence on, a piece at a time."""
-        store = self._stream.store
-        messages, sequence = store.read(
-            sequence, count_max=lookup.READ_COUNT, bytes_max=lookup.READ_BYTES
-        )
-        for stored, time_ns, _, header, _ in messages:
+    def recover(self) -> None:
+        """Read the deadlines back from the store."""
+        self._read_back.begin()
+
+    def _add_all(self, messages: Sequence[Message]) -> None:
+        for sequence, time_ns, _, header, _ in messages:
             ttl_ns = stored_time_to_live_ns(header)
             if ttl_ns is not None and ttl_ns != NEVER:
-                self.add(time_ns + ttl_ns, stored)
-        if sequence <= store.last_sequence and not self._stream.is_closed:
-            engine = self._stream.engine
-            engine.timers.at(engine.clock_ns(), lambda now_ns: self.recover(sequence))
+                self.add(time_ns + ttl_ns, sequence)
 
     def oldest_time_ns(self) -> int:
         """Return the time of the oldest message that can grow too old; 0 if there is none."""
@@ -125,9 +133,9 @@ class Expiry:
         return 0 if message is None else message[1]
 
     def age_out(self, now_ns: int) -> None:
-        """Remove what is older than `max_age`, or some of it if that is much."""
+        """Remove messages older than `max_age`, or a part of them if they are many."""
         store, max_age_ns = self._stream.store, self._stream.config.max_age
-        if not max_age_ns:
+        if not max_age_ns or self._stream.is_failing:
             return
         young_sequence = store.sequence_at(now_ns - max_age_ns)
         messages, self._aged_sequence = store.read(
@@ -143,7 +151,7 @@ class Expiry:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._stream.engine.timers.at(self._heap[0][0], self._on_time)
+        self._timer = self._stream.context.timers.at(self._heap[0][0], self._on_time)
 
     def _on_time(self, now_ns: int) -> None:
         due = []
@@ -159,7 +167,9 @@ class Expiry:
                 self._arm()
 
     def _remove(self, due: list[int]) -> list[int]:
-        """Remove messages whose time has come; return what could not go."""
+        """Remove messages whose time has come; return those that could not be removed."""
+        if self._stream.is_failing:
+            return due
         if not self._marker_ttl_ns:
             self._stream.remove(due)
             return []
@@ -172,7 +182,7 @@ class Expiry:
         return 0 if config.sealed else config.subject_delete_marker_ttl
 
     def _expire(self, messages: Iterable[Message]) -> list[int]:
-        """Remove messages, the last of their subjects for a marker; return what could not go."""
+        """Remove messages, the last of a subject for a marker; return those that could not go."""
         stream, ttl_ns = self._stream, self._marker_ttl_ns
         gone: list[int] = []
         kept: list[int] = []
@@ -181,10 +191,10 @@ class Expiry:
             is_last = bool(ttl_ns) and stream.store.last(subject)[1] - counts[subject] == 1
             if is_last and not is_marker(header):
                 try:
-                    stream.intake.take_internal(subject, marker(ttl_ns))
+                    self._store_marker(subject, marker(ttl_ns))
                     continue
                 except JetStreamError as error:
-                    log.warning("Stream '%s' can not store a marker: %s", stream.name, error)
+                    log.warning("Stream '%s' cannot store a marker: %s", stream.config.name, error)
                     kept.append(sequence)
             else:
                 gone.append(sequence)

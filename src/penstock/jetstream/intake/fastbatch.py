@@ -1,10 +1,10 @@
 """
 Many messages with few answers: fast batches (ADR-50).
 
-Each message is stored at once and by itself, as any other; what is saved is the
-ack for each. The reply subject says it all, `<prefix>.<id>.<flow>.<gap mode>.<sequence>.
-<operation>.$FI`, and the answers are a flow ack every so many messages, a note of a gap
-or of an error, and one PubAck in the end.
+Each message is stored immediately and by itself, like any other; a batch saves the ack for each.
+The reply subject carries all parameters, `<prefix>.<id>.<flow>.<gap
+mode>.<sequence>.<operation>.$FI`. The answers are a flow ack after each `flow` messages, a report
+of a gap or of an error, and one PubAck in the end.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SUFFIX = b".$FI"
 BATCHES_MAX = 1000
-"""Batches of one stream at a time."""
+"""The number of open batches of one stream."""
 FLOW, FLOW_MAX, FLOW_SHARED = 10, 0xFFFF, 500
-"""Messages for each flow ack: if nothing is asked for, at most, and for all batches together."""
+"""Messages for each flow ack: the default, the maximum, and for all batches together."""
 START, APPEND, COMMIT, COMMIT_END, PING = range(5)
 GAP_MODES = {b"ok": True, b"fail": False}
 
 
 class Place(NamedTuple):
-    """Where a message belongs: what its reply subject says."""
+    """The place of a message in its batch, from its reply subject."""
 
     batch_id: bytes
     flow: int
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def place(reply: bytes) -> Place:
-    """Return what a reply subject says; raise JetStreamError."""
+    """Return the place in a reply subject; raise JetStreamError."""
     tokens = reply[: -len(SUFFIX)].rsplit(b".", 5)
     if len(tokens) == 6:
         _, batch_id, flow, gap_mode, sequence, operation = tokens
@@ -69,9 +69,9 @@ class Batch:
         self.flow_max = flow_max
         self.flow = flow
         self.last_sequence = 0
-        """The last one of the batch that came."""
+        """The last sequence of the batch that came."""
         self.acked_sequence = 0
-        """The last one that a flow ack was about."""
+        """The last sequence that a flow ack covered."""
         self.stream_sequence = 0
 
 
@@ -81,19 +81,19 @@ class FastBatches:
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._batches: OpenBatches[Batch] = OpenBatches(
-            intake.stream.engine, lambda batch_id: self._batches.drop(batch_id)
+            intake.stream.context, lambda batch_id: self._batches.drop(batch_id)
         )
 
     def close(self) -> None:
-        """Give up all batches: what was stored stays."""
+        """Abandon all batches: stored messages stay."""
         self._batches.close()
 
     def take(self, message: tuple[bytes, bytes, bytes], reply: bytes) -> None:
-        """Take in one more message, or say why not."""
+        """Add one more message, or refuse it."""
         try:
             self._take(message, reply)
         except JetStreamError as error:
-            self._intake.owe_document(reply, self._intake.refusal(error))
+            self._owe(reply, self._intake.pubacks.refused(error))
 
     def _take(self, message: tuple[bytes, bytes, bytes], reply: bytes) -> None:
         config = self._intake.stream.config
@@ -123,12 +123,12 @@ class FastBatches:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_UNKNOWN_BATCH_ID)
         if len(self._batches) >= BATCHES_MAX:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_TOO_MANY_INFLIGHT)
-        # Beside others it starts slowly.
+        # Next to other batches it starts slowly.
         flow = 1 if len(self._batches) else min(FLOW_SHARED, at.flow)
         return self._batches.add(at.batch_id, Batch(at.flow, flow))
 
     def _ping(self, at: Place, batch: Batch, reply: bytes) -> None:
-        """Answer somebody who does not know how far this came."""
+        """Answer a client that does not know how far its batch came."""
         if at.sequence > batch.last_sequence:
             self._tell_gap(batch.last_sequence + 1, at.sequence + 1, reply)
             if not at.is_gap_ok:
@@ -177,7 +177,7 @@ class FastBatches:
             self._flow(batch, reply)
 
     def _refuse(self, at: Place, batch: Batch, error: JetStreamError, reply: bytes) -> None:
-        """Say what is wrong with a message; without gaps that is the end of the batch."""
+        """Report the error of a message; without gaps, that ends the batch."""
         if batch.last_sequence == 1 and not at.is_gap_ok:
             self._batches.drop(at.batch_id)
             raise error
@@ -187,13 +187,13 @@ class FastBatches:
             self._commit(at.batch_id, batch, reply)
 
     def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
-        """End a batch: what came of it is stored."""
+        """End a batch: its messages are stored."""
         self._batches.drop(batch_id)
         suffix = _suffix(batch_id, batch.last_sequence)
         self._intake.owe_ack(reply, batch.stream_sequence, suffix)
 
     def _flow(self, batch: Batch, reply: bytes) -> bool:
-        """Send a flow ack if it is time for one; the pace goes to what all may have."""
+        """Send a flow ack if it is time; the pace adjusts to what all batches may have."""
         passed = batch.last_sequence - batch.acked_sequence
         if passed < batch.flow:
             return False
@@ -208,14 +208,18 @@ class FastBatches:
 
     def _ack(self, batch: Batch, reply: bytes) -> None:
         document = {"type": "ack", "seq": batch.acked_sequence, "msgs": batch.flow}
-        self._intake.owe_document(reply, _encoded(document))
+        self._owe(reply, _encoded(document))
+
+    def _owe(self, reply: bytes, document: bytes) -> None:
+        last_sequence = self._intake.stream.store.last_sequence
+        self._intake.owe_document(reply, document, last_sequence)
 
     def _tell_gap(self, expected: int, found: int, reply: bytes) -> None:
         self._tell({"type": "gap", "last_seq": expected, "seq": found}, reply)
 
     def _tell(self, document: dict[str, object], reply: bytes) -> None:
-        # Behind what is owed already: a client follows its batch by the order of the answers.
-        self._intake.owe_document(reply, _encoded(document))
+        # After the answers already owed: a client follows its batch by the order of the answers.
+        self._owe(reply, _encoded(document))
 
 
 def _suffix(batch_id: bytes, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What atomic and fast batches have in common: they are open until a commit, or until too late."""
+"""The common part of atomic and fast batches: they are open until a commit or a timeout."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.stream import StreamConfig
-    from penstock.jetstream.engine import Engine
+    from penstock.jetstream.context import Context
 
 ID_BYTES_MAX = 64
 IDLE_NS = 10 * SECOND_NS
-"""A batch nothing is added to for so long is given up."""
+"""A batch without a new message for this long is abandoned."""
 
 Batch = TypeVar("Batch")
 
@@ -24,13 +24,13 @@ Batch = TypeVar("Batch")
 class OpenBatches(Generic[Batch]):
     """The batches of one stream that are not committed yet, by their ids."""
 
-    def __init__(self, engine: Engine, give_up: Callable[[bytes], None]) -> None:
-        """Begin with none; `give_up` is called with the id of one that nothing is added to."""
-        self._engine = engine
+    def __init__(self, context: Context, give_up: Callable[[bytes], None]) -> None:
+        """Begin empty; `give_up` is called with the id of an idle batch."""
+        self._context = context
         self._give_up = give_up
         self._batches: dict[bytes, Batch] = {}
         self._heard_ns: dict[bytes, int] = {}
-        """When something was added to each."""
+        """When each batch last got a message."""
         self._timers: dict[bytes, Timer] = {}
 
     def __len__(self) -> int:
@@ -52,13 +52,13 @@ class OpenBatches(Generic[Batch]):
         return batch
 
     def keep(self, batch_id: bytes) -> None:
-        """Wait for more of a batch from now on."""
+        """Restart the wait for more of a batch."""
         # The timer stays as it is: one for each message would be a hundred thousand a second.
-        self._heard_ns[batch_id] = self._engine.clock_ns()
+        self._heard_ns[batch_id] = self._context.clock_ns()
 
     def _watch(self, batch_id: bytes) -> None:
         deadline_ns = self._heard_ns[batch_id] + IDLE_NS
-        self._timers[batch_id] = self._engine.timers.at(
+        self._timers[batch_id] = self._context.timers.at(
             deadline_ns, lambda now_ns: self._look(batch_id, now_ns)
         )
 
@@ -69,18 +69,18 @@ class OpenBatches(Generic[Batch]):
             self._give_up(batch_id)
 
     def drop(self, batch_id: bytes) -> None:
-        """Let go of a batch."""
+        """Forget a batch."""
         del self._batches[batch_id], self._heard_ns[batch_id]
         self._timers.pop(batch_id).cancel()
 
     def close(self) -> None:
-        """Let go of all batches."""
+        """Forget all batches."""
         for batch_id in tuple(self._batches):
             self.drop(batch_id)
 
 
 def check_message(config: StreamConfig, header: bytes, payload: bytes) -> None:
-    """See that a stream would take a message, whatever its batch is like."""
+    """Check that a stream would take a message, regardless of its batch."""
     if config.sealed:
         raise JetStreamError(errorcodes.STREAM_SEALED)
     if 0 <= config.max_msg_size < len(header) + len(payload):

@@ -1,24 +1,23 @@
 """
-From what is published to what is stored: the checks, the refusals and the PubAcks.
+From publishing to storing: the checks, the refusals and the PubAcks.
 
-A message without headers, to a stream that keeps whatever it is sent, needs no
-check at all: a whole batch of them is one `append`, and later one answer. Only
-headers, and options that may refuse a message, make it be looked at by itself.
+A message without headers, to a stream that refuses nothing, needs no check at all: a whole batch of
+them is one `append`, and later one answer. Only messages with headers, or for a stream with options
+that may refuse them, are examined one by one.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import hot
-from penstock.core.account import new_message, payloads
+from penstock.core.reports import messagetrace
+from penstock.core.runs import new_message, payloads
 from penstock.errors import JetStreamError, StoreError
-from penstock.hot.wire import Op
-from penstock.jetstream import quota
-from penstock.jetstream.intake import counters, fastbatch
-from penstock.jetstream.intake.atomicbatch import AtomicBatches
+from penstock.hot.wire import KIND, REPLY, SUBJECT, Op
+from penstock.jetstream.intake import counters, fastbatch, traced
+from penstock.jetstream.intake.atomicbatch import AtomicBatches, check_allowed
 from penstock.jetstream.intake.checks import (
     HEADER_BYTES_MAX,
     Checks,
@@ -26,33 +25,44 @@ from penstock.jetstream.intake.checks import (
     Prepared,
     store_failed,
 )
+from penstock.jetstream.intake.expiry import Expiry
 from penstock.jetstream.intake.fastbatch import FastBatches
 from penstock.jetstream.intake.republish import Republish
-from penstock.protocol import headers
+from penstock.jetstream.intake.schedules import Schedules
+from penstock.protocol import headers, subjects
 from penstock.protocol.transforms import Transform
 
 if TYPE_CHECKING:
+    from penstock.core.reports.messagetrace import MessageTrace
     from penstock.core.session import Session
     from penstock.jetstream.config.stream import StreamConfig
+    from penstock.jetstream.intake.pubacks import PubAcks
+    from penstock.jetstream.intake.target import Target
     from penstock.jetstream.store.values import Entry
-    from penstock.jetstream.stream import Stream
+
+
+DUPLICATE = b',"duplicate": true}'
+"""The end of the PubAck of a message that is already stored."""
 
 
 class Intake:
-    """Takes in what is published to the subjects of one stream."""
+    """Takes in the messages published to the subjects of one stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Target, pubacks: PubAcks) -> None:
         self.stream = stream
         self.checks = Checks(stream)
+        self.expiry = Expiry(stream, self.take_internal)
+        self.schedules = Schedules(stream, self._take_scheduled)
+        self.pubacks = pubacks
         self._atomic = AtomicBatches(self)
         self._fast = FastBatches(self)
 
     def configure(self) -> None:
-        """Work out once what the stream's options mean for each message."""
+        """Work out once how the stream's options affect each message."""
         config = self.stream.config
-        engine = self.stream.engine
-        self._transform = _transform(config, engine.random)
-        self._republish = _republish(config, engine.random)
+        context = self.stream.context
+        self._transform = _transform(config, context.random)
+        self._republish = _republish(config, context.random)
         self.is_careful = (
             config.sealed
             or _may_be_full(config)
@@ -61,26 +71,33 @@ class Intake:
             or config.allow_msg_counter
             or config.allow_msg_schedules
             or config.allow_batched
-            or quota.has_limit(engine, config.storage)
+            or context.quota.has_limit(config.storage)
         )
-        name = json.dumps(config.name)
-        self._refused = f'"stream":{name},"seq":0}}'
-        domain = f',"domain":{json.dumps(engine.domain)},' if engine.domain else ","
-        self._ack = f'{{"stream":{name}{domain}"seq":'.encode()
+        self.pubacks.configure(config)
         self.checks.configure()
+        self.expiry.configure()
+
+    def go_back(self, last_sequence: int) -> None:
+        """Forget everything after a sequence: it was taken back."""
+        self.checks.go_back(last_sequence)
+        self._fast.close()
+        self.expiry.go_back()
+        self.schedules.go_back()
 
     def close(self) -> None:
-        """Give up what is not complete."""
+        """Abandon incomplete batches, and stop all timers."""
+        self.expiry.close()
+        self.schedules.close()
         self._atomic.close()
         self._fast.close()
 
     def on_publish(self, batch: list[Op], publisher: Session | None) -> None:
-        """Store what was published, in order."""
+        """Store published messages, in order."""
         now_ns = self.time_ns()
         if self._transform is not None:
-            batch = [(each[0], self.transformed(each[1]), *each[2:]) for each in batch]
-        # Whoever sends one message of a fast batch sends others with it, so one look is enough.
-        if not self.is_careful and not batch[0][2].endswith(fastbatch.SUFFIX):
+            batch = [(each[KIND], self.transformed(each[SUBJECT]), *each[REPLY:]) for each in batch]
+        # A client sends the messages of a fast batch together, so one look is enough.
+        if not self.is_careful and not batch[0][REPLY].endswith(fastbatch.SUFFIX):
             plain = hot.plain_entries(batch, now_ns)
             if plain is None:
                 self._take_together(batch, now_ns)
@@ -90,15 +107,55 @@ class Intake:
         for publish in batch:
             self._take(publish, now_ns)
 
+    def on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:
+        """Store a traced message, unless it is a dry run, and report it in the trace."""
+        _, subject, reply, header_bytes, _, data = message
+        subject, now_ns = self.transformed(subject), self.time_ns()
+        header, payload = data[:header_bytes], data[header_bytes:-2]
+        note = trace.stored(self.stream.config.name)
+        objection = self._objection(subject, header, payload, now_ns)
+        is_full = traced.is_full(objection)
+        if objection is None or is_full:
+            note["subject"] = subject.decode(errors="replace")
+            if not self._is_wanted(subject):
+                note["nointerest"] = True
+        if objection is not None and not (trace.is_only and is_full):
+            # Only storing finds out whether there is room, and a dry run stores nothing.
+            note["error"] = traced.words_of(
+                objection, self.stream.store, self.checks.last_message_id, subject, header
+            )
+        if not trace.is_only:
+            header = headers.put(header, messagetrace.DEST, messagetrace.DISABLED)
+            self._take(new_message(subject, payload, reply=reply, header=header), now_ns)
+        elif isinstance(objection, Duplicate):
+            self.owe_ack(reply, objection.sequence, DUPLICATE)
+        elif isinstance(objection, JetStreamError) and not is_full:
+            self.stream.answers.answer(reply, self.pubacks.refused(objection))
+
+    def _objection(
+        self, subject: bytes, header: bytes, payload: bytes, now_ns: int
+    ) -> traced.Objection | None:
+        """Return why a message would not be stored, as far as that is known beforehand."""
+        try:
+            if headers.get(header, b"Nats-Batch-Id"):
+                check_allowed(self.stream.config)
+            self.checks.examine(subject, header, payload, now_ns)
+        except (Duplicate, JetStreamError) as objection:
+            return objection
+        return None
+
     def take_internal(
         self, subject: bytes, header: bytes, payload: bytes = b"", *, time_ns: int = 0
     ) -> None:
-        """Store a message of the server's own; raise JetStreamError if that can not be."""
+        """Store a message of the server itself; raise JetStreamError if that fails."""
         now_ns = time_ns or self.time_ns()
         if not self._take_one(subject, b"", header, payload, now_ns, is_internal=True):
             failure = self.stream.store.failure
             if failure is not None:
                 raise store_failed(failure)
+
+    def _take_scheduled(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        self.take_internal(self.transformed(subject), header, payload)
 
     def append_together(self, batch: list[Prepared], reply: bytes, suffix: bytes) -> None:
         """Store messages of one batch, all or none; the answer ends with `suffix`."""
@@ -115,15 +172,15 @@ class Intake:
         self.owe_ack(reply, first_sequence + len(batch) - 1, suffix)
 
     def append_internal(self, entries: list[Entry]) -> None:
-        """Store messages of the server's own that need no check; raise JetStreamError."""
+        """Store messages of the server itself that need no check; raise JetStreamError."""
         if not self._append(entries, []):
             raise store_failed(self.stream.store.failure or "not stored")
 
     def time_ns(self) -> int:
-        """Return the time at which a message that comes now is stored."""
+        """Return the storage time of a message that comes now."""
         # A clock that is set back must not make the stream unsorted.
         stream = self.stream
-        stream.last_time_ns = max(stream.engine.clock_ns(), stream.last_time_ns)
+        stream.last_time_ns = max(stream.context.clock_ns(), stream.last_time_ns)
         return stream.last_time_ns
 
     def transformed(self, subject: bytes) -> bytes:
@@ -131,7 +188,7 @@ class Intake:
         return (self._transform and self._transform.apply(subject)) or subject
 
     def _take_together(self, batch: list[Op], now_ns: int) -> None:
-        """Store messages in order, together as far as nothing is to be checked but their id."""
+        """Store messages in order, together as long as only their ids need a check."""
         entries: list[Entry] = []
         replies: list[bytes] = []
         ids: dict[bytes, int] = {}
@@ -159,7 +216,7 @@ class Intake:
     def _append_with_ids(
         self, entries: list[Entry], replies: list[bytes], ids: dict[bytes, int], now_ns: int
     ) -> None:
-        """Store messages, and remember the ids that some of them have."""
+        """Store messages, and remember the ids of those that have one."""
         first_sequence = self._append(entries, replies) if entries else 0
         if not first_sequence or not ids:
             return
@@ -168,21 +225,6 @@ class Intake:
             window.remember(message_id, first_sequence + index, now_ns)
             if index == len(entries) - 1:
                 self.checks.last_message_id = message_id
-
-    def send_acks(self, first_sequence: int, replies: list[bytes]) -> None:
-        """Send the PubAcks of messages stored one after another."""
-        account = self.stream.engine.account
-        if b"" not in replies:
-            account.answer_all(replies, (self._ack, b"}"), first_sequence)
-            return
-        for sequence, reply in enumerate(replies, first_sequence):
-            if reply:
-                account.send(reply, b"%b%d}" % (self._ack, sequence))
-
-    def refusal(self, error: JetStreamError) -> bytes:
-        """Return the PubAck of a message that was not stored."""
-        document = json.dumps(error.document, separators=(",", ":"))
-        return f'{{"error":{document},{self._refused}'.encode()
 
     def _append(
         self,
@@ -198,16 +240,17 @@ class Intake:
         try:
             first_sequence = stream.store.append(entries, is_atomic=is_atomic, replaces=replaces)
         except StoreError as error:
-            refusal = self.refusal(store_failed(str(error)))
+            refusal = self.pubacks.refused(store_failed(str(error)))
             for reply in replies:
-                stream.answer(reply, refusal)
+                stream.answers.answer(reply, refusal)
             return 0
         if plan and self._republish is not None:
-            stream.announce(self._republish.copies(plan, entries, first_sequence))
+            copies = self._republish.copies(plan, entries, first_sequence)
+            stream.answers.announce(copies, first_sequence + len(entries) - 1)
         if replies and not stream.config.no_ack:
-            stream.owe_acks(first_sequence, replies)
+            stream.answers.owe_acks(first_sequence, replies)
         self.checks.last_message_id = b""
-        stream.engine.touch(stream)
+        stream.touch()
         return first_sequence
 
     def _take(self, publish: Op, now_ns: int) -> None:
@@ -224,7 +267,15 @@ class Intake:
                 else:
                     self._take_one(subject, reply, header, payload, now_ns)
             except JetStreamError as error:
-                self.stream.answer(reply, self.refusal(error))
+                self._refuse(reply, error)
+
+    def _refuse(self, reply: bytes, error: JetStreamError) -> None:
+        """Report why a message is not stored; the reason may show stored messages."""
+        failure = self.stream.store.failure
+        if failure is None:
+            self.stream.answers.tell(reply, self.pubacks.refused(error))
+        else:
+            self.stream.answers.answer(reply, self.pubacks.refused(store_failed(failure)))
 
     def _take_one(
         self,
@@ -242,8 +293,8 @@ class Intake:
                 subject, header, payload, now_ns, is_internal=is_internal
             )
         except Duplicate as duplicate:
-            # The first one may not be safe yet, so the second waits with it.
-            self.owe_ack(reply, duplicate.sequence, b',"duplicate": true}')
+            # The first message may not be safe yet, so the answer waits for it.
+            self.owe_ack(reply, duplicate.sequence, DUPLICATE)
             return 0
         if not self.stream.config.allow_msg_counter:
             return self._append_one(prepared, [reply])
@@ -263,7 +314,8 @@ class Intake:
 
     def _append_one(self, prepared: Prepared, replies: list[bytes]) -> int:
         entry, _, rollup, _ = prepared
-        previous = self.stream.store.last(entry[0]) if rollup == b"sub" else None
+        is_lone = rollup == b"sub" and subjects.is_literal(entry[0])
+        previous = self.stream.store.last(entry[0]) if is_lone else None
         sequence = self._append([entry], replies, replaces=self._replaces(prepared))
         if sequence:
             self._finish(prepared, sequence, previous)
@@ -275,12 +327,17 @@ class Intake:
         if rollup is not None:
             return True
         stream = self.stream
-        return stream.config.allow_msg_schedules and bool(stream.schedules.purged_subject(header))
+        return stream.config.allow_msg_schedules and bool(self.schedules.purged_subject(header))
 
     def _finish(
         self, prepared: Prepared, sequence: int, previous: tuple[int, int] | None = None
     ) -> None:
-        """Do what a message asks for that is stored now; its subject had `previous` before."""
+        """
+        Apply the effects of a message that is stored now.
+
+        `previous` is what its subject had before, unless it is a pattern: a rollup of a pattern
+        covers every match.
+        """
         (subject, header, _, time_ns), message_id, rollup, ttl_ns = prepared
         stream = self.stream
         if not self._is_wanted(subject):
@@ -289,12 +346,12 @@ class Intake:
             self.checks.last_message_id = message_id
             self.checks.window(time_ns).remember(message_id, sequence, time_ns)
         if ttl_ns is not None:
-            stream.expiry.add(time_ns + ttl_ns, sequence)
+            self.expiry.add(time_ns + ttl_ns, sequence)
         if rollup is not None:
             self._roll_up(subject, rollup, sequence, previous)
         if stream.config.allow_msg_schedules:
-            stream.schedules.note(sequence, subject, header, time_ns)
-            purged = stream.schedules.purged_subject(header)
+            self.schedules.note(sequence, subject, header, time_ns)
+            purged = self.schedules.purged_subject(header)
             if purged:
                 stream.purge(purged)
 
@@ -309,18 +366,18 @@ class Intake:
             self.stream.roll_up(previous[0])
 
     def owe_ack(self, reply: bytes, sequence: int, suffix: bytes) -> None:
-        """Answer with more than a sequence once what was stored so far is safe."""
-        self.owe_document(reply, b"%b%d%b" % (self._ack, sequence, suffix))
+        """Answer with more than a sequence once everything stored so far is safe."""
+        self.owe_document(reply, self.pubacks.stored(sequence, suffix), sequence)
 
-    def owe_document(self, reply: bytes, document: bytes) -> None:
-        """Answer once what was stored so far is safe."""
+    def owe_document(self, reply: bytes, document: bytes, last_sequence: int) -> None:
+        """Answer once everything stored so far is safe; if the disk fails, up to a sequence."""
         stream = self.stream
         if reply and not stream.config.no_ack:
-            stream.owe([new_message(reply, document)])
-        stream.engine.touch(stream)
+            stream.answers.owe_document(reply, document, last_sequence)
+        stream.touch()
 
     def _is_wanted(self, subject: bytes) -> bool:
-        """Tell whether retention keeps the message: by interest only if somebody has any."""
+        """Tell whether retention keeps the message: interest retention needs a reader for it."""
         stream = self.stream
         return stream.config.retention != "interest" or any(
             reader.wants(subject) for reader in stream.readers
@@ -329,9 +386,9 @@ class Intake:
 
 def _lone_id(publish: Op) -> bytes | None:
     """
-    Return the message id of a publish that asks for nothing else, b"" if it has none.
+    Return the message id of a publish that asks for nothing else, b"" without an id.
 
-    None is for those that do ask for something, or whose run is not worth taking apart.
+    None is for a publish that asks for more, or a run that is not worth splitting.
     """
     header_bytes, size, data = publish[3:]
     if not header_bytes:
@@ -357,6 +414,6 @@ def _republish(config: StreamConfig, random: Callable[[], float]) -> Republish |
 
 
 def _may_be_full(config: StreamConfig) -> bool:
-    """Tell whether a stream refuses what it has no room for; a KV bucket has no limit."""
+    """Tell whether a stream refuses messages when it is full; a KV bucket has no limit."""
     has_limit = config.max_msgs > 0 or config.max_bytes > 0 or config.discard_new_per_subject
     return config.discard == "new" and has_limit

@@ -1,8 +1,8 @@
 """
-`republish`: what a stream stores, it also publishes under another subject (ADR-28).
+`republish`: a stream also publishes its stored messages under another subject (ADR-28).
 
-The copies leave once the messages are safe, before the publishers hear of it, and
-say which message of the stream they are and which was the one before on its subject.
+The copies leave once the messages are safe, before the publishers get their answers. Each names its
+message in the stream, and the previous one of its subject.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from penstock.protocol.transforms import Transform
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.stream import StreamConfig
-    from penstock.jetstream.store.values import Entry, Store
+    from penstock.jetstream.store.store import Store
+    from penstock.jetstream.store.values import Entry
 
 Plan = list[tuple[int, bytes, int]]
-"""What is to be copied of some entries: index, target, last sequence of the subject before."""
+"""The entries to copy: index, target, the subject's last sequence before."""
 
 
 class Republish:
@@ -35,7 +36,7 @@ class Republish:
         self._stream = config.name.encode()
 
     def plan(self, store: Store, entries: Sequence[Entry]) -> Plan:
-        """Look what is to be copied; called before the entries are stored."""
+        """Return which entries to copy; called before the entries are stored."""
         plan = []
         last_sequences: dict[bytes, int] = {}
         for index, (subject, _, _, _) in enumerate(entries):

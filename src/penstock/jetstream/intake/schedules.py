@@ -1,19 +1,20 @@
 """
 Messages that make other messages: `Nats-Schedule` (ADR-51).
 
-A message with that header is a schedule. When it is due, its payload, or that of
-the last message of another subject, is stored under its target; the new message
-says who made it and when it will be made again. A schedule is due once (`@at`) and
-then gone, or again and again. There is one a subject: the newest.
+A message with that header is a schedule. When it is due, its payload, or that of the last message
+of another subject, is stored under its target; the new message names its schedule and the next time
+it is due. A schedule is due once (`@at`) and then gone, or again and again. Each subject has one
+schedule: the newest.
 
-Schedules are kept in memory, and read back from the messages after a restart, a
-piece at a time; nothing is due before that is done.
+Schedules are kept in memory, and read back from the messages after a restart, a piece at a time;
+nothing is due before that is done.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo
 from penstock.errors import JetStreamError, cause
 from penstock.jetstream.intake.cron import next_time_ns
 from penstock.jetstream.intake.expiry import time_to_live_ns
-from penstock.jetstream.store import lookup
+from penstock.jetstream.intake.readback import ReadBack
 from penstock.jetstream.store.values import Message
 from penstock.jetstream.timers import Timer
 from penstock.protocol import errorcodes, headers
@@ -30,20 +31,20 @@ from penstock.protocol.rfc3339 import format_time, parse_time
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.intake.target import Target
 
 log = logging.getLogger("penstock")
 
 RETRY_NS = SECOND_NS
 PURGE = b"purge"
 NOT_TAKEN_OVER = (b"Nats-Schedule", b"Nats-Expected-")
-"""Prefixes of headers that are about the schedule, not about what it makes."""
+"""Prefixes of headers that describe the schedule, not the messages it makes."""
 ZONE_CHARACTERS_MAX = 256
 NOT_TAKEN_OVER_KEYS = (b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup")
 
 
-def checked(stream: Stream, subject: bytes, header: bytes, now_ns: int) -> bytes:
-    """Check the headers of a message that is about a schedule; return those to store."""
+def checked(stream: Target, subject: bytes, header: bytes, now_ns: int) -> bytes:
+    """Check the headers of a message about a schedule; return those to store."""
     config = stream.config
     if headers.get(header, b"Nats-Schedule"):
         try:
@@ -64,7 +65,7 @@ def checked(stream: Stream, subject: bytes, header: bytes, now_ns: int) -> bytes
     return header
 
 
-def _checked_schedule(stream: Stream, subject: bytes, header: bytes) -> bytes:
+def _checked_schedule(stream: Target, subject: bytes, header: bytes) -> bytes:
     ttl = headers.get(header, b"Nats-Schedule-TTL")
     if ttl:
         try:
@@ -89,15 +90,15 @@ def _checked_schedule(stream: Stream, subject: bytes, header: bytes) -> bytes:
     return header
 
 
-def _is_stored(stream: Stream, subject: bytes) -> bool:
-    """Tell whether a stream would store what is published to a subject."""
+def _is_stored(stream: Target, subject: bytes) -> bool:
+    """Tell whether a stream would store messages of a subject."""
     return patterns.is_valid_literal(subject) and any(
         patterns.matches(each.encode(), subject) for each in stream.config.subjects
     )
 
 
-def _check_purge(stream: Stream, subject: bytes, scheduler: bytes, following: bytes) -> None:
-    """Check a message that takes a schedule away."""
+def _check_purge(stream: Target, subject: bytes, scheduler: bytes, following: bytes) -> None:
+    """Check a message that removes a schedule."""
     invalid = JetStreamError(errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID)
     if following != PURGE or scheduler == subject or not patterns.is_valid_literal(scheduler):
         raise invalid
@@ -131,60 +132,67 @@ def _is_zone(name: str) -> bool:
 class Schedules:
     """The schedules of one stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Target, store_made: Callable[[bytes, bytes, bytes], None]) -> None:
+        """`store_made` stores a subject, headers and a payload; raises JetStreamError."""
         self._stream = stream
+        self._store_made = store_made
         self._due: dict[bytes, tuple[int, int]] = {}
         """By subject: sequence of the schedule, and when it is due."""
         self._heap: list[tuple[int, bytes]] = []
         self._timer: Timer | None = None
         self._is_recovering = False
+        self._read_back = ReadBack(stream, "schedules", self._note_all)
 
     def close(self) -> None:
-        """Make no messages any more."""
+        """Stop making messages."""
         self._heap.clear()
+        self._read_back.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
-    def recover(self, sequence: int = 0) -> None:
-        """Read the schedules back from the store, from a sequence on, a piece at a time."""
-        store, engine = self._stream.store, self._stream.engine
+    def go_back(self) -> None:
+        """Begin again with the existing messages: they may have changed."""
+        self._heap.clear()
+        self._due.clear()
+        if self._stream.config.allow_msg_schedules:
+            self.recover()
+
+    def recover(self) -> None:
+        """Read the schedules back from the store; nothing is due before all of them are."""
         self._is_recovering = True
-        messages, sequence = store.read(
-            sequence, count_max=lookup.READ_COUNT, bytes_max=lookup.READ_BYTES
-        )
-        for stored, time_ns, subject, header, _ in messages:
-            self.note(stored, subject, header, time_ns)
-        if self._stream.is_closed:
-            return
-        if sequence <= store.last_sequence:
-            engine.timers.at(engine.clock_ns(), lambda now_ns: self.recover(sequence))
-        else:
-            self._is_recovering = False
-            self._arm()
+        self._read_back.begin(self._recovered)
+
+    def _note_all(self, messages: Sequence[Message]) -> None:
+        for sequence, time_ns, subject, header, _ in messages:
+            self.note(sequence, subject, header, time_ns)
+
+    def _recovered(self) -> None:
+        self._is_recovering = False
+        self._arm()
 
     def note(self, sequence: int, subject: bytes, header: bytes, time_ns: int) -> None:
-        """Take note of a message that was stored: it may be a schedule, or be made by one."""
+        """Take note of a stored message: it may be a schedule, or come from one."""
         if b"\r\nNats-Schedule" not in header:
             self._due.pop(subject, None)
             return
         if headers.get(header, b"Nats-Schedule"):
             try:
-                due_ns, _ = _next(header, time_ns, self._stream.engine.clock_ns())
+                due_ns, _ = _next(header, time_ns, self._stream.context.clock_ns())
             except JetStreamError:
-                # It was stored verbatim by a stream that did not allow schedules then.
+                # A stream that did not allow schedules then stored it verbatim.
                 return
             self._put(subject, sequence, due_ns)
             return
         scheduler = headers.get(header, b"Nats-Scheduler")
         following = headers.get(header, b"Nats-Schedule-Next")
         if scheduler in self._due and following and following != PURGE:
-            # It may have been stored verbatim too, and say anything.
+            # It may have been stored verbatim too, with any value.
             with suppress(ValueError, OverflowError):
                 next_ns = parse_time(following.decode(errors="replace"))
                 self._put(scheduler, self._due[scheduler][0], next_ns)
 
     def purged_subject(self, header: bytes) -> bytes | None:
-        """Return the subject of a schedule that a stored message takes away, if it does."""
+        """Return the subject of the schedule that a stored message removes, if it does."""
         if headers.get(header, b"Nats-Schedule-Next") != PURGE:
             return None
         return headers.get(header, b"Nats-Scheduler")
@@ -202,7 +210,7 @@ class Schedules:
             if self._timer.deadline_ns <= due_ns:
                 return
             self._timer.cancel()
-        self._timer = self._stream.engine.timers.at(due_ns, self._on_time)
+        self._timer = self._stream.context.timers.at(due_ns, self._on_time)
 
     def _on_time(self, now_ns: int) -> None:
         due = []
@@ -215,33 +223,31 @@ class Schedules:
             try:
                 self._make(sequence, subject, now_ns)
             except Exception as error:
-                # The others of this stream are due all the same.
-                name = self._stream.name
+                # The stream's other schedules are still due.
+                name = self._stream.config.name
                 log.error("Stream '%s': schedule %d failed: %s", name, sequence, cause(error))
                 if isinstance(error, JetStreamError):
-                    # It will not make more sense the next time.
+                    # The next time would fail in the same way.
                     self._due.pop(subject, None)
                 else:
                     self._put(subject, sequence, now_ns + RETRY_NS)
         self._arm()
 
     def _make(self, sequence: int, subject: bytes, now_ns: int) -> None:
-        """Store what a schedule makes."""
+        """Store the message that a schedule makes."""
         schedule = self._stream.store.get(sequence)
         if schedule is None:
             self._due.pop(subject, None)
             return
         due_ns, repeats = _next(schedule[3], self._due[subject][1], now_ns)
-        target, header, payload = self._made(schedule, due_ns if repeats else 0)
-        intake = self._stream.intake
         try:
-            intake.take_internal(intake.transformed(target), header, payload)
+            self._store_made(*self._made(schedule, due_ns if repeats else 0))
         except JetStreamError as error:
-            log.warning("Stream '%s' can not do as scheduled: %s", self._stream.name, error)
+            log.warning("Stream '%s' cannot do as scheduled: %s", self._stream.config.name, error)
             self._put(subject, sequence, now_ns + RETRY_NS)
 
     def _made(self, schedule: Message, next_ns: int) -> tuple[bytes, bytes, bytes]:
-        """Return the subject, the headers and the payload of what a schedule makes."""
+        """Return the subject, the headers and the payload of the message that a schedule makes."""
         _, _, subject, own, payload = schedule
         header = own
         source = headers.get(own, b"Nats-Schedule-Source")

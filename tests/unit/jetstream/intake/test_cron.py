@@ -60,6 +60,14 @@ def test_what_was_due_often_is_due_once_after_now() -> None:
         assert now_ns + seconds * SECOND_NS == due_ns
 
 
+def test_what_repeats_keeps_its_rhythm_however_often_it_is_asked() -> None:
+    since_ns = ns("2026-01-01 00:00:00")
+    for seconds in range(1, 30):
+        now_ns = since_ns + seconds * SECOND_NS - 1
+        due_ns, _ = next_time_ns("@every 10s", None, since_ns, now_ns)
+        assert since_ns + ((seconds + 9) // 10) * 10 * SECOND_NS == due_ns
+
+
 def test_an_exact_time_is_due_once() -> None:
     at = "2020-01-02T03:04:05Z"
     assert (ns("2020-01-02 03:04:05"), False) == next_time_ns(f"@at {at}", None, 0, 0)

@@ -177,10 +177,10 @@ def test_a_marker_that_can_not_be_stored_is_stored_later(world: World) -> None:
     assert [(1, "s.a", b"x"), (2, "s.b", b"y")] == world.messages("S")
 
     world.disk.is_broken = False
-    world.advance(1)
-    world.advance(1)
+    for _ in range(3):
+        world.advance(1)
 
-    assert [(2, "s.b", b"y"), (3, "s.a", b"")] == world.messages("S")
+    assert [(2, "s.a", b"")] == world.messages("S")
 
 
 def test_a_time_to_live_is_at_least_that_of_the_marker(world: World) -> None:

@@ -46,12 +46,12 @@ def test_the_pace_grows_to_what_was_asked_for(world: World) -> None:
 
 def test_a_batch_has_one_deadline_however_many_messages_it_has(world: World) -> None:
     send(world, "a.8.fail.1.0")
-    before = len(world.engine.timers._heap)
+    before = len(world.shared.timers._heap)
     for sequence in range(2, 50):
         send(world, f"a.8.fail.{sequence}.1")
         world.advance(1)
 
-    assert len(world.engine.timers._heap) <= before
+    assert len(world.shared.timers._heap) <= before
     assert {"stream": "F", "seq": 50, "batch": "a", "count": 50} in send(world, "a.8.fail.50.2")
 
 

@@ -27,7 +27,7 @@ def test_an_ack_leaves_only_after_the_commit_that_covers_it(world: World, storag
 
     world.publish("S", "1", reply=ACK)
     assert [] == world.received()
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
     world.publish("S", "2", reply=ACK)
     commit.run()
@@ -40,7 +40,7 @@ def test_an_ack_leaves_only_after_the_commit_that_covers_it(world: World, storag
 def test_what_arrives_during_a_commit_waits_for_the_next(world: World) -> None:
     world.create("S", storage="file")
     world.publish("S", "1", reply=ACK)
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
 
     world.publish("S", "2", reply=ACK)
@@ -144,7 +144,7 @@ def test_message_ids_survive_a_restart(world: World) -> None:
 def test_a_duplicate_is_not_acked_before_its_original(world: World) -> None:
     world.create("S", storage="file")
     world.publish("S", "x", reply=ACK, Nats_Msg_Id="1")
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
 
     world.publish("S", "x", reply=ACK, Nats_Msg_Id="1")
@@ -237,6 +237,23 @@ def test_a_rollup_replaces_its_subject(world: World) -> None:
     assert [(2, "s.b", b"old"), (4, "s.a", b"new")] == world.messages("S")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [("s.a.*", [(1, "s.a"), (5, "s.b.1")]), ("s.>", []), ("s.*.1", [(1, "s.a"), (4, "s.a.2")])],
+)
+def test_a_rollup_of_a_pattern_replaces_every_match(
+    pattern: str, left: list[tuple[int, str]], world: World
+) -> None:
+    world.create("S", subjects=["s.>"], allow_rollup_hdrs=True)
+    for subject in ("s.a", "s.a.1", "s.a.1", "s.a.2", "s.b.1"):
+        world.ask(subject, "old")
+    world.ask(pattern, "marker", Nats_Rollup="sub")
+
+    world.ask(pattern, "new", Nats_Rollup="sub")
+
+    assert [*left, (7, pattern)] == [each[:2] for each in world.messages("S")]
+
+
 def test_a_rollup_of_all_replaces_everything(world: World) -> None:
     world.create("S", subjects=["s.>"], allow_rollup_hdrs=True)
     for subject in ("s.a", "s.b"):
@@ -309,6 +326,44 @@ def test_a_stream_full_of_bytes_refuses(world: World) -> None:
     assert (10077, "maximum bytes exceeded") == error(world.ask("S", "x" * 100))
 
 
+@pytest.mark.parametrize(("storage", "own_bytes"), [("file", 30), ("memory", 16)])
+def test_a_stream_that_refuses_never_has_more_than_max_bytes(
+    world: World, storage: str, own_bytes: int
+) -> None:
+    """What nats-server stores and refuses: the size of a message is that of its record."""
+    world.create("S", max_bytes=300, discard="new", storage=storage)
+    room = 300 - 2 * (own_bytes + 1)
+
+    assert 1 == world.ask("S", "x" * 100)["seq"]
+    refused = world.ask("S", "x" * (room - 99))
+    assert (10077, "maximum bytes exceeded") == error(refused)
+    assert 2 == world.ask("S", "x" * (room - 100))["seq"]
+    assert 300 == world.call("STREAM.INFO.S")["state"]["bytes"]
+    assert (10077, "maximum bytes exceeded") == error(world.ask("S", ""))
+
+
+def test_a_message_that_is_replaced_makes_room_for_one_of_its_size(world: World) -> None:
+    world.create("S", subjects=["s.*"], max_bytes=600, max_msgs_per_subject=1, discard="new")
+    world.ask("s.a", "x" * 200)
+    world.ask("s.b", "x" * 200)
+
+    assert (10077, "maximum bytes exceeded") == error(world.ask("s.a", "x" * 201))
+    assert 3 == world.ask("s.a", "x" * 200)["seq"]
+    assert 4 == world.ask("s.b", "x" * 20)["seq"]
+    assert 5 == world.ask("s.b", "x" * 30)["seq"]
+
+
+def test_a_batch_that_has_no_room_as_a_whole_is_refused(world: World) -> None:
+    world.create("S", subjects=["s"], max_bytes=250, discard="new", allow_atomic=True)
+    first = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": "1"}
+    last = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": "2", "Nats_Batch_Commit": "1"}
+
+    world.publish("s", "x" * 50, **first)
+
+    assert (10077, "maximum bytes exceeded") == error(world.ask("s", "x" * 50, **last))
+    assert 0 == world.call("STREAM.INFO.S")["state"]["messages"]
+
+
 def test_a_sealed_stream_takes_nothing(world: World) -> None:
     world.create("S")
     world.call("STREAM.UPDATE.S", name="S", storage="memory", sealed=True)
@@ -334,7 +389,7 @@ def test_an_ack_names_the_domain(tmp_path: Path) -> None:
 
 
 def test_a_server_without_room_refuses(tmp_path: Path) -> None:
-    world = World(tmp_path, max_memory_bytes=1000)
+    world = World(tmp_path, max_mem=1000)
     world.create("S")
     world.ask("S", "x" * 800)
 

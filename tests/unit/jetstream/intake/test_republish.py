@@ -81,8 +81,12 @@ def test_while_the_disk_fails_nothing_is_published_again(world: World) -> None:
 
     world.disk.is_broken = False
     world.advance(2)
+    world.advance(2)
+    assert [] == world.received()
+    world.publish("S", "y")
+    world.settle()
 
-    assert [b"x"] == [payload for _, payload in world.received()]
+    assert [b"y"] == [payload for _, payload in world.received()]
 
 
 def test_the_copy_leaves_before_the_ack(world: World) -> None:

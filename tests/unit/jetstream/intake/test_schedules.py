@@ -147,8 +147,8 @@ def test_what_can_not_be_stored_is_made_later(world: World) -> None:
     assert [] == made(world)
 
     world.disk.is_broken = False
-    world.advance(2)
-    world.advance(2)
+    for _ in range(4):
+        world.advance(2)
 
     assert [b"x"] == [payload for payload, _ in made(world)]
 

@@ -66,7 +66,7 @@ def ack(world: World, message: Received, kind: str = "+ACK", *, reply: str = "")
 def received(world: World) -> list[Received]:
     """Return what came to the client once all is settled and nothing is due."""
     for _ in range(20):
-        world.engine.timers.run(world.now_ns)
+        world.shared.timers.run(world.now_ns)
         world.settle()
     return [_message(operation) for operation in operations(world)]
 

@@ -77,7 +77,7 @@ class Crowd:
     def settle(self) -> None:
         """Let everything happen that is due, and take what comes."""
         self.world.settle()
-        self.world.engine.timers.run(self.world.now_ns)
+        self.world.shared.timers.run(self.world.now_ns)
         self.world.settle()
         for _, _, _, reply, _, _ in operations(self.world):
             if reply.startswith(b"$JS.ACK."):
@@ -95,6 +95,8 @@ class Crowd:
                 self.world.publish(reply, "+ACK")
             self.unacked.clear()
             self._ask(0, {"batch": 50, "expires": SECOND_NS})
+            # Requests by priority are served when those are in that came together.
+            self.settle()
             self.world.advance(1.1)
             self.settle()
 

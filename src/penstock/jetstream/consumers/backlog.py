@@ -1,9 +1,9 @@
 """
-What of a stream a consumer still has to deliver for the first time.
+The messages of a stream that a consumer still has to deliver for the first time.
 
-Messages are looked at before they are taken: `read` shows what comes next, and
-`advance` says how many of them were delivered. The number that is left is kept
-up to date by counting only what is new, unless messages were removed.
+Reading and taking are two steps: `read` shows the next messages, and `advance` tells how many of
+them were delivered. The remaining number is kept up to date by counting only new messages, unless
+messages were removed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.store import lookup
-from penstock.jetstream.store.values import Filters, Message, Store
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Filters, Message
 from penstock.protocol.rfc3339 import parse_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.consumers.source import Source
 
 READ_BYTES_MAX = 1024 * 1024
 REPLAY_GAP_NS_MIN = 1_000_000
-"""Messages that were stored closer together than this are replayed together."""
+"""Messages stored closer together than this are replayed together."""
 
 
 class Backlog:
@@ -29,14 +30,14 @@ class Backlog:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: Source,
         filters: Filters,
         next_sequence: int,
         selected: Selection | None,
         *,
         is_paced: bool = False,
     ) -> None:
-        """Begin; a paced one shows messages as far apart as they were stored."""
+        """Begin; a paced backlog shows messages as far apart as they were stored."""
         self.next_sequence = next_sequence
         self._stream = stream
         self._store = stream.store
@@ -44,19 +45,19 @@ class Backlog:
         self._selected = selected
         self._replay = Replay(stream.store.last_sequence) if is_paced else None
         self._end = next_sequence
-        """Where to go on when everything that was read is taken."""
+        """Where to continue when everything that was read is taken."""
         self._read: list[Message] = []
         self._count = self._counted_to = self._counted_removals = 0
         self._recount()
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything that is visible was taken."""
+        """Whether every visible message was taken."""
         return self._selected is None and self.next_sequence > self._stream.visible_sequence
 
     @property
     def due_ns(self) -> int:
-        """When the next message is to be shown, if it is there and its time has not come; or 0."""
+        """When the next message is due for replay; 0 if there is none or it is due already."""
         return self._replay.due_ns if self._replay is not None else 0
 
     def set_filters(self, filters: Filters) -> None:
@@ -65,7 +66,7 @@ class Backlog:
         self._recount()
 
     def read(self, count_max: int, now_ns: int) -> list[Message]:
-        """Return the next messages, without taking them; none is not always the end."""
+        """Return the next messages, without taking them; an empty list is not always the end."""
         messages = self._look_ahead(count_max)
         if self._replay is None:
             return messages
@@ -96,7 +97,7 @@ class Backlog:
         return messages
 
     def advance(self, taken: int) -> None:
-        """Take the first so many messages of those that `read` returned last; at least one."""
+        """Take this number of the messages that `read` returned last; at least one."""
         read = self._read
         self.next_sequence = self._end if taken == len(read) else read[taken][0]
         self._count -= taken
@@ -106,13 +107,21 @@ class Backlog:
                 self._resume(self._selected.resume_sequence)
 
     def _resume(self, sequence: int) -> None:
-        """Go on with every message, after those that were selected."""
+        """Continue with every message, after the selected ones."""
         self._selected = None
         self.next_sequence = sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Leave out everything before a sequence."""
+        """Skip everything before a sequence."""
         self.next_sequence = max(self.next_sequence, sequence)
+
+    def go_back(self, sequence: int) -> None:
+        """Move back to at most this sequence: later messages were taken back."""
+        self.next_sequence = self._end = min(self.next_sequence, sequence)
+        self._read = []
+        if self._selected is not None:
+            self._selected.go_back(sequence)
+        self._recount()
 
     def restart(self, sequence: int, resume_sequence: int) -> None:
         """Begin again at a sequence; up to `resume_sequence` only with last messages."""
@@ -126,7 +135,7 @@ class Backlog:
         self._recount()
 
     def count(self) -> int:
-        """Return how many messages there are to deliver: `num_pending`."""
+        """Return the number of messages to deliver: `num_pending`."""
         store = self._store
         if store.removals != self._counted_removals:
             self._recount()
@@ -139,7 +148,7 @@ class Backlog:
         return self._count
 
     def overlook(self, removals: int) -> None:
-        """Keep the count although messages were removed since: they were all delivered before."""
+        """Keep the count across these removals: all removed messages were delivered before."""
         if removals == self._counted_removals:
             self._counted_removals = self._store.removals
 
@@ -155,11 +164,11 @@ class Backlog:
 
 
 class Selection:
-    """The last message of each subject, as it was when the consumer began."""
+    """The last message of each subject, at the time the consumer began."""
 
     def __init__(self, sequences: list[int], resume_sequence: int) -> None:
         self.resume_sequence = resume_sequence
-        """From here on every message is wanted."""
+        """From here on, every message is delivered."""
         self._sequences = sequences
         self._position = 0
 
@@ -172,7 +181,7 @@ class Selection:
         return self._position == len(self._sequences)
 
     def read(self, store: Store, count_max: int, visible_sequence: int) -> list[Message]:
-        """Return the next ones that are still there."""
+        """Return the next ones that still exist."""
         messages: list[Message] = []
         size_bytes = 0
         position = self._position
@@ -185,14 +194,20 @@ class Selection:
                 messages.append(message)
                 size_bytes += len(message[4])
             position += 1
-        # Without those that are gone, so that the count is right when it comes to the last.
+        # Leave out removed messages, so that the count is right at the last one.
         found = [message[0] for message in messages]
         self._sequences = found + self._sequences[position:]
         self._position = 0
         return messages
 
+    def go_back(self, sequence: int) -> None:
+        """Forget the messages from a sequence on: they were taken back."""
+        self._sequences = [each for each in self._sequences[self._position :] if each < sequence]
+        self._position = 0
+        self.resume_sequence = min(self.resume_sequence, sequence)
+
     def after(self, messages: list[Message]) -> int:
-        """Return where to go on after these; 0 if nothing is left but what comes later."""
+        """Return where to continue after these; 0 if only later messages are left."""
         if not self._sequences:
             return 0
         return messages[-1][0] + 1 if messages else self._sequences[0]
@@ -203,21 +218,21 @@ class Selection:
 
 
 class Replay:
-    """Deliver messages as far apart as they were stored."""
+    """Delivers messages as far apart as they were stored."""
 
     def __init__(self, last_sequence: int) -> None:
         self._last_sequence = last_sequence
         self._delivered_ns = 0
         self._stored_ns = 0
         self.due_ns = 0
-        """When the next message is to be delivered, if it is not yet."""
+        """When the next message is due; 0 if it is due already."""
 
     def is_over(self, next_sequence: int) -> bool:
-        """Tell whether the consumer has caught up with what was there when it began."""
+        """Tell whether the consumer has caught up with the messages that existed when it began."""
         return next_sequence > self._last_sequence
 
     def due(self, messages: list[Message], now_ns: int) -> list[Message]:
-        """Return those that are due by now: they are as good as delivered."""
+        """Return the messages that are due by now; they count as delivered."""
         self.due_ns = 0
         if not self._stored_ns and messages:
             self._delivered_ns, self._stored_ns = now_ns, messages[0][1]
@@ -236,7 +251,7 @@ class Replay:
 def start(
     config: ConsumerConfig, store: Store, per_subject_max: int
 ) -> tuple[int, Selection | None]:
-    """Return the first sequence a new consumer is to look at, and its selection if it has one."""
+    """Return the first sequence for a new consumer, and its selection if it has one."""
     policy, last_sequence = config.deliver_policy, store.last_sequence
     if policy == "by_start_sequence":
         return max(config.opt_start_seq, store.first_sequence), None
@@ -259,13 +274,13 @@ def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, Select
 
 
 def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: int) -> Selection:
-    """Return the last messages of their subjects that lie between two sequences."""
-    rows = lookup.matching(store, filters)
-    between = sorted([last for _, last, _ in rows if after < last < resume_sequence])
+    """Return the last messages of their subjects between two sequences."""
+    found = lookup.every_last(store, filters)
+    between = sorted([last for last in found if after < last < resume_sequence])
     return Selection(between, resume_sequence)
 
 
 def _last_sequence(filters: Filters, store: Store) -> int:
     if not filters:
         return store.last_sequence
-    return max((last for _, last, _ in lookup.matching(store, filters)), default=0)
+    return max(lookup.every_last(store, filters), default=0)

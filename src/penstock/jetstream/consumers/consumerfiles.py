@@ -1,15 +1,15 @@
 """
-Where the consumers of a stream are kept:
+The files of a stream's consumers:
 
     <stream>/consumers/
         <name>/consumer.json      the configuration and the time of creation
-        consumers-00000001.log    how far each of them is, see `consumerlog`
+        consumers-00000001.log    the position of each of them, see `consumerlog`
 
-What is to be written is collected and handed over with the next commit, so that
-one sync covers the acks of all consumers, and an ack that asked for an answer
-gets it when it is safe. Changes that nobody waits for are collected a little
-longer: what a crash takes of them is delivered again. A consumer is there once its
-`consumer.json` is; what the log says of others does not count.
+Changes are collected and handed over with the next commit, so that one sync covers the acks of all
+consumers, and an ack that asked for an answer gets it when it is safe. Changes that nobody waits
+for are collected a little longer: if a crash takes them, their messages are delivered again.
+Deliveries that count towards a limit are written immediately, and synced with the others. A
+consumer exists once its `consumer.json` does; records of other consumers in the log do not count.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import StoreError, cause
 from penstock.hot.wire import Op
-from penstock.jetstream.commit import Independent, side_by_side
+from penstock.jetstream.commit import side_by_side
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
-from penstock.jetstream.store.values import Work, complete
+from penstock.jetstream.store.values import Independent, Work, complete
 from penstock.jetstream.timers import Timer
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.context import Context
 
 log = logging.getLogger("penstock")
 
@@ -39,22 +39,22 @@ FORMAT = 1
 META = "consumer.json"
 DISCARDED = "the stream was deleted"
 COLLECT_NS = 20_000_000
-"""How long changes are collected that nobody waits for."""
+"""How long to collect changes that nobody waits for."""
 
 Done = Callable[[Exception | None], None]
 
 
 class Meta(NamedTuple):
-    """What is known of a consumer beside how far it is."""
+    """The metadata of a consumer: everything but its position."""
 
     config: ConsumerConfig
     created_ns: int
     resume_sequence: int
-    """Where a consumer that began with the last message of each subject goes on; else 0."""
+    """Where a consumer that began with the last message of each subject continues; else 0."""
 
 
 class Filing(Independent):
-    """The slow part of a commit: write what is new of consumers, sync the log. A `Work`."""
+    """The slow part of a commit: write consumers' changes, sync the log. A `Work`."""
 
     def __init__(self, disk: Disk, path: str, jobs: list[Job], sync: Work | None) -> None:
         self._jobs = jobs
@@ -72,7 +72,7 @@ class Filing(Independent):
         self._sync_names([job for job in self._jobs if job.content is not None])
 
     def _write(self, jobs: list[Job]) -> None:
-        """Do what is to be done for one consumer, in order."""
+        """Do the jobs of one consumer, in order."""
         for job in jobs:
             try:
                 if job.content is None:
@@ -84,7 +84,7 @@ class Filing(Independent):
                 job.error = error
 
     def _sync_names(self, jobs: list[Job]) -> None:
-        """Make the directories of all of them durable, with one sync."""
+        """Make all their directories durable, with one sync."""
         try:
             if jobs:
                 self._disk.sync_directory(self._path)
@@ -102,7 +102,7 @@ class Filing(Independent):
                 self._error = error
 
     def finish(self, error: Exception | None = None) -> None:
-        """Tell the log how it went."""
+        """Report the outcome to the log."""
         if self._sync is not None:
             self._sync.finish(error or self._error)
 
@@ -119,7 +119,7 @@ class Job:
         self.error: Exception | None = None
 
     def finish(self, error: Exception | None = None) -> None:
-        """Tell whoever waits how it went; what goes wrong with that is of no other's concern."""
+        """Report the outcome; an error in the callback must not affect other consumers."""
         try:
             self.done(self.error or error)
         except Exception as failed:
@@ -129,10 +129,10 @@ class Job:
 class ConsumerFiles:
     """The files of one stream's consumers. A `commit.Durable`."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._engine = stream.engine
-        self._disk = stream.engine.files.disk
-        self._path = stream.engine.files.consumers_path(stream.name)
+    def __init__(self, context: Context, stream: str) -> None:
+        self._context = context
+        self._disk = context.files.disk
+        self._path = context.files.consumers_path(stream)
         self._jobs: list[Job] = []
         self._owed: list[Op] = []
         self._committing: tuple[list[Job], list[Op]] = ([], [])
@@ -141,19 +141,19 @@ class ConsumerFiles:
         self._timer: Timer | None = None
         self.log, self.states, notes = open_consumer_log(self._disk, self._path)
         for note in notes:
-            log.warning("Consumers of '%s > %s': %s", self._engine.account.name, stream.name, note)
+            log.warning("Consumers of '%s > %s': %s", self._context.account_name, stream, note)
 
     def names(self) -> list[str]:
-        """Return the names of the consumers that are there."""
-        # A name has no dot, so whatever has one is a log.
+        """Return the names of the consumers on disk."""
+        # A consumer's name has no dot, so a name with one is a log.
         return [name for name in self._disk.names(self._path) if "." not in name]
 
     def read(self, name: str) -> Meta | None:
-        """Return what is known of a consumer; None if it was never completely written."""
+        """Return the metadata of a consumer; None if it was never completely written."""
         return read_meta(self._disk, self._path, name)
 
     def write(self, meta: Meta, done: Done) -> None:
-        """Keep a consumer's configuration; call `done` when it is safe, or could not be kept."""
+        """Store a consumer's configuration; call `done` when it is safe, or has failed."""
         document = {
             "format": FORMAT,
             "created_ns": meta.created_ns,
@@ -162,43 +162,48 @@ class ConsumerFiles:
         }
         content = json.dumps(document, indent=1).encode()
         self._jobs.append(Job(f"{self._path}/{meta.config.name}", content, done))
-        self._engine.touch(self)
+        self._context.touch(self)
 
     def remove(self, name: str, done: Callable[[], None]) -> None:
-        """Remove a consumer; call `done` when it can not come back."""
+        """Remove a consumer; call `done` when it cannot come back."""
         self.log.removed(name)
         self._jobs.append(Job(f"{self._path}/{name}", None, lambda error: done()))
-        self._engine.touch(self)
+        self._context.touch(self)
 
     def owe(self, publish: Op) -> None:
         """Publish this once everything noted so far is safe."""
         self._owed.append(publish)
-        self._engine.touch(self)
+        self._context.touch(self)
 
     def noted(self) -> None:
-        """Say that something was noted in the log that nobody waits for."""
+        """Take note that the log has a change that nobody waits for."""
         if self._timer is None or not self._timer.is_armed:
-            deadline_ns = self._engine.clock_ns() + COLLECT_NS
-            self._timer = self._engine.timers.at(deadline_ns, lambda now_ns: self._commit())
+            deadline_ns = self._context.clock_ns() + COLLECT_NS
+            self._timer = self._context.timers.at(deadline_ns, lambda now_ns: self._commit())
 
     def _commit(self) -> None:
         if not self._is_discarded:
-            self._engine.touch(self)
+            self._context.touch(self)
 
     @property
     def is_prompt(self) -> bool:
         """Whether files of consumers are to be written or removed."""
         return bool(self._jobs)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no file and no answer waits for a commit."""
+        return not (self._jobs or self._owed or any(self._committing))
+
     def begin_commit(self) -> Work | None:
-        """Hand what was noted to the operating system."""
+        """Hand the noted changes to the operating system."""
         if self._is_discarded:
             return None
-        count = self._engine.allowance.take(len(self._jobs))
+        count = self._context.shared.allowance.take(len(self._jobs))
         if self._jobs and not count and not self._owed:
-            # Nobody waits for the log alone. The next commit asks this one before those that
-            # had their turn.
-            self._engine.touch(self)
+            # Nobody waits for the log alone. The next commit takes this one ahead of those that had
+            # their turn.
+            self._context.touch(self)
             return None
         jobs, owed = self._committing
         fresh, self._jobs = self._jobs[:count], self._jobs[count:]
@@ -208,7 +213,7 @@ class ConsumerFiles:
         return Filing(self._disk, self._path, fresh, sync) if fresh else sync
 
     def end_commit(self) -> None:
-        """Answer what waited for it; acks wait on while the disk fails."""
+        """Send the answers that waited for the commit; acks keep waiting while the disk fails."""
         jobs, owed = self._committing
         self._committing = ([], [])
         for job in jobs:
@@ -216,43 +221,43 @@ class ConsumerFiles:
         if self._is_discarded:
             return
         if self._jobs:
-            self._engine.touch(self)
+            self._context.touch(self)
         if self.log.failure is not None:
             self._fail(owed)
             return
         self._had_failure = False
         if owed:
-            self._engine.account.answer(owed)
+            self._context.account.answer(owed)
 
     def fail_commit(self, reason: str) -> None:
-        """Answer that nothing is known to be safe; acks wait for the next commit."""
+        """Answer that it is unknown what is safe; acks wait for the next commit."""
         jobs, owed = self._committing
         self._committing = ([], [])
         for job in jobs:
             job.finish(OSError(reason))
         self._owed = owed + self._owed
-        self._engine.retry(self)
+        self._context.retry(self)
 
     def _fail(self, owed: list[Op]) -> None:
         if not self._had_failure:
             self._had_failure = True
             log.error("%s", self.log.failure)
         self._owed = owed + self._owed
-        self._engine.retry(self)
+        self._context.retry(self)
 
     def abandon(self) -> None:
-        """Write no more: the stream is deleted, and a successor may have its place."""
+        """Stop writing: the stream is deleted, and a successor may have its place."""
         self._is_discarded = True
 
     def discard(self) -> None:
-        """Let go of the files, which were abandoned."""
+        """Close the abandoned files."""
         jobs, self._jobs, self._owed = self._jobs, [], []
         self.log.discard()
         for job in jobs:
             job.finish(OSError(DISCARDED))
 
     def close(self) -> None:
-        """Make everything durable and let go of the files. Blocks."""
+        """Make everything durable and close the files. Blocks."""
         filing = Filing(self._disk, self._path, self._jobs, None)
         self._jobs = []
         complete(filing)
@@ -263,7 +268,7 @@ class ConsumerFiles:
 
 
 def read_meta(disk: Disk, directory: str, name: str) -> Meta | None:
-    """Return what is known of a consumer; None if it was never completely written."""
+    """Return the metadata of a consumer; None if it was never completely written."""
     path = f"{directory}/{name}/{META}"
     content = read_whole(disk, path)
     if content is None:
@@ -280,16 +285,25 @@ def read_meta(disk: Disk, directory: str, name: str) -> Meta | None:
 
 
 class ConsumerRecord:
-    """What is written down of one consumer as it goes; nothing of one that is not kept."""
+    """Records the changes of one consumer; does nothing for a consumer in memory."""
 
     def __init__(self, files: ConsumerFiles | None, name: str) -> None:
         self._files = files
         self._name = name
 
-    def delivered(self, consumer_sequence: int, sequences: Sequence[int], time_ns: int) -> None:
-        """Note messages delivered, the first of them as `consumer_sequence`."""
+    def delivered(
+        self, consumer_sequence: int, sequences: Sequence[int], time_ns: int, *, is_counted: bool
+    ) -> None:
+        """
+        Note messages delivered, the first of them as `consumer_sequence`.
+
+        Where deliveries are counted, the operating system gets the record before the messages
+        leave: a killed server then knows of them, and delivers none too often.
+        """
         if self._files is not None:
             self._files.log.delivered(self._name, consumer_sequence, sequences, time_ns)
+            if is_counted:
+                self._files.log.write()
             self._files.noted()
 
     def acked(self, sequences: Sequence[int]) -> None:
@@ -299,7 +313,7 @@ class ConsumerRecord:
             self._files.noted()
 
     def given_up(self, sequence: int) -> None:
-        """Note a message that was delivered as often as it may be, without an ack."""
+        """Note a message that reached its maximum number of deliveries without an ack."""
         if self._files is not None:
             self._files.log.given_up(self._name, (sequence,))
             self._files.noted()

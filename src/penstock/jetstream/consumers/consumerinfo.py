@@ -1,25 +1,24 @@
-"""ConsumerInfo: what clients are told of a consumer."""
+"""ConsumerInfo: the description of a consumer for clients."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.jetstream.consumers.pull import PullRequests
 from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.consumers.consumer import Consumer
+    from penstock.jetstream.consumers.common import Common
 
 
-def describe(consumer: Consumer, now_ns: int) -> dict[str, Any]:
-    """Return how a consumer is set up, and how far it is."""
+def describe(consumer: Common, *, created_ns: int, now_ns: int) -> dict[str, Any]:
+    """Return a consumer's configuration and position."""
     ledger, config, outlet = consumer.ledger, consumer.config, consumer.outlet
     delivered = (ledger.next_consumer_sequence - 1, ledger.delivered_sequence)
     floor = ledger.floor(consumer.backlog.next_sequence)
     info: dict[str, Any] = {
         "stream_name": consumer.stream.name,
         "name": consumer.name,
-        "created": format_time(consumer.created_ns),
+        "created": format_time(created_ns),
         "config": config.to_answer(),
         "delivered": _sequences(delivered, consumer.delivered_ns),
         "ack_floor": _sequences(floor, consumer.acked_ns),
@@ -33,8 +32,9 @@ def describe(consumer: Consumer, now_ns: int) -> dict[str, Any]:
     if consumer.paused_until_ns > now_ns:
         info |= {"paused": True, "pause_remaining": consumer.paused_until_ns - now_ns}
     info["ts"] = format_time(now_ns)
-    if isinstance(outlet, PullRequests) and outlet.group is not None:
-        info["priority_groups"] = outlet.group.info()
+    groups = outlet.groups()
+    if groups:
+        info["priority_groups"] = groups
     return info
 
 

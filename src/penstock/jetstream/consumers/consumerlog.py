@@ -1,11 +1,10 @@
 """
-What consumers have been given and have acknowledged: a small log for all of a stream's.
+The deliveries and acks of consumers: one small log for all consumers of a stream.
 
-The truth is in memory, with the consumers; the log says what changed, and one
-sync covers the acks of all of them. When it has grown, or after the disk failed,
-the next `flush` begins a new file with the whole state of every consumer and
-goes on behind that. The old file goes once the new one is durable. So a failure
-needs no repair, and a torn end costs only what was never synced.
+The consumers in memory hold the truth; the log records what changed, and one sync covers the acks
+of all of them. When the log has grown, or after the disk failed, the next `flush` begins a new file
+with the whole state of every consumer and continues after it. The old file goes once the new one is
+durable. So a failure needs no repair, and a torn end costs only what was never synced.
 
     consumers-00000007.log = start · one state a consumer · changes …
 
@@ -37,7 +36,7 @@ from penstock.jetstream.store.file.disk import Disk, File, read_whole
 from penstock.jetstream.store.values import Work, complete
 
 LOG_BYTES_MIN = 256 * 1024
-"""A log smaller than this is never begun anew."""
+"""A log smaller than this is never rewritten."""
 
 
 def log_path(directory: str, generation: int) -> str:
@@ -56,7 +55,7 @@ def open_consumer_log(
     complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
     log = ConsumerLog(disk, directory, max(generations, default=0))
     if not generations:
-        return log, {}, notes
+        return log, {}, missing_log(disk, directory)
     chosen = max(complete_ones, default=generations[-1])
     path = log_path(directory, chosen)
     changes, damaged = files[chosen]
@@ -68,15 +67,24 @@ def open_consumer_log(
     return log, replay(changes), notes
 
 
+def missing_log(disk: Disk, directory: str) -> list[str]:
+    """Return a note if there are consumers, and nothing says how far they are."""
+    # A name has no dot, so whatever has one is a log.
+    has_consumers = any("." not in name for name in disk.names(directory))
+    if not has_consumers or _generations(disk, directory):
+        return []
+    return [f"`{directory}` has no log of how far its consumers are: they start over"]
+
+
 def read_states(disk: Disk, directory: str) -> dict[str, ConsumerState]:
-    """Return how far each consumer is by the log in a directory, and change nothing."""
+    """Return the position of each consumer, from the log in a directory; change nothing."""
     files = _read_all(disk, directory)
     complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
     return replay(files[max(complete_ones or files)][0]) if files else {}
 
 
 def _read_all(disk: Disk, directory: str) -> dict[int, tuple[list[Change], int]]:
-    """Return the changes in each log file by its number, and the bytes that are no record."""
+    """Return the changes in each log file by its number, and the bytes that are not records."""
     return {
         each: scan(read_whole(disk, log_path(directory, each)) or b"")
         for each in _generations(disk, directory)
@@ -89,7 +97,7 @@ def _generations(disk: Disk, directory: str) -> list[int]:
 
 
 class ConsumerSync:
-    """The work that makes what was written durable."""
+    """The work that makes written records durable."""
 
     def __init__(self, log: ConsumerLog, file: File, directory: str | None) -> None:
         self._log = log
@@ -105,7 +113,7 @@ class ConsumerSync:
             self._log.disk.sync_directory(self._directory)
 
     def finish(self, error: Exception | None = None) -> None:
-        """Tell the log how it went."""
+        """Report the outcome to the log."""
         self._log.synced(self, error)
 
 
@@ -113,7 +121,7 @@ class ConsumerLog:
     """
     The log of a stream's consumers.
 
-    `snapshot` must be set to what returns the state of every consumer now. Every
+    `snapshot` must be set to a function that returns the current state of every consumer. Every
     other method notes a change that was already made to that state.
     """
 
@@ -135,7 +143,7 @@ class ConsumerLog:
         self._outdated: list[str] = []
 
     def resume(self, generation: int, *, is_whole: bool) -> None:
-        """Go on after what was found on disk; begin a new file first if that is not whole."""
+        """Continue after the records found on disk; begin a new file first unless all are good."""
         if is_whole:
             self._file = self.disk.open(log_path(self.directory, generation))
             self._file_end = self._file.size()
@@ -171,7 +179,7 @@ class ConsumerLog:
         self._buffer.append(encode(Change(ACKED, name, 0, 0, 0, array("Q", stream_sequences))))
 
     def given_up(self, name: str, stream_sequences: Sequence[int]) -> None:
-        """Note messages that were delivered as often as they may be, without an ack."""
+        """Note messages that reached their maximum number of deliveries without an ack."""
         self._buffer.append(encode(Change(GIVEN_UP, name, 0, 0, 0, array("Q", stream_sequences))))
 
     def advanced(self, name: str, consumer_sequence: int, stream_sequence: int) -> None:
@@ -179,15 +187,23 @@ class ConsumerLog:
         change = Change(ADVANCED, name, consumer_sequence, stream_sequence, 0, array("Q"))
         self._buffer.append(encode(change))
 
+    def write(self) -> None:
+        """Hand the buffer to the operating system, and leave the rest to `flush`."""
+        if self._file is None or self.failure is not None:
+            return
+        try:
+            self._write_buffer()
+        except OSError as error:
+            self._fail(error)
+
     def flush(self) -> Work | None:
-        """Hand what is buffered to the operating system; return what makes it durable."""
+        """Hand the buffer to the operating system; return the work that makes it durable."""
         try:
             if self.failure is not None or self._file is None or self._is_overgrown():
                 self._begin_file()
-            self._write(b"".join(self._buffer))
-            self._buffer.clear()
+            self._write_buffer()
         except Exception as error:
-            # Also what nobody foresaw: the next file begins with what consumers say then.
+            # Unforeseen errors too: the next file begins with the current states of the consumers.
             self._fail(error)
             return None
         if self._sync is not None or self._durable_bytes == self.written_bytes:
@@ -200,7 +216,7 @@ class ConsumerLog:
         return self._sync is None and not self._is_new and self._file_end > self._file_bytes_max
 
     def _begin_file(self) -> None:
-        """Begin a new file with the state of every consumer: what is buffered is in there."""
+        """Begin a new file with the state of every consumer, buffered changes included."""
         is_idle = self._file is None and not self._buffer and self.failure is None
         if self._sync is not None or is_idle:
             return
@@ -218,7 +234,7 @@ class ConsumerLog:
         self._file_bytes_max = max(LOG_BYTES_MIN, 4 * sum(map(len, self._buffer)))
 
     def _drop_file(self) -> None:
-        """Leave the file: it goes at once if it never counted, else when the next one does."""
+        """Leave the file. It goes now if it never counted, else once the next one counts."""
         assert self._file is not None
         self._file.close()
         self._file = None
@@ -228,15 +244,17 @@ class ConsumerLog:
             self.disk.remove(path)
             self._outdated.pop()
 
-    def _write(self, data: bytes) -> None:
+    def _write_buffer(self) -> None:
+        data = b"".join(self._buffer)
         if data:
             assert self._file is not None
             self._file.write(data, self._file_end)
             self._file_end += len(data)
             self.written_bytes += len(data)
+        self._buffer.clear()
 
     def synced(self, sync: ConsumerSync, error: Exception | None) -> None:
-        """Take note of how a sync went."""
+        """Take note of the outcome of a sync."""
         assert sync is self._sync, "a sync is finished once"
         self._sync = None
         if error is not None:
@@ -261,13 +279,13 @@ class ConsumerLog:
         self.failure = f"cannot store consumers in `{self.directory}`: {reason(error)}"
 
     def discard(self) -> None:
-        """Let go of the file: nothing in it counts any more."""
+        """Close the file: nothing in it counts any more."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def close(self) -> None:
-        """Make everything durable and let go of the file."""
+        """Make everything durable and close the file."""
         for _ in range(2):
             complete(self.flush())
         if self._file is not None:

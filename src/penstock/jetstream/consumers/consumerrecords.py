@@ -1,9 +1,8 @@
 """
-How far a consumer is, and the bytes that say how it got there. Pure functions over bytes.
+The state of a consumer, and the records of its changes. Pure functions over bytes.
 
-A record of the consumers' log is a whole state, or one change to it. Sequences are
-listed behind the name of the consumer, and a checksum stands in front of it all.
-`consumerlog.py` has the file they are in.
+A record of the consumers' log is a whole state, or one change to it. A checksum comes first, then
+the name of the consumer, then a list of sequences. `consumerlog.py` has their file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BODY = struct.Struct("<IBBHQQq")
 
 @dataclass
 class ConsumerState:
-    """How far a consumer is. Pairs are consumer sequence and stream sequence."""
+    """The state of a consumer. Pairs are consumer sequence and stream sequence."""
 
     delivered_consumer_sequence: int = 0
     delivered_stream_sequence: int = 0
@@ -38,7 +37,7 @@ class ConsumerState:
     delivery and the time of the last.
     """
     redelivered: dict[int, int] = field(default_factory=dict)
-    """How often again: stream sequence to deliveries after the first."""
+    """Redeliveries: stream sequence to the number of deliveries after the first."""
 
     def deliver(
         self, consumer_sequence: int, stream_sequences: Sequence[int], time_ns: int
@@ -57,7 +56,7 @@ class ConsumerState:
         self.delivered_stream_sequence = max(self.delivered_stream_sequence, last)
 
     def ack(self, stream_sequences: Sequence[int]) -> None:
-        """Take note of messages acknowledged, and move the floor if it can be."""
+        """Take note of messages acknowledged, and move the floor if possible."""
         for stream_sequence in stream_sequences:
             self.pending.pop(stream_sequence, None)
             self.redelivered.pop(stream_sequence, None)
@@ -92,7 +91,7 @@ class ConsumerState:
 
 
 class Change(NamedTuple):
-    """One record: what it is about, and its numbers."""
+    """One record: its kind, its consumer, and its numbers."""
 
     kind: int
     name: str
@@ -115,10 +114,10 @@ def encode(change: Change) -> bytes:
 
 def scan(data: bytes) -> tuple[list[Change], int]:
     """
-    Return the records that check out, and how many bytes belong to none.
+    Return the valid records, and the number of bytes that belong to none.
 
-    The walk goes on behind what is damaged. That is right even for what was never
-    synced: an acknowledgement holds without the record before it.
+    The walk continues after damaged bytes. That is right even for bytes that were never synced: an
+    acknowledgement holds without the record before it.
     """
     changes: list[Change] = []
     offset = damaged = 0
@@ -134,7 +133,7 @@ def scan(data: bytes) -> tuple[list[Change], int]:
 
 
 def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:
-    """Return the record at an offset and where it ends; None if there is none."""
+    """Return the record at an offset and its end; None if there is no valid record."""
     if offset + _RECORD.size > len(data):
         return None
     checksum, length, kind, version, name_length, first, second, time_ns = _RECORD.unpack_from(
@@ -152,7 +151,7 @@ def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:
 
 
 def encode_state(name: str, state: ConsumerState) -> bytes:
-    """Return the record of everything known of a consumer."""
+    """Return the record of a consumer's whole state."""
     numbers = array("Q", (state.ack_floor_consumer_sequence, state.ack_floor_stream_sequence))
     numbers.extend((len(state.pending), len(state.redelivered)))
     for stream_sequence, (consumer_sequence, time_ns) in state.pending.items():
@@ -164,7 +163,7 @@ def encode_state(name: str, state: ConsumerState) -> bytes:
 
 
 def decode_state(change: Change) -> ConsumerState:
-    """Return what the record of a state says."""
+    """Return the state in a record."""
     floor_consumer, floor_stream, pending_count, _ = change.numbers[:4]
     pending_end = 4 + 3 * pending_count
     pending = change.numbers[4:pending_end]
@@ -185,7 +184,7 @@ def decode_state(change: Change) -> ConsumerState:
 
 
 def is_complete(changes: Sequence[Change]) -> bool:
-    """Tell whether a file starts with the state of every consumer there was."""
+    """Tell whether a file starts with the state of every consumer that existed then."""
     if not changes or changes[0].kind != START:
         return False
     announced = changes[0].second
@@ -207,7 +206,7 @@ def replay(changes: Sequence[Change]) -> dict[str, ConsumerState]:
 
 def _apply(state: ConsumerState, change: Change) -> None:
     if change.kind == DELIVERED:
-        # Behind a gap nobody knows what else was delivered, and it must be delivered again.
+        # After a gap the deliveries are unknown, so those messages must be delivered again.
         if change.first == state.delivered_consumer_sequence + 1:
             state.deliver(change.first, change.numbers, change.time_ns)
     elif change.kind == ACKED:

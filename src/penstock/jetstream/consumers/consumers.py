@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import JetStreamError, StoreError
-from penstock.jetstream import quota
 from penstock.jetstream.config import consumerrules
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.config.stream import StreamConfig
@@ -17,7 +16,6 @@ from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.consumers.consumerfiles import ConsumerFiles, Meta
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 from penstock.jetstream.consumers.ledger import Ledger
-from penstock.jetstream.store import lookup
 from penstock.jetstream.stream import Stream
 from penstock.protocol import errorcodes
 from penstock.protocol.rfc3339 import format_time, parse_time
@@ -34,38 +32,39 @@ def create(
     stream: Stream, config: ConsumerConfig, *, action: str, pedantic: bool, answer: Answer
 ) -> None:
     """
-    Make a consumer, or change the one that is there, and answer when that is safe.
+    Make a consumer, or change the existing one, and answer when that is safe.
 
-    `action` is `create` to insist on a new one or the same, `update` to insist
-    on a change.
+    `action` is `create` to insist on a new or identical one, `update` to insist on a change.
     """
-    config = quota.with_ack_pending(stream, config)
+    quota = stream.context.quota
+    config = quota.with_ack_pending(config, stream.config)
     config = consumerrules.with_defaults(config, stream.config, pedantic=pedantic)
     consumerrules.check(config, stream.config)
-    quota.check_ack_pending(stream.engine, config)
+    quota.check_ack_pending(config)
     existing = stream.consumers.get(config.name)
     if existing is not None:
-        assert isinstance(existing, Consumer)
-        _update(existing, config, action=action, answer=answer)
+        _update(stream, existing, config, action=action, answer=answer)
     elif action == "update":
         raise JetStreamError(errorcodes.CONSUMER_DOES_NOT_EXIST)
     else:
-        quota.check_consumer(stream)
+        quota.check_consumer(len(stream.consumers))
         is_compared = stream.config.retention == "workqueue" or stream.config.max_consumers > 0
         others = _filters(stream) if is_compared else {}
         consumerrules.check_new(config, stream.config, others, stream.consumer_filters)
         _make(stream, config, answer)
 
 
-def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: Answer) -> None:
-    stream, old = consumer.stream, consumer.config
-    # A pause is not changed this way: it has a call of its own.
+def _update(
+    stream: Stream, consumer: Consumer, config: ConsumerConfig, *, action: str, answer: Answer
+) -> None:
+    old = consumer.config
+    # A pause is not changed here: it has a call of its own.
     config = config.but(pause_until=old.pause_until)
     if action == "create" and config != old:
         raise JetStreamError(errorcodes.CONSUMER_ALREADY_EXISTS)
     config = consumerrules.with_name(config, consumer.name)
     if config.sourcing:
-        # Where it goes on is known from its acks.
+        # Its acks say where it continues.
         places = ("deliver_policy", "opt_start_seq", "opt_start_time")
         config = config.but(**{name: getattr(old, name) for name in places})
     if stream.config.retention == "workqueue" and not config.is_private:
@@ -74,7 +73,7 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
     if config == old:
         answer(consumer.info())
     else:
-        # Another stream has a new subject each time; who listens to its last one is nobody.
+        # Another stream uses a new subject each time, so nobody listens to its last one.
         is_bound = consumer.outlet.is_bound and not config.sourcing
         consumerrules.check_update(old, config, is_bound=is_bound)
         consumer.update(config)
@@ -87,7 +86,7 @@ def _update(consumer: Consumer, config: ConsumerConfig, *, action: str, answer: 
 
 
 def pause(consumer: Consumer, until_ns: int, answer: Answer) -> None:
-    """Let a consumer deliver nothing until then, or again; answer when that is safe."""
+    """Pause a consumer until a time, or resume it; answer when that is safe."""
     until = format_time(until_ns) if until_ns else ""
     consumer.update(consumer.config.but(pause_until=until))
     document: dict[str, Any] = {
@@ -95,12 +94,12 @@ def pause(consumer: Consumer, until_ns: int, answer: Answer) -> None:
         "pause_until": format_time(until_ns),
     }
     if consumer.paused_until_ns:
-        document["pause_remaining"] = until_ns - consumer.engine.clock_ns()
+        document["pause_remaining"] = until_ns - consumer.stream.context.clock_ns()
     _keep(consumer, document, answer)
 
 
 def reset(consumer: Consumer, sequence: int, answer: Answer) -> None:
-    """Let a consumer begin again at a sequence, or after all that is acked if that is 0."""
+    """Let a consumer begin again at a sequence; with 0, after everything that is acked."""
     if sequence:
         _check_reset(consumer, sequence)
     else:
@@ -115,7 +114,7 @@ def _unacked_sequence(consumer: Consumer) -> int:
 
 
 def _check_reset(consumer: Consumer, sequence: int) -> None:
-    """Refuse to begin where the consumer would not have begun by itself."""
+    """Refuse a start that the consumer's deliver policy would not allow."""
     config = consumer.config
     problem = ""
     if config.deliver_policy == "by_start_sequence":
@@ -130,17 +129,17 @@ def _check_reset(consumer: Consumer, sequence: int) -> None:
 
 
 def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
-    engine = stream.engine
+    context = stream.context
     name = config.name
     while not name or name in stream.consumers:
-        name = engine.new_id(EPHEMERAL_NAME_LENGTH)
+        name = context.new_id(EPHEMERAL_NAME_LENGTH)
     config = consumerrules.with_name(config, name)
     limit = stream.config.max_msgs_per_subject
     sequence, selected = backlog.start(config, stream.store, limit)
     consumer = Consumer(
         stream,
         config,
-        created_ns=engine.clock_ns(),
+        created_ns=context.clock_ns(),
         backlog=_backlog(stream, config, sequence, selected),
         ledger=Ledger(sequence),
         files=_files(stream, config),
@@ -152,7 +151,7 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
         consumer.files.log.put(name, consumer.state())
     consumer.bind()
     _keep(consumer, consumer.info(), answer, is_new=True)
-    engine.advisories.consumer_action(stream.name, name, "create")
+    context.advisories.consumer_action(stream.name, name, "create")
     if consumer.paused_until_ns:
         consumer.advise_pause()
     consumer.deliver()
@@ -161,7 +160,7 @@ def _make(stream: Stream, config: ConsumerConfig, answer: Answer) -> None:
 def _keep(
     consumer: Consumer, info: dict[str, Any], answer: Answer, *, is_new: bool = False
 ) -> None:
-    """Write a consumer down, if it is one that is kept, and answer then."""
+    """Write a consumer to disk, unless it is in memory, and answer then."""
     if consumer.files is None:
         answer(info)
         return
@@ -180,7 +179,7 @@ def _keep(
 
 
 def _files(stream: Stream, config: ConsumerConfig) -> ConsumerFiles | None:
-    """Return where the consumer is kept; None if that is in memory only."""
+    """Return the files for a consumer; None if it is in memory only."""
     if config.mem_storage or config.direct or stream.config.storage == "memory":
         return None
     if stream.consumer_files is None:
@@ -193,21 +192,21 @@ def _files(stream: Stream, config: ConsumerConfig) -> ConsumerFiles | None:
 
 def open_files(stream: Stream) -> ConsumerFiles:
     """Open the files of a stream's consumers."""
-    files = stream.consumer_files = ConsumerFiles(stream)
+    files = stream.consumer_files = ConsumerFiles(stream.context, stream.name)
     files.log.snapshot = lambda: {
         name: consumer.state()
         for name, consumer in stream.consumers.items()
-        if isinstance(consumer, Consumer) and consumer.files is not None
+        if consumer.files is not None
     }
     return files
 
 
 def check_limits(stream: Stream, config: StreamConfig) -> None:
-    """Refuse limits for the consumers of a stream that one of them is over already."""
+    """Refuse limits for the consumers of a stream that one of them exceeds already."""
     over = [
         name
         for name, each in stream.consumers.items()
-        if isinstance(each, Consumer) and consumerrules.is_over(each.config, config)
+        if consumerrules.is_over(each.config, config)
     ]
     if over:
         text = f"change to limits violates consumers: {', '.join(sorted(over))}"
@@ -218,13 +217,13 @@ def _filters(stream: Stream, *, besides: Consumer | None = None) -> consumerrule
     return {
         name: each.filters
         for name, each in stream.consumers.items()
-        if isinstance(each, Consumer) and each is not besides and not each.config.is_private
+        if each is not besides and not each.config.is_private
     }
 
 
 def recover(stream: Stream) -> None:
-    """Bring back the consumers of a stream; what can not be read does not keep others away."""
-    if not stream.engine.files.has_consumers(stream.name):
+    """Bring back the consumers of a stream; an unreadable one does not keep the others away."""
+    if not stream.context.files.has_consumers(stream.name):
         return
     try:
         files = open_files(stream)
@@ -244,46 +243,48 @@ def recover(stream: Stream) -> None:
     for name in unconfigured:
         log.warning(
             "Stream '%s > %s': consumer `%s` has a state, and no configuration",
-            stream.engine.account.name,
+            stream.context.account.name,
             stream.name,
             name,
         )
     files.states.clear()
-    _drop_settled(stream)
+    for consumer in tuple(stream.consumers.values()):
+        consumer.drop_settled()
     stream.consumers_changed()
     for consumer in tuple(stream.consumers.values()):
-        if isinstance(consumer, Consumer):
-            try:
-                consumer.open()
-            except Exception as error:
-                _complain(stream, f"consumer `{consumer.name}`", error)
+        try:
+            consumer.open()
+        except Exception as error:
+            _complain(stream, f"consumer `{consumer.name}`", error)
 
 
 def _complain(stream: Stream, what: str, error: Exception) -> None:
-    account = stream.engine.account.name
+    account = stream.context.account.name
     log.error("Stream '%s > %s': %s can not be recovered: %s", account, stream.name, what, error)
-    stream.engine.unreadable_consumers[stream.name] = f"{what}: {error}"
+    stream.unreadable_consumer = f"{what}: {error}"
 
 
-def restore(stream: Stream, config: ConsumerConfig, state: ConsumerState) -> None:
-    """Add a consumer that a snapshot of its stream held, and that goes on where it was."""
+def restore(
+    stream: Stream, config: ConsumerConfig, state: ConsumerState, *, answer: Answer
+) -> None:
+    """Add a consumer from a snapshot of its stream; it continues where it was."""
     config = consumerrules.with_defaults(config, stream.config)
     consumerrules.check(config, stream.config)
     consumerrules.check_name_length(config.name)
-    quota.check_ack_pending(stream.engine, config)
-    quota.check_consumer(stream)
-    meta = Meta(config, stream.engine.clock_ns(), 0)
+    stream.context.quota.check_ack_pending(config)
+    stream.context.quota.check_consumer(len(stream.consumers))
+    meta = Meta(config, stream.context.clock_ns(), 0)
     consumer = _at_state(stream, _files(stream, config), meta, state)
     stream.consumers[config.name] = consumer
     stream.consumers_changed()
     if consumer.files is not None:
         consumer.files.log.put(config.name, consumer.state())
-    _keep(consumer, {}, lambda document: None)
+    _keep(consumer, {}, answer)
     consumer.open()
 
 
 def _recovered(stream: Stream, files: ConsumerFiles, meta: Meta) -> Consumer:
-    """Go on where a consumer ended; a new one if its state was never written."""
+    """Return a consumer with its recovered state; a fresh one if its state was never written."""
     return _at_state(stream, files, meta, files.states.get(meta.config.name))
 
 
@@ -319,16 +320,3 @@ def _backlog(
 ) -> Backlog:
     is_paced = config.replay_policy == "original"
     return Backlog(stream, config.filters, sequence, selected, is_paced=is_paced)
-
-
-def _drop_settled(stream: Stream) -> None:
-    """Remove what was acked from a work queue, where the ack was safe before the removal."""
-    if stream.config.retention != "workqueue":
-        return
-    for consumer in stream.consumers.values():
-        assert isinstance(consumer, Consumer)
-        last_sequence = consumer.backlog.next_sequence - 1
-        for messages in lookup.batches(
-            stream.store, filters=consumer.filters, last_sequence=last_sequence
-        ):
-            stream.remove([m[0] for m in messages if not consumer.needs(m[0], m[2])])

@@ -1,4 +1,4 @@
-"""Messages as a consumer delivers them where that is not the plain way, which is in `hot`."""
+"""Encodings the hot path does not cover: redeliveries and `headers_only`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Deliveries(NamedTuple):
-    """Messages that are delivered for the first time: what `hot.first_deliveries` takes."""
+    """First deliveries of messages: the input of `hot.first_deliveries`."""
 
     messages: list[Message]
     ack_prefix: bytes
@@ -21,7 +21,7 @@ class Deliveries(NamedTuple):
 
 
 def without_payloads(messages: list[Message]) -> list[Message]:
-    """Return messages with the size of their payload in the place of that: `headers_only`."""
+    """Return messages with the size of their payload in its place: `headers_only`."""
     return [_without_payload(each) for each in messages]
 
 
@@ -34,7 +34,7 @@ def _without_payload(stored: Message) -> Message:
 def redeliveries(
     messages: list[Message], ack_prefix: bytes, *, ledger: Ledger, pending: int
 ) -> list[Op]:
-    """Return messages as they are delivered again."""
+    """Return redeliveries of messages, encoded."""
     operations: list[Op] = []
     first = ledger.next_consumer_sequence
     for number, (sequence, time_ns, subject, header, payload) in enumerate(messages, first):

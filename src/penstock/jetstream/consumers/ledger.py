@@ -1,14 +1,13 @@
 """
-What a consumer has delivered, and what of it is settled.
+The deliveries of a consumer, and which of them are settled.
 
-Consumer sequences are given in order, one for each delivery, also for a
-redelivery. A message that waits for its ack keeps the one of its first delivery,
-so that the ack floor, the point up to which everything is settled, can move past
-what was redelivered in between.
+Consumer sequences are given in order, one for each delivery, including redeliveries. A message that
+waits for its ack keeps the sequence of its first delivery, so that the ack floor, the point up to
+which everything is settled, can move past later redeliveries.
 
-The floor is only asked for now and then, so an ack does not move it: it notes
-that the floor may be higher by now. Deadlines are looked through all at once,
-and at most so often that it does not matter how many there are.
+The floor is only asked for now and then, so an ack does not move it: it notes that the floor may be
+higher by now. All deadlines are checked at once, and rarely enough that their number does not
+matter.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from itertools import repeat
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 
 LOOK_NS = 1_000
-"""How much longer one message that waits may make the others wait for their redelivery."""
+"""How much each waiting message may delay the redelivery of the others."""
 
 
 class Ledger:
@@ -32,19 +31,19 @@ class Ledger:
         self.pending: dict[int, tuple[int, int]] = {}
         """Messages that wait for their ack: consumer sequence and deadline."""
         self.redelivered: dict[int, int] = {}
-        """How often messages were delivered after the first time, until they are settled."""
+        """The number of deliveries after the first, until the message is settled."""
         self.due: OrderedDict[int, None] = OrderedDict()
         """Messages to be redelivered, in order. All of them are pending."""
         self.deadline_ns = 0
         """When to look for messages whose ack is overdue; 0 is never."""
         self.backoff_ns: Sequence[int] = ()
-        """How long to wait for an ack: the first time, the second, ...; the last goes on."""
+        """The ack wait of the first delivery, the second, ...; the last one repeats."""
         self._floor = (0, next_sequence - 1)
         self._is_floor_stale = False
 
     @classmethod
     def restore(cls, state: ConsumerState, backoff_ns: Sequence[int]) -> Ledger:
-        """Go on where a state ends."""
+        """Continue from a stored state."""
         ledger = cls(state.delivered_stream_sequence + 1)
         ledger.next_consumer_sequence = state.delivered_consumer_sequence + 1
         ledger._floor = (state.ack_floor_consumer_sequence, state.ack_floor_stream_sequence)
@@ -57,7 +56,7 @@ class Ledger:
         return ledger
 
     def state(self, next_sequence: int) -> ConsumerState:
-        """Return everything that has to be known to go on from here."""
+        """Return the state needed to continue from here."""
         floor_consumer, floor_stream = self.floor(next_sequence)
         return ConsumerState(
             self.next_consumer_sequence - 1,
@@ -72,12 +71,12 @@ class Ledger:
         )
 
     def wait_ns(self, sequence: int) -> int:
-        """Return how long to wait for the ack of a message, after as many deliveries as it had."""
+        """Return the ack wait of a message, given its number of deliveries."""
         waits = self.backoff_ns
         return waits[min(self.redelivered.get(sequence, 0), len(waits) - 1)]
 
     def watch(self, deadline_ns: int) -> None:
-        """Look for overdue acks at this time at the latest."""
+        """Check for overdue acks at this time at the latest."""
         if not self.deadline_ns or deadline_ns < self.deadline_ns:
             self.deadline_ns = deadline_ns
 
@@ -110,15 +109,15 @@ class Ledger:
         return first
 
     def deliveries(self, sequence: int) -> int:
-        """Return how often a message was delivered."""
+        """Return the number of deliveries of a message."""
         return self.redelivered.get(sequence, 0) + 1
 
     # Acks.
 
     def settle(self, sequences: Iterable[int]) -> list[int]:
-        """Note that messages are done with; return those that were waiting."""
+        """Settle messages; return those that were waiting."""
         pop, redelivered = self.pending.pop, self.redelivered
-        # One that was given up on may be acked after all.
+        # A message that was given up may still be acked.
         settled = [each for each in sequences if pop(each, None) or each in redelivered]
         if redelivered or self.due:
             for sequence in settled:
@@ -128,7 +127,7 @@ class Ledger:
         return settled
 
     def settle_up_to(self, consumer_sequence: int, sequence: int) -> list[int]:
-        """Note that everything up to a message is done with; return what was waiting."""
+        """Settle everything up to a message; return the messages that were waiting."""
         if consumer_sequence <= self._floor[0] or sequence <= self._floor[1]:
             return []
         settled = self.settle([each for each in self.pending if each <= sequence])
@@ -136,12 +135,17 @@ class Ledger:
         self._is_floor_stale = False
         return settled
 
+    def go_back(self, next_sequence: int) -> None:
+        """Move back to before a sequence: later messages were taken back."""
+        self.delivered_sequence = min(self.delivered_sequence, next_sequence - 1)
+        self._floor = self._floor[0], min(self._floor[1], next_sequence - 1)
+
     def settle_delivered(self) -> None:
-        """Note that no ack is expected for what was delivered so far."""
+        """Expect no ack for messages delivered so far."""
         self._floor = (self.next_consumer_sequence - 1, self.delivered_sequence)
 
     def give_up(self, sequence: int) -> None:
-        """Stop to deliver a message, but remember that it is not acked."""
+        """Stop delivering a message, but remember that it is not acked."""
         self.pending.pop(sequence, None)
         self.due.pop(sequence, None)
         self.redelivered.setdefault(sequence, 0)
@@ -171,7 +175,7 @@ class Ledger:
     # Redeliveries.
 
     def extend(self, sequence: int, deadline_ns: int) -> None:
-        """Wait for the ack of a message until then, and do not redeliver it before."""
+        """Wait for the ack of a message until this deadline, and redeliver it only then."""
         self.due.pop(sequence, None)
         self.pending[sequence] = (self.pending[sequence][0], deadline_ns)
         self.watch(deadline_ns)
@@ -182,7 +186,7 @@ class Ledger:
             self.due.setdefault(sequence)
 
     def overdue(self, now_ns: int) -> list[int]:
-        """Return the messages whose ack did not come in time; say when to look again."""
+        """Return the messages whose ack is overdue; set the time of the next check."""
         overdue = []
         due = self.due
         next_ns = 0

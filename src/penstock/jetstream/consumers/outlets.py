@@ -1,4 +1,4 @@
-"""Where the messages of a consumer go: to waiting pull requests, or to a deliver subject."""
+"""Makes the outlet of a consumer: pull or push, by its configuration."""
 
 from __future__ import annotations
 
@@ -10,57 +10,40 @@ from penstock.jetstream.consumers.pull import PullRequests
 from penstock.jetstream.consumers.push import PushDelivery
 
 if TYPE_CHECKING:
-    from penstock.jetstream.consumers.consumer import Consumer
+    from penstock.jetstream.config.consumer import ConsumerConfig
+    from penstock.jetstream.consumers.common import Common
+    from penstock.jetstream.consumers.outlet import Outlet
 
 BURST_BYTES = 1024 * 1024
-"""What a rate limit lets through at once if the stream does not say how large a message may be."""
-
-Outlet = PullRequests | PushDelivery
+"""The burst of a rate limit if the stream does not limit the size of a message."""
 
 
-def new_outlet(consumer: Consumer) -> Outlet:
-    """Return what a consumer delivers through."""
-    account, config = consumer.engine.account, consumer.config
+def new_outlet(common: Common, wake: Callable[[], None]) -> Outlet:
+    """Return the outlet of a consumer; it calls `wake` when a subscriber comes or goes."""
+    account, config = common.context.account, common.config
     if not config.is_push:
-        return PullRequests(account, config, consumer.heartbeat, _new_group(consumer))
-    size_max = consumer.stream.config.max_msg_size
+        return PullRequests(account, config, common.heartbeat, _group_maker(common))
+    size_max = common.stream.config.max_msg_size
     return PushDelivery(
         account,
         config,
-        consumer.heartbeat,
-        consumer.flow_control_subject,
+        common.heartbeat,
+        common.flow_control_subject,
+        clock_ns=common.context.clock_ns,
+        wake=wake,
         burst_bytes=size_max if size_max > 0 else BURST_BYTES,
-        pending=_count_pending(consumer) if consumer.acks_by_flow else None,
+        pending=(lambda: len(common.ledger.pending)) if common.acks_by_flow else None,
     )
 
 
-def _count_pending(consumer: Consumer) -> Callable[[], int]:
-    return lambda: len(consumer.ledger.pending)
-
-
-def update_outlet(consumer: Consumer) -> None:
-    """Have a consumer deliver as its configuration says by now."""
-    outlet, config = consumer.outlet, consumer.config
-    outlet.set_config(config)
-    if isinstance(outlet, PullRequests):
-        group = outlet.group
-        if group is not None and group.config.priority_policy == config.priority_policy:
-            group.config = config
-        else:
-            outlet.group = _new_group(consumer)
-
-
-def _new_group(consumer: Consumer) -> PriorityGroup | None:
-    if consumer.config.priority_policy == "none":
-        return None
-
+def _group_maker(common: Common) -> Callable[[ConsumerConfig], PriorityGroup]:
     def standing() -> Standing:
-        ledger = consumer.ledger
-        return Standing(consumer.backlog.count(), len(ledger.pending), 0 if ledger.due else 1)
+        ledger = common.ledger
+        return Standing(common.backlog.count(), len(ledger.pending), 0 if ledger.due else 1)
 
-    return PriorityGroup(
-        consumer.config,
+    return lambda config: PriorityGroup(
+        config,
         standing=standing,
-        new_id=consumer.engine.new_id,
-        announce=consumer.events.pinned,
+        new_id=common.context.new_id,
+        announce=common.events.pinned,
     )

@@ -1,12 +1,12 @@
 """
-Priority groups: which of the pull requests that wait is served next. ADR-42.
+Priority groups: which of the waiting pull requests is served next. ADR-42.
 
-    overflow        a request may say how much must be waiting before it takes part
-    pinned_client   one client gets everything, and the others only wait for it to fail
+    overflow        a request may set how much must be waiting before it takes part
+    pinned_client   one client gets everything, and the others take over when it fails
     prioritized     requests with a smaller number go first
 
-A client is pinned when it is given the first message, which carries the pin. It
-names the pin in its requests, and loses it when it asks no more for a while.
+A client is pinned when it gets its first message, which carries the pin. It names the pin in its
+requests, and loses it when it stops asking for a while.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Standing(NamedTuple):
-    """How much a consumer has to deliver."""
+    """The number of messages a consumer has to deliver."""
 
     pending: int
     ack_pending: int
@@ -47,7 +47,7 @@ class PriorityGroup:
     ) -> None:
         self.config = config
         self.pin_id = ""
-        """What the pinned client has to name; empty if none is pinned."""
+        """The pin that the pinned client has to name; empty if no client is pinned."""
         self._pinned_ns = 0
         self._deadline_ns = 0
         self._standing = standing
@@ -59,7 +59,7 @@ class PriorityGroup:
         return self.config.priority_policy == "pinned_client"
 
     def check(self, wish: Wish, now_ns: int) -> None:
-        """Refuse a request that names no group, a wrong one, or the pin of another time."""
+        """Refuse a request that names no group, a wrong group, or an outdated pin."""
         if wish.group is None:
             return
         if not wish.group:
@@ -72,7 +72,7 @@ class PriorityGroup:
             self._deadline_ns = now_ns + self.config.priority_timeout
 
     def place(self, waiting: deque[Request], request: Request) -> None:
-        """Put a request where its turn is."""
+        """Queue a request at its place."""
         if self.config.priority_policy == "prioritized":
             priority = request.wish.priority
             behind = [index for index, each in enumerate(waiting) if each.wish.priority > priority]
@@ -81,20 +81,20 @@ class PriorityGroup:
                 return
         waiting.append(request)
 
-    # Whose turn it is.
+    # Choosing.
 
     def room(self, waiting: deque[Request], room_max: int) -> int:
-        """Return how many messages those ask for who may have some."""
+        """Return how many messages the eligible requests ask for."""
         standing = self._standing()
         wanted = [max(each.batch, 1) for each in waiting if self.is_served(each, standing, 0)]
         return min(sum(wanted), room_max)
 
     def standing(self) -> Standing:
-        """Return what the next deliveries are judged by."""
+        """Return the figures that decide about the next deliveries."""
         return self._standing()
 
     def is_served(self, request: Request, standing: Standing, taken: int) -> bool:
-        """Tell whether a request may have the next message, after so many others."""
+        """Tell whether a request may have the next message, after `taken` others."""
         wish = request.wish
         if self._is_pinning:
             return not self.pin_id or bool(wish.pin_id)
@@ -105,11 +105,11 @@ class PriorityGroup:
         return True
 
     def is_misled(self, request: Request) -> bool:
-        """Tell whether a request names a pin that is not, or no longer, the one."""
+        """Tell whether a request names a pin that is not the current one."""
         return self._is_pinning and bool(request.wish.pin_id) and request.wish.pin_id != self.pin_id
 
     def dress(self, operation: Op) -> Op:
-        """Return a message as this policy delivers it: with the pin, if there are pins."""
+        """Return a message as this policy delivers it: with the pin, if there is one."""
         if not self._is_pinning:
             return operation
         kind, subject, reply, header_bytes, _, data = operation
@@ -119,7 +119,7 @@ class PriorityGroup:
         return (kind, subject, reply, len(header), len(data) - len(CRLF), data)
 
     def is_pinned(self, request: Request) -> bool:
-        """Tell whether a request is that of the pinned client."""
+        """Tell whether a request comes from the pinned client."""
         return bool(self.pin_id) and request.wish.pin_id == self.pin_id
 
     def dress_stored(self, messages: list[Message]) -> list[Message]:
@@ -134,7 +134,7 @@ class PriorityGroup:
     # The pin.
 
     def pin(self, request: Request, now_ns: int) -> bool:
-        """Pin the client that gets the first message; tell whether it was not before."""
+        """Pin the client of the first message; tell whether it is newly pinned."""
         if not self._is_pinning or self.pin_id or not request.wish.group:
             return False
         self.pin_id, self._pinned_ns = self._new_id(), now_ns
@@ -144,7 +144,7 @@ class PriorityGroup:
         return True
 
     def unpin(self) -> None:
-        """Let anybody be the next."""
+        """Let any client be pinned next."""
         self.pin_id, self._pinned_ns, self._deadline_ns = "", 0, 0
 
     def release(self, group: str, reason: str) -> None:
@@ -153,13 +153,13 @@ class PriorityGroup:
         self._announce("UNPINNED", group=group, reason=reason)
 
     def expire(self, now_ns: int) -> int:
-        """Unpin a client that was silent for too long; return when to look again, 0 is never."""
+        """Unpin a client that was silent for too long; return when to check again, 0 is never."""
         if 0 < self._deadline_ns <= now_ns:
             self.release(self.config.priority_groups[0], "timeout")
         return self._deadline_ns
 
     def info(self) -> list[dict[str, Any]]:
-        """Return the state of the group as ConsumerInfo has it."""
+        """Return the state of the group for ConsumerInfo."""
         pin = {"pinned_client_id": self.pin_id} if self.pin_id else {}
         group = {"group": self.config.priority_groups[0]}
         return [group | pin | {"pinned_ts": format_time(self._pinned_ns)}]

@@ -1,9 +1,8 @@
 """
-The pull requests of a consumer: who waits, who is served next, and who is told to go.
+The pull requests of a consumer: the queue, the next one served, and the end of each.
 
-A request waits until its batch is full, its time is over, or nobody listens on
-its inbox any more. Messages are dealt to the waiting requests like cards, the
-oldest request first.
+A request waits until its batch is full, its time is over, or nobody listens on its inbox any more.
+Messages are dealt to the waiting requests like cards, the oldest request first.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import hot
 from penstock.core.account import LARGE_BYTES, hand_over
-from penstock.hot.wire import Op
+from penstock.hot.wire import REPLY, SIZE, SUBJECT, Op
 from penstock.jetstream.consumers.encoding import Deliveries
 from penstock.jetstream.consumers.priority import PriorityGroup
 from penstock.jetstream.consumers.pullrequest import (
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.config.consumer import ConsumerConfig
 
 BATCH_MAX = 256
-"""Messages that are delivered in one go: the client reads them while the next are prepared."""
+"""The messages of one batch: the client reads them while the next ones are prepared."""
 
 
 class PullRequests:
@@ -45,13 +44,15 @@ class PullRequests:
         account: Account,
         config: ConsumerConfig,
         heartbeat: Callable[[], bytes],
-        group: PriorityGroup | None = None,
+        new_group: Callable[[ConsumerConfig], PriorityGroup],
     ) -> None:
-        self.config = config
-        self.group = group
-        """Who chooses among the requests, if they are not served in turn."""
+        """`new_group` makes the priority group of a configuration that has a policy."""
+        self._new_group = new_group
+        self.group: PriorityGroup | None = None
+        """Chooses among the requests; None if they are served in turn."""
+        self.set_config(config)
         self.deadline_ns = 0
-        """When to look through the requests; 0 is never."""
+        """When to check the requests; 0 is never."""
         self.last_active_ns = 0
         self._account = account
         self._heartbeat = heartbeat
@@ -60,29 +61,70 @@ class PullRequests:
         """Messages dealt to an inbox but not sent yet: in order, whichever request they are for."""
         self._one_shots = 0
         self._seen_removes = -1
-        """How many subscriptions had ended when the requests were last looked through."""
+        """The number of subscriptions that had ended at the last check of the requests."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def is_bound(self) -> bool:
-        """Whether a subscriber is bound to the consumer: that is for push consumers."""
+        """Never: requests come and go."""
         return False
 
     @property
-    def is_braked(self) -> bool:
-        """Whether a subscriber is left alone for a while: that is for push consumers."""
+    def wants_look(self) -> bool:
+        """Never: without requests there is nothing to do."""
         return False
+
+    def bind(self) -> None:
+        """Do nothing: each request names its inbox."""
+
+    def unbind(self) -> None:
+        """Do nothing."""
 
     def set_config(self, config: ConsumerConfig) -> None:
         """Serve requests as this configuration says from now on."""
         self.config = config
+        if config.priority_policy == "none":
+            self.group = None
+        elif self.group is None or self.group.config.priority_policy != config.priority_policy:
+            self.group = self._new_group(config)
+        else:
+            self.group.config = config
 
-    # Requests come.
+    def unpin(self, group: str) -> None:
+        """Let another client of a priority group be pinned."""
+        assert self.group is not None, "the API lets only consumers with a policy be unpinned"
+        self.group.release(group, "admin")
 
-    def add(self, inbox: bytes, payload: bytes, *, available: int, now_ns: int) -> None:
-        """Take a request, or say why not; `available` is what could be delivered at once."""
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the priority groups for ConsumerInfo; empty without any."""
+        return self.group.info() if self.group is not None else []
+
+    def take_flow_answer(self, subject: bytes) -> bool:
+        """Never: pull consumers have no flow control."""
+        return False
+
+    def is_abandoned(self, now_ns: int, acks_due_ns: int) -> bool:
+        """Tell whether no request waits, and no client can still be working on a message."""
+        self.look(now_ns, is_at_end=True)
+        if self._waiting or acks_due_ns + self.config.inactive_threshold > now_ns:
+            self.last_active_ns = now_ns if self._waiting else acks_due_ns
+            return False
+        return True
+
+    # Requests.
+
+    def request(self, inbox: bytes, payload: bytes, *, available: int, now_ns: int) -> bool:
+        """
+        Queue a request, or refuse it with a status; tell whether messages may flow now.
+
+        `available` is the number of messages that could be delivered immediately.
+        """
+        self._add(inbox, payload, available=available, now_ns=now_ns)
+        return True
+
+    def _add(self, inbox: bytes, payload: bytes, *, available: int, now_ns: int) -> None:
         try:
             wish = parse_wish(payload)
             self._check(wish)
@@ -138,13 +180,13 @@ class PullRequests:
             return
         self._end_those_over(now_ns)
         if len(self._waiting) >= self.config.max_waiting:
-            # A client that waits for heartbeats notices by itself, and asks less often then.
+            # A client that waits for heartbeats notices by itself, and then asks less often.
             raise Refused(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
 
-    # Messages go.
+    # Sending.
 
     def room(self) -> int:
-        """Return how many messages are asked for, as far as they fit in one go."""
+        """Return how many messages are requested, at most one batch."""
         if self.group is not None:
             return self.group.room(self._waiting, BATCH_MAX)
         room = 0
@@ -155,14 +197,14 @@ class PullRequests:
         return room
 
     def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
-        """Send messages that go out for the first time; return how many were asked for."""
+        """Send first deliveries; return how many were requested."""
         plain = self._plain(deliveries) if self._waiting else None
         if plain is not None and self._send_together(plain, now_ns):
             return len(deliveries.messages)
         return self.send(hot.first_deliveries(*deliveries), now_ns)
 
     def _plain(self, deliveries: Deliveries) -> Deliveries | None:
-        """Return messages as all that wait would get them; None if a group has to choose."""
+        """Return messages in the form for all waiting requests; None if a group has to choose."""
         if self.group is None:
             return deliveries
         if not all([self.group.is_pinned(each) for each in self._waiting]):
@@ -174,7 +216,7 @@ class PullRequests:
         waiting, inbox = self._waiting, self._waiting[0].inbox
         count, turns = len(deliveries.messages), len(waiting)
         receiver = self._account.sole_receiver(inbox)
-        # A large payload is not copied the other way.
+        # The other way avoids copying a large payload.
         if receiver is None or len(deliveries.messages[0][4]) >= LARGE_BYTES:
             return False
         shares = [len(range(index, count, turns)) for index in range(turns)]
@@ -199,7 +241,7 @@ class PullRequests:
         return True
 
     def send(self, operations: list[Op], now_ns: int) -> int:
-        """Send messages to those who wait; return how many were asked for."""
+        """Send messages to the waiting requests; return how many were requested."""
         if self.group is not None:
             taken = self._deal_by_priority(self.group, operations, now_ns)
         elif len(self._waiting) == 1 and not self._waiting[0].bytes_left:
@@ -217,7 +259,7 @@ class PullRequests:
         return taken
 
     def _deal(self, operations: list[Op], now_ns: int) -> int:
-        """Deal messages to the requests in turn; return how many found a place."""
+        """Deal messages to the requests in turn; return how many were placed."""
         self._drop_dead(now_ns)
         waiting = self._waiting
         if self._deal_evenly(operations, now_ns):
@@ -238,7 +280,7 @@ class PullRequests:
         return taken
 
     def _deal_by_priority(self, group: PriorityGroup, operations: list[Op], now_ns: int) -> int:
-        """Deal messages to whom the group chooses; return how many found a place."""
+        """Deal messages to the requests that the group chooses; return how many were placed."""
         self._drop_dead(now_ns)
         full: list[Request] = []
         taken = 0
@@ -259,7 +301,7 @@ class PullRequests:
     def _choose(
         self, group: PriorityGroup, operation: Op, taken: int, now_ns: int
     ) -> Request | None:
-        """Take the request out of those that wait that gets the next message."""
+        """Remove and return the waiting request that gets the next message."""
         waiting, standing = self._waiting, group.standing()
         for _ in range(len(waiting)):
             request = waiting[0]
@@ -289,7 +331,7 @@ class PullRequests:
         waiting, inboxes = self._waiting, {request.inbox for request in self._waiting}
         count, sizes = len(waiting), [_size_bytes(operation) for operation in operations]
         turns, total_bytes = len(operations) // count + 1, sum(sizes)
-        # Only those that share no inbox are sent to in order this way.
+        # This keeps the order only for requests that share no inbox.
         if len(inboxes) != count or any(
             [each.batch <= turns or 0 < each.bytes_left <= total_bytes for each in waiting]
         ):
@@ -310,12 +352,12 @@ class PullRequests:
             return False
         request.bytes_left = left
         if not left:
-            # This one is the last.
+            # This message is the last one.
             request.batch = 1
         return True
 
     def _exceed(self, request: Request) -> None:
-        """End a request that the next message is too large for."""
+        """End a request because the next message is too large for it."""
         self._send_shares()
         self._send(request.inbox, pending_status("409 Message Size Exceeds MaxBytes", request))
         self._drop(request)
@@ -327,7 +369,7 @@ class PullRequests:
             request.heartbeat_at_ns = now_ns + request.wish.heartbeat_ns
 
     def _send_shares(self) -> None:
-        """Send what was dealt, and let go of the requests that got all they asked for."""
+        """Send the dealt messages, and remove the requests that are complete."""
         shares, self._shares = self._shares, defaultdict(list)
         for inbox, share in shares.items():
             self._account.deliver_as(inbox, share)
@@ -337,7 +379,7 @@ class PullRequests:
                 self._send(request.inbox, pending_status("409 Batch Completed", request))
 
     def _is_live(self, request: Request, now_ns: int) -> bool:
-        """Tell whether a request is still to be served, and tell it if its time is over."""
+        """Tell whether a request is still to be served; end it if its time is over."""
         if request.expires_at_ns and request.expires_at_ns <= now_ns:
             self._send(request.inbox, pending_status("408 Request Timeout", request))
             return False
@@ -347,12 +389,12 @@ class PullRequests:
         self._waiting.remove(request)
         self._one_shots -= request.wish.no_wait
 
-    # Nothing to send.
+    # Idle.
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
-        """Tell those who wait what they are to know while there are no messages for them."""
+        """Send heartbeats and statuses to waiting requests while there are no messages for them."""
         if self.group is not None and not self.room():
-            # To those who are left there is nothing more to be sent for now.
+            # For the remaining requests there is nothing to send for now.
             is_at_end = True
         is_due = 0 < self.deadline_ns <= now_ns
         if is_due or (is_at_end and self._one_shots):
@@ -362,7 +404,7 @@ class PullRequests:
         """
         End the requests that are over, if there can be any.
 
-        A client may ask again and again while nothing changes: it costs the others no look.
+        A client may ask again and again while nothing changes: then the others are not checked.
         """
         removes = self._account.routes.removes
         if removes != self._seen_removes or 0 < self.deadline_ns <= now_ns:
@@ -370,7 +412,7 @@ class PullRequests:
             self._seen_removes = removes
 
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
-        """Look through the requests: end those that are over, send heartbeats to the others."""
+        """Check the requests: end those that are over, send heartbeats to the others."""
         self.deadline_ns = 0
         if self.group is not None:
             self._watch(self.group.expire(now_ns))
@@ -387,7 +429,7 @@ class PullRequests:
                 self._watch(request.deadline_ns)
 
     def _is_served(self, request: Request) -> bool:
-        """Tell whether a request that does not want to wait got what there is."""
+        """Tell whether a request that does not want to wait got all available messages."""
         return request.wish.no_wait and (not request.expires_at_ns or request.delivered > 0)
 
     def _watch(self, deadline_ns: int) -> None:
@@ -395,7 +437,7 @@ class PullRequests:
             self.deadline_ns = deadline_ns
 
     def end(self, status: str, *, with_pending: bool = False) -> None:
-        """Tell everybody who waits that nothing will come."""
+        """End every waiting request with a status."""
         for request in self._waiting:
             header = pending_status(status, request) if with_pending else encode_status(status)
             self._send(request.inbox, header)
@@ -410,6 +452,6 @@ class PullRequests:
 
 
 def _size_bytes(operation: Op) -> int:
-    """Return what a message counts against `max_bytes`."""
-    size: int = operation[4]
-    return len(operation[1]) + len(operation[2]) + size
+    """Return the size of a message as `max_bytes` counts it."""
+    size: int = operation[SIZE]
+    return len(operation[SUBJECT]) + len(operation[REPLY]) + size

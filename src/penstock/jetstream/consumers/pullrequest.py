@@ -1,5 +1,5 @@
 """
-One pull request: what it asks for, and the statuses it is told.
+One pull request, and the statuses that answer it.
 
 A status is an empty message with a header: `408 Request Timeout`, `404 No Messages`, ...
 """
@@ -30,15 +30,15 @@ FIELDS = {
 PLAIN_NUMBER = re.compile(rb"-?[0-9]{1,18}")
 REMEMBERED_BYTES_MAX = 512
 TYPE_NAME = ""
-"""nats-server reads into a value without a name, and says so."""
+"""nats-server reads into a value without a type name, and its errors show that."""
 
 
 class Refused(Exception):
-    """A request that is answered with a status at once."""
+    """A request that is refused with a status immediately."""
 
 
 class Wish(NamedTuple):
-    """What a request asks for."""
+    """The options of a request."""
 
     batch: int = 1
     expires_ns: int = 0
@@ -46,7 +46,7 @@ class Wish(NamedTuple):
     max_bytes: int = 0
     heartbeat_ns: int = 0
     group: str | None = None
-    """The priority group it is for; None for one that is too plain to name any."""
+    """Its priority group; None for a request that is not JSON."""
     min_pending: int = 0
     min_ack_pending: int = 0
     pin_id: str = ""
@@ -77,14 +77,14 @@ class Request:
 
     @property
     def deadline_ns(self) -> int:
-        """When something is due for it: a heartbeat, or the end; 0 is never."""
+        """When a heartbeat or its end is due; 0 is never."""
         deadlines = [each for each in (self.expires_at_ns, self.heartbeat_at_ns) if each]
         return min(deadlines, default=0)
 
 
 def parse_wish(payload: bytes) -> Wish:
-    """Return what a request asks for: nothing is one message, a number so many."""
-    # A client asks the same again and again. What is remembered must not be large.
+    """Return the options of a request: an empty one is for one message, a number for that many."""
+    # A client repeats the same request. Only small ones are cached.
     return _remembered(payload) if len(payload) <= REMEMBERED_BYTES_MAX else _parsed(payload)
 
 
@@ -94,7 +94,7 @@ def _parsed(payload: bytes) -> Wish:
         is_number = PLAIN_NUMBER.fullmatch(text)
         return Wish(batch=int(text)) if is_number else Wish()
     try:
-        # Unlike the API, this does not mind fields it does not know.
+        # Unlike the API, this ignores unknown fields.
         values = strictjson.decode(text, FIELDS, TYPE_NAME, strict=False)
     except strictjson.InvalidJson as error:
         raise Refused(f"400 Bad Request - {error.text}") from None
@@ -124,7 +124,7 @@ def encode_status(status: str) -> bytes:
 
 
 def pending_status(status: str, request: Request) -> bytes:
-    """Return the header block of a status that says what a request did not get."""
+    """Return the header block of a status, with the unserved rest of a request."""
     return (
         f"NATS/1.0 {status}\r\nNats-Pending-Messages: {request.batch}\r\n"
         f"Nats-Pending-Bytes: {request.bytes_left}\r\n\r\n"

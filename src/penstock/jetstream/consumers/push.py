@@ -1,24 +1,24 @@
 """
 Push delivery: messages go to the deliver subject as long as somebody listens there.
 
-Heartbeats tell a client that hears nothing that there is nothing to hear. With
-flow control a client confirms now and then how far it has come: the server sends
-a request in between the messages, and stops when the window is full before the
-client, which reads in order, has answered it. The window grows with each answer.
-Without flow control what waits for a subscriber here is the brake: nothing is added
-to an outbox that is too full, so a slow one costs time and not memory.
+Heartbeats tell a silent subscriber that there is nothing to deliver. With flow control a client
+confirms its position now and then: the server sends a request between the messages, and pauses when
+the window is full before the client, which reads in order, has answered. The window grows with each
+answer. Without flow control, the subscriber's outbox is the brake: a full outbox gets no more
+messages, so a slow subscriber costs time and not memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import hot
-from penstock.hot.wire import CRLF, Op
+from penstock.hot.wire import CRLF, REPLY, SIZE, Op
 from penstock.jetstream.consumers.encoding import Deliveries
 from penstock.jetstream.consumers.pull import BATCH_MAX
+from penstock.jetstream.consumers.pullrequest import encode_status
 from penstock.jetstream.consumers.ratelimit import RateLimit
 
 if TYPE_CHECKING:
@@ -27,39 +27,38 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES_MAX = 32 * 1024 * 1024
 WINDOW_BYTES_FIRST = WINDOW_BYTES_MAX // 16
-TOKEN_LENGTH = 4
 BRAKE_NS = 10_000_000
-"""How long a subscriber that has too much waiting is left alone before the next look."""
+"""How long to leave a subscriber with a full outbox alone before the next check."""
 FLOW_CONTROL_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
 class FlowControl:
-    """The window of one consumer: what may be on its way to the client."""
+    """The window of one consumer: how much may be on its way to the client."""
 
     def __init__(self) -> None:
         self.request = b""
-        """The subject on which an answer is awaited, or empty."""
+        """The subject of the awaited answer, or empty."""
         self._window_bytes = WINDOW_BYTES_FIRST
         self._sent_bytes = 0
         self._asked_bytes = 0
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no more may be sent before the client answers."""
-        return self._sent_bytes > self._window_bytes
+        """Whether sending has to pause until the client answers a request."""
+        return bool(self.request) and self._sent_bytes > self._window_bytes
 
     def sent(self, size_bytes: int) -> bool:
-        """Count what was sent; tell whether to ask the client how far it is."""
+        """Count sent bytes; tell whether to send the client a flow control request."""
         self._sent_bytes += size_bytes
         return not self.request and self._sent_bytes > self._window_bytes // 2
 
     def ask(self, subject: bytes) -> None:
-        """Note that the client is asked now."""
+        """Note that the client was sent a request."""
         self.request = subject
         self._asked_bytes = self._sent_bytes
 
     def answered(self, subject: bytes) -> bool:
-        """Take an answer; tell whether it is the one awaited."""
+        """Take an answer; tell whether it is the awaited one."""
         if not subject or subject != self.request:
             return False
         self.request = b""
@@ -78,17 +77,22 @@ class PushDelivery:
         heartbeat: Callable[[], bytes],
         flow_control_subject: Callable[[], bytes],
         *,
+        clock_ns: Callable[[], int],
+        wake: Callable[[], None],
         burst_bytes: int = 0,
         pending: Callable[[], int] | None = None,
     ) -> None:
         self._account = account
         self._heartbeat = heartbeat
         self._flow_control_subject = flow_control_subject
+        self._clock_ns = clock_ns
+        self._wake = wake
+        """Called when a subscriber comes or goes."""
         self.flow_control = FlowControl() if config.flow_control else None
         self._pending = pending
-        """How much is not acked, if acks come with the answers to flow control requests."""
+        """Returns how much is not acked, if acks come with the answers to flow control requests."""
         self.deadline_ns = 0
-        """When to look whether a heartbeat is due, or a message may go; 0 is never."""
+        """When to check for a due heartbeat or a message that may go; 0 is never."""
         self._heartbeat_at_ns = self._brake_at_ns = 0
         self._burst_bytes = burst_bytes
         self._rate_limit: RateLimit | None = None
@@ -108,14 +112,54 @@ class PushDelivery:
             self._rate_limit = RateLimit(limit, self._burst_bytes)
 
     def __len__(self) -> int:
-        """Return how many requests wait: that is for pull consumers."""
+        """Return 0: only pull consumers have waiting requests."""
         return 0
 
-    def look_for_interest(self, now_ns: int) -> bool:
-        """See whether somebody listens; tell whether that is news."""
+    def bind(self) -> None:
+        """Start watching for subscribers."""
+        self._account.routes.watch(self._subject, self._on_interest)
+        self._look_for_interest(self._clock_ns())
+
+    def unbind(self) -> None:
+        """Stop watching for subscribers."""
+        self._account.routes.unwatch(self._subject, self._on_interest)
+
+    def _on_interest(self) -> None:
+        """Check who subscribed to the deliver subject, or left it."""
+        if self._look_for_interest(self._clock_ns()):
+            # Later: this is called in the middle of a subscription.
+            self._wake()
+
+    def request(self, inbox: bytes, payload: bytes, *, available: int, now_ns: int) -> bool:
+        """Refuse a pull request."""
+        status = encode_status("409 Consumer is push based")
+        self._account.send(inbox, b"", header=status)
+        return False
+
+    def take_flow_answer(self, subject: bytes) -> bool:
+        """Take the answer to a flow control request; tell whether it is the awaited one."""
+        return self.flow_control is not None and self.flow_control.answered(subject)
+
+    def unpin(self, group: str) -> None:
+        """Never needed: only pull consumers have priority groups."""
+        raise AssertionError("a push consumer has no priority groups")
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return no priority groups."""
+        return []
+
+    def is_abandoned(self, now_ns: int, acks_due_ns: int) -> bool:
+        """Return True: nobody listens, and nobody else can ask for unacked messages."""
+        return True
+
+    def _look_for_interest(self, now_ns: int) -> bool:
+        """Check whether somebody listens; tell whether that has changed."""
         was_bound, self.is_bound = self.is_bound, self._has_interest()
         if self.is_bound != was_bound:
             self.last_active_ns = now_ns
+            if self.flow_control is not None:
+                # This subscriber will never answer for messages sent to the previous one.
+                self.flow_control = FlowControl()
             heartbeat_ns = self.config.idle_heartbeat
             self._heartbeat_at_ns = now_ns + heartbeat_ns if self.is_bound and heartbeat_ns else 0
             self._watch()
@@ -123,10 +167,10 @@ class PushDelivery:
 
     def _has_interest(self) -> bool:
         """
-        Tell whether somebody listens on just this subject, in the group if there is one.
+        Tell whether somebody listens on exactly this subject, in the group if there is one.
 
-        As in nats-server: who listens to everything gets what is delivered, but is
-        not whom it is delivered for.
+        As in nats-server, a wildcard subscriber gets the messages too, but does not keep the
+        consumer active.
         """
         routes = self._account.routes
         route = routes.cache.get(self._subject) or routes.find(self._subject)
@@ -142,19 +186,23 @@ class PushDelivery:
             return 0
         if self._rate_limit is not None and self._rate_limit.due_ns:
             return 0
-        return 0 if self.is_braked else BATCH_MAX
+        return 0 if self._is_braked else BATCH_MAX
 
     @property
-    def is_braked(self) -> bool:
-        """Whether a subscriber has so much waiting that it is left alone for a while."""
+    def wants_look(self) -> bool:
+        """Whether a subscriber's outbox is so full that it is left alone for a while."""
+        return self._is_braked
+
+    @property
+    def _is_braked(self) -> bool:
         return self.is_bound and self._account.is_congested(self._subject)
 
     def send_new(self, deliveries: Deliveries, now_ns: int) -> int:
-        """Send messages that go out for the first time; return how many were."""
+        """Send first deliveries; return how many were sent."""
         return self.send(hot.first_deliveries(*deliveries), now_ns)
 
     def send(self, operations: list[Op], now_ns: int) -> int:
-        """Send messages; return how many were."""
+        """Send messages; return how many were sent."""
         if self._rate_limit is not None:
             operations = self._rate_limit.admit(operations, now_ns)
             self._watch()
@@ -170,7 +218,7 @@ class PushDelivery:
 
     def _control_flow(self, flow_control: FlowControl, operations: list[Op]) -> None:
         target = len(self._subject)
-        size_bytes = sum([target + len(each[2]) + each[4] for each in operations])
+        size_bytes = sum([target + len(each[REPLY]) + each[SIZE] for each in operations])
         is_full = self._pending is not None and self._is_full(self._pending() + len(operations))
         if flow_control.sent(size_bytes) or (is_full and not flow_control.request):
             self._ask(flow_control)
@@ -185,7 +233,7 @@ class PushDelivery:
 
     def idle(self, now_ns: int, *, is_at_end: bool) -> None:
         """Send a heartbeat if nothing else was sent for long enough."""
-        self._brake_at_ns = now_ns + BRAKE_NS if self.is_braked else 0
+        self._brake_at_ns = now_ns + BRAKE_NS if self._is_braked else 0
         self._watch()
         if not 0 < self._heartbeat_at_ns <= now_ns:
             return
@@ -194,6 +242,10 @@ class PushDelivery:
             stalled = b"Nats-Consumer-Stalled: %b\r\n\r\n" % self.flow_control.request
             header = header.removesuffix(CRLF) + stalled
         self._send(header)
+        if self._group and self.flow_control is not None and self.flow_control.is_stalled:
+            # The group member that got the request may be gone, and not every client reacts to a
+            # heartbeat.
+            self._send(FLOW_CONTROL_REQUEST, reply=self.flow_control.request)
         if self._pending is not None and self.flow_control is not None:
             if self._pending() and not self.flow_control.request:
                 self._ask(self.flow_control)
@@ -206,14 +258,14 @@ class PushDelivery:
         self.deadline_ns = min([each for each in deadlines if each], default=0)
 
     def look(self, now_ns: int, *, is_at_end: bool) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         if self._rate_limit is not None:
             self._rate_limit.release(now_ns)
             self._watch()
         self.idle(now_ns, is_at_end=is_at_end)
 
     def end(self, status: str, *, with_pending: bool = False) -> None:
-        """Tell everybody who waits that nothing will come: that is for pull consumers."""
+        """Do nothing: only pull consumers have waiting requests."""
 
     def _send(self, header: bytes, *, reply: bytes = b"") -> None:
         self._account.send(self._subject, b"", reply=reply, header=header)

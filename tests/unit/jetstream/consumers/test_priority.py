@@ -32,7 +32,7 @@ def store(world: World, *payloads: str) -> None:
 def by_inbox(world: World) -> dict[str, list[str]]:
     """Return the payloads that came to each inbox."""
     for _ in range(20):
-        world.engine.timers.run(world.now_ns)
+        world.shared.timers.run(world.now_ns)
         world.settle()
     found: dict[str, list[str]] = {"one": [], "two": []}
     for _, _, sid, _, header_bytes, data in operations(world):
@@ -101,7 +101,7 @@ def test_what_is_sent_to_the_pinned_client_in_one_go_carries_the_pin_like_the_re
 def _blocks(world: World) -> list[bytes]:
     """Return the headers of all that came to the pinned client."""
     for _ in range(20):
-        world.engine.timers.run(world.now_ns)
+        world.shared.timers.run(world.now_ns)
         world.settle()
     return [data[:size] for _, _, sid, _, size, data in operations(world) if sid == b"11"]
 

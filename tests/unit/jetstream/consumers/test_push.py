@@ -139,6 +139,60 @@ def test_a_client_that_does_not_answer_is_sent_no_more_than_the_window(
     assert 302 == len([each for each in first + rest if not each.status])
 
 
+def test_a_heartbeat_asks_another_member_of_a_group_how_far_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "WINDOW_BYTES_FIRST", 5000)
+    for _ in range(300):
+        world.publish("S", bytes(100))
+    world.settle()
+    options = {"deliver_subject": "push", "ack_policy": "none", "idle_heartbeat": SECOND_NS}
+    consume(world, "S", "P", flow_control=True, deliver_group="G", **options)
+    world.send(b"SUB push G 7\r\n")
+    (asked,) = [each for each in received(world) if each.status]
+    world.advance(1.1)
+
+    stalled, again = world.received()
+
+    assert f"Nats-Consumer-Stalled: {asked.reply}\r\n".encode() in stalled[0]
+    assert push.FLOW_CONTROL_REQUEST == again[0]
+
+
+def test_another_subscriber_does_not_answer_for_the_one_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "WINDOW_BYTES_FIRST", 5000)
+    for _ in range(300):
+        world.publish("S", bytes(100))
+    world.settle()
+    options = {"deliver_subject": "push", "ack_policy": "none", "idle_heartbeat": 60 * SECOND_NS}
+    consume(world, "S", "P", flow_control=True, **options)
+    world.send(b"SUB push 7\r\n")
+    first = received(world)
+    world.send(b"UNSUB 7\r\n")
+    world.send(b"SUB push 8\r\n")
+    world.advance(0)
+
+    second = received(world)
+
+    assert first[-1].status == second[-1].status == "100 FlowControl Request"
+    assert first[-1].reply != second[-1].reply
+    assert len(second) > 5
+
+
+def test_a_large_message_behind_a_request_does_not_outlast_the_answer() -> None:
+    flow, window = FlowControl(), push.WINDOW_BYTES_FIRST
+    assert flow.sent(window // 2 + 1)
+    flow.ask(b"subject")
+    assert not flow.sent(8 * window)
+    assert flow.is_stalled
+
+    assert flow.answered(b"subject")
+
+    assert not flow.is_stalled
+    assert flow.sent(1)
+
+
 def test_the_window_grows_with_each_answer() -> None:
     flow = FlowControl()
     window = push.WINDOW_BYTES_FIRST

@@ -1,16 +1,17 @@
 """
-One stream reading another of the same account: what most mirrors and sources are made of.
+A stream that reads another one of the same account, as most mirrors and sources do.
 
-A follower reads what is safe in its origin, in order, and hands it to its own
-stream. It keeps two places: up to where it has read, and up to where its stream
-has made that safe. The second is what survives, and what an origin with interest
-or work queue retention may let go of.
+A follower reads the safe messages of its origin, in order, and hands them to its own stream. It
+keeps two positions: the last message it has read, and the last one that its stream has made safe.
+The second survives a crash, and up to there an origin with interest or work queue retention may
+drop messages.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import JetStreamError
@@ -21,7 +22,7 @@ from penstock.protocol.rfc3339 import parse_time
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.copies.streams import Copied, Copying
 
 log = logging.getLogger("penstock")
 
@@ -35,62 +36,68 @@ HEARTBEAT_NS = SECOND_NS
 class StreamFollower:
     """Follows one origin in the same account."""
 
-    def __init__(self, stream: Stream, origin: Origin, take: Take) -> None:
+    def __init__(
+        self,
+        stream: Copying,
+        origin: Origin,
+        take: Take,
+        *,
+        find: Callable[[str], Copied | None],
+    ) -> None:
+        """Begin; `find` returns a stream of the same account by its name."""
         self.origin = origin
         self._stream = stream
         self._take = take
-        self._followed: Stream | None = None
+        self._find = find
+        self._followed: Copied | None = None
         self._heard_ns = 0
         self._unsafe: deque[tuple[int, int, list[int]]] = deque()
-        """Not safe yet: last sequence here, last sequence there, those to settle there."""
+        """Not safe yet: last sequence here, last sequence there, sequences to settle there."""
         self._is_waiting = False
         self._is_missing = False
 
     @property
     def has_unsafe(self) -> bool:
-        """Whether something was read that the stream could still lose."""
+        """Whether the stream could still lose a message that was read."""
         return bool(self._unsafe)
 
     # The origin.
 
     def open(self) -> None:
-        """Begin to read the origin, or go on where this left off, if it is there."""
-        found = self._stream.engine.streams.get(self.origin.name)
+        """Begin to read the origin if it exists, or continue where this left off."""
+        found = self._find(self.origin.name)
         self._is_missing = found is None
         if found is not None:
             self.on_stream(found)
 
-    def on_stream(self, stream: Stream) -> None:
+    def on_stream(self, stream: Copied) -> None:
         """Read a stream if it is the origin."""
         origin = self.origin
         if stream.name != origin.name or self._followed is stream or self._stream.is_closed:
             return
         self._followed, self._is_missing = stream, False
         if origin.identity not in ("", stream.identity) and not self._stream.config.mirror:
-            # A mirror has no other sequences than its origin, so it waits for higher ones.
+            # A mirror has the sequences of its origin, so it waits for higher ones.
             origin.begin_again()
             self._unsafe.clear()
         origin.identity = stream.identity
         if not origin.read_sequence:
             origin.read_sequence = origin.safe_sequence = self._start(stream) - 1
-        stream.followers.append(self)
-        stream.consumers_changed()
-        self._heard_ns = self._stream.engine.clock_ns()
+        stream.add_copier(self)
+        self._heard_ns = self._stream.context.clock_ns()
         self.on_messages()
 
     def close(self, *, for_good: bool) -> None:
-        """Stop to read."""
+        """Stop reading."""
         self.detach()
 
     def detach(self) -> None:
-        """Stop to read this origin: it may be gone."""
+        """Stop reading this origin: it may be gone."""
         followed, self._followed = self._followed, None
         if followed is not None:
-            followed.followers.remove(self)
-            if not followed.is_closed:
-                followed.consumers_changed()
+            followed.remove_copier(self)
 
-    def _start(self, stream: Stream) -> int:
+    def _start(self, stream: Copied) -> int:
         """Return the first sequence to read of an origin that was never read."""
         config = self.origin.config
         if config.get("opt_start_seq"):
@@ -99,10 +106,10 @@ class StreamFollower:
             return stream.store.sequence_at(parse_time(config["opt_start_time"]))
         return 1
 
-    # What an origin asks of those who read it.
+    # Called by the origin.
 
     def on_messages(self) -> None:
-        """Read what is new, or the first piece of it."""
+        """Read new messages, or the first piece of them."""
         followed, stream, origin = self._followed, self._stream, self.origin
         if followed is None or self._is_waiting:
             return
@@ -116,7 +123,7 @@ class StreamFollower:
         try:
             if messages:
                 self._take(origin, messages)
-                self._heard_ns = stream.engine.clock_ns()
+                self._heard_ns = stream.context.clock_ns()
         except JetStreamError as error:
             log.warning("Stream '%s' can not store from '%s': %s", stream.name, origin.name, error)
             self._wait(RETRY_NS)
@@ -126,7 +133,7 @@ class StreamFollower:
         if following <= followed.visible_sequence:
             self._wait(0)
 
-    def _note(self, messages: list[Message], followed: Stream) -> None:
+    def _note(self, messages: list[Message], followed: Copied) -> None:
         if not messages:
             return
         is_settled = followed.config.retention != "limits"
@@ -134,9 +141,9 @@ class StreamFollower:
         self._unsafe.append((self._stream.store.last_sequence, messages[-1][0], settled))
 
     def _wait(self, delay_ns: int) -> None:
-        engine = self._stream.engine
+        context = self._stream.context
         self._is_waiting = True
-        engine.timers.at(engine.clock_ns() + delay_ns, lambda now_ns: self._go_on())
+        context.timers.at(context.clock_ns() + delay_ns, lambda now_ns: self._go_on())
 
     def _go_on(self) -> None:
         self._is_waiting = False
@@ -150,17 +157,17 @@ class StreamFollower:
         """Tell whether it wants this message of the origin and does not have it safe."""
         return sequence > self.origin.safe_sequence and self.wants(subject)
 
-    # What its own stream tells it.
+    # Called by its own stream.
 
     def on_safe(self, visible_sequence: int) -> None:
-        """Note that the stream would not lose what it has up to a sequence."""
+        """Note that the stream cannot lose its messages up to a sequence any more."""
         while self._unsafe and self._unsafe[0][0] <= visible_sequence:
             _, self.origin.safe_sequence, settled = self._unsafe.popleft()
             if settled and self._followed is not None:
                 self._followed.on_acked(self, settled)
 
     def info(self) -> dict[str, Any]:
-        """Return what StreamInfo says of the origin."""
+        """Return the origin for StreamInfo."""
         return self.origin.info(
             lag=self._lag(),
             active_ns=self._active_ns(),
@@ -176,5 +183,5 @@ class StreamFollower:
     def _active_ns(self) -> int:
         if not self._heard_ns:
             return -1
-        passed_ns = max(self._stream.engine.clock_ns() - self._heard_ns, 0)
+        passed_ns = max(self._stream.context.clock_ns() - self._heard_ns, 0)
         return passed_ns if self._followed is None else passed_ns % HEARTBEAT_NS

@@ -1,8 +1,8 @@
 """
-One origin of a stream: what is wanted of it, what that is called here, and how far it was read.
+One origin of a stream: which messages it wants, their subjects here, and how far it was read.
 
-Who does the reading is a follower: of a stream in this account (`follower`), or of
-one that only messages reach (`remotefollower`).
+A follower does the reading: of a stream in this account (`follower`), or of one that only messages
+reach (`remotefollower`).
 """
 
 from __future__ import annotations
@@ -17,54 +17,56 @@ from penstock.protocol import subjects as patterns
 from penstock.protocol.transforms import Transform
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.copies.streams import Copied
 
 Take = Callable[["Origin", list[Message]], None]
-"""Stores messages of an origin; if it can not it raises JetStreamError, and `read_sequence` says
-up to where it could."""
+"""
+Stores messages of an origin. If it cannot, it raises JetStreamError, and `read_sequence` tells how
+far it came.
+"""
 
 HASH_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HASH_LENGTH = 8
 
 
 class Follower(Protocol):
-    """What a stream asks of whoever reads one of its origins."""
+    """The reader of one of a stream's origins, as the stream sees it."""
 
     origin: Origin
 
     @property
     def has_unsafe(self) -> bool:
-        """Whether something was read that the stream could still lose."""
+        """Whether the stream could still lose a message that was read."""
 
     def open(self) -> None:
-        """Begin to read, or go on where this left off; twice is once."""
+        """Begin to read, or continue where this left off. Idempotent."""
 
-    def on_stream(self, stream: Stream) -> None:
-        """A stream was created in this account: it may be the one that is waited for."""
+    def on_stream(self, stream: Copied) -> None:
+        """React to a new stream in this account: it may be the awaited origin."""
 
     def on_safe(self, visible_sequence: int) -> None:
-        """Note that the stream would not lose what it has up to a sequence."""
+        """Note that the stream cannot lose its messages up to a sequence any more."""
 
     def close(self, *, for_good: bool) -> None:
-        """Stop to read; `for_good` if the stream will not go on with this origin."""
+        """Stop reading; `for_good` if the stream will not continue with this origin."""
 
     def info(self) -> dict[str, Any]:
-        """Return what StreamInfo says of the origin."""
+        """Return the origin for StreamInfo."""
 
 
 class Origin:
-    """What a stream was told of an origin, and the place it has come to in it."""
+    """The configuration of an origin, and the position up to which it was read."""
 
     def __init__(self, config: Mapping[str, Any], random: Callable[[], float]) -> None:
         self.config = config
         self.name: str = config["name"]
         self.filters = _filters(config)
         self.read_sequence = 0
-        """The last sequence that was dealt with; 0 before the first."""
+        """The last sequence that was handled; 0 before the first."""
         self.safe_sequence = 0
-        """The same of what the stream would not lose."""
+        """The last handled sequence that the stream cannot lose any more."""
         self.identity = ""
-        """Which stream of that name it was: one that is created again has another."""
+        """Identifies the stream: a new one of the same name has another identity."""
         self.label = _label(config)
         self._transforms = [
             Transform(each.get("src", "").encode(), each["dest"].encode(), random)
@@ -73,7 +75,7 @@ class Origin:
         ]
 
     def begin_again(self) -> None:
-        """Forget the place: the origin is another stream than before."""
+        """Forget the position: the origin is a different stream than before."""
         self.read_sequence = self.safe_sequence = 0
 
     def wants(self, subject: bytes) -> bool:
@@ -81,7 +83,7 @@ class Origin:
         return not self.filters or any(patterns.matches(each, subject) for each in self.filters)
 
     def target(self, subject: bytes) -> bytes:
-        """Return the subject under which a message is stored here."""
+        """Return the subject of a message in this stream."""
         for transform in self._transforms:
             target = transform.apply(subject)
             if target is not None:
@@ -91,7 +93,7 @@ class Origin:
     def info(
         self, *, lag: int, active_ns: int, is_mirror: bool, error: JetStreamError | None
     ) -> dict[str, Any]:
-        """Return what StreamInfo says of it."""
+        """Return the origin for StreamInfo."""
         told: dict[str, Any] = {"name": self.name}
         external = self.config.get("external")
         if external is not None:
@@ -128,7 +130,7 @@ def _filters(config: Mapping[str, Any]) -> Filters:
 
 
 def _label(config: Mapping[str, Any]) -> tuple[bytes, bytes, bytes]:
-    """Return what an origin is called in headers: its name, its filters, their targets."""
+    """Return the names of an origin in headers: its name, its filters, their targets."""
     name: str = config["name"]
     if config.get("external") is not None:
         name += ":" + hashed(config["external"].get("api", ""))

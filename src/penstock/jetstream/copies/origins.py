@@ -1,12 +1,11 @@
 """
-Where a stream takes its messages from, beside its own subjects: its mirror or its sources.
+The origins of a stream, besides its own subjects: its mirror or its sources.
 
-A mirror has the messages of its origin under their own sequences and times, so
-where it goes on after a restart is its last sequence. What comes from sources is
-numbered again; each message says in `Nats-Stream-Source` which it was. Up to where
-each source was read is kept in a file now and then, and what was stored after that
-is looked through at the start: nothing is missed and nothing comes twice, not even
-when the messages are gone by then.
+A mirror stores the messages of its origin under their own sequences and times, so after a restart
+it continues after its last sequence. Messages from sources get new sequences; each names its
+original in `Nats-Stream-Source`. The position in each source is saved to a file now and then, and
+messages stored after that are scanned at the start: so no message is missed and none comes twice,
+not even when the messages are gone by then.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from penstock.protocol import headers
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.copies.reach import Reach
+    from penstock.jetstream.copies.streams import Copied, Copying
 
 log = logging.getLogger("penstock")
 
@@ -36,14 +36,15 @@ SAVE_NS = 5 * SECOND_NS
 READ_COUNT = 1000
 READ_BYTES = 1024 * 1024
 UNWANTED_PREFIXES = (b"Nats-Expected-", b"Nats-Batch-")
-"""What was asked of the origin is not asked again of those who copy from it."""
+"""Conditions for the origin are not repeated to the streams that copy from it."""
 
 
 class Origins:
     """The followers of one stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Copying, reach: Reach) -> None:
         self._stream = stream
+        self._reach = reach
         self._mirror: Follower | None = None
         self._sources: dict[tuple[str, ...], Follower] = {}
         self._is_changed = False
@@ -51,7 +52,7 @@ class Origins:
         self._saved_ns = 0
 
     def configure(self) -> None:
-        """Follow what the configuration says, and nothing else."""
+        """Follow exactly the origins in the configuration."""
         stream, config = self._stream, self._stream.config
         if self._mirror is not None and config.mirror is None:
             self._mirror.close(for_good=True)
@@ -59,7 +60,7 @@ class Origins:
         if self._mirror is None and config.mirror is not None:
             self._mirror = self._follow(config.mirror, self._take_mirrored)
             self._mirror.origin.read_sequence = stream.store.last_sequence
-            # A power cut may have come between a skip and the record of what it removed.
+            # A power cut may have come between a skip and the record of its removal.
             stream.store.purge(VOID)
         wanted = {source_key(source): source for source in config.sources}
         for key in self._sources.keys() - wanted.keys():
@@ -73,10 +74,10 @@ class Origins:
 
     def _follow(self, config: Mapping[str, Any], take: Take) -> Follower:
         stream = self._stream
-        origin = Origin(config, stream.engine.random)
-        remote = stream.engine.remote_of(config)
+        origin = Origin(config, stream.context.random)
+        remote = self._reach.remote_of(config)
         if remote is None:
-            return StreamFollower(stream, origin, take)
+            return StreamFollower(stream, origin, take, find=self._reach.find)
         return RemoteFollower(stream, origin, take, remote, skip_to=self._skip_to)
 
     @property
@@ -85,10 +86,10 @@ class Origins:
         return mirror + list(self._sources.values())
 
     def open(self) -> None:
-        """Begin to read; soon, so that whoever created the stream hears of that first."""
+        """Begin to read; soon, so that the stream's creator gets the answer first."""
         if self._mirror is not None or self._sources:
-            engine = self._stream.engine
-            engine.timers.at(engine.clock_ns(), lambda now_ns: self._open_followers())
+            context = self._stream.context
+            context.timers.at(context.clock_ns(), lambda now_ns: self._open_followers())
 
     def _open_followers(self) -> None:
         if not self._stream.is_closed:
@@ -99,16 +100,16 @@ class Origins:
                     name, origin = self._stream.name, follower.origin.name
                     log.error("Stream '%s' can not follow '%s': %s", name, origin, cause(error))
 
-    def on_stream(self, created: Stream) -> None:
-        """A stream was created: it may be the one that is waited for."""
+    def on_stream(self, created: Copied) -> None:
+        """React to a new stream: it may be an awaited origin."""
         for follower in self._followers:
             follower.on_stream(created)
 
     def on_safe(self, visible_sequence: int) -> bool:
         """
-        What the stream has up to a sequence would not be lost any more.
+        Note that the stream cannot lose its messages up to a sequence any more.
 
-        Return whether its answers have to wait until it is kept how far sources were read.
+        Return whether its answers have to wait until the positions in its sources are saved.
         """
         if self._mirror is None and not self._sources:
             return False
@@ -117,7 +118,7 @@ class Origins:
                 follower.on_safe(visible_sequence)
             except Exception as error:
                 log.error("Stream '%s' can not go on: %s", self._stream.name, cause(error))
-        is_due = self._stream.engine.clock_ns() - self._saved_ns >= SAVE_NS
+        is_due = self._stream.context.clock_ns() - self._saved_ns >= SAVE_NS
         is_purged, self._is_purged = self._is_purged, False
         if not self._is_changed or not (is_due or is_purged):
             return False
@@ -125,11 +126,11 @@ class Origins:
         return is_purged
 
     def on_purged(self) -> None:
-        """Messages are gone that say how far sources were read: keep that at the next commit."""
+        """Save the positions in sources with the next commit: messages that held them are gone."""
         self._is_purged = True
 
     def close(self, *, for_good: bool = False) -> None:
-        """Stop to read; keep how far that came, unless it is for good. Twice is once."""
+        """Stop reading; save the positions, unless it is for good. Idempotent."""
         for follower in self._followers:
             follower.close(for_good=for_good)
         self._is_changed = self._is_changed and not for_good
@@ -142,7 +143,7 @@ class Origins:
                 self._complain(error)
 
     def info(self) -> dict[str, Any]:
-        """Return what StreamInfo says of the origins."""
+        """Return the origins for StreamInfo."""
         if self._mirror is not None:
             return {"mirror": self._mirror.info()}
         if self._sources:
@@ -178,12 +179,12 @@ class Origins:
         assert store.last_sequence >= messages[-1][0], "a mirror has the sequences of its origin"
 
     def _skip_to(self, sequence: int) -> None:
-        """Have the sequences of an origin up to here, which has no messages under them any more."""
+        """Advance past sequences whose messages the origin has already dropped."""
         store = self._stream.store
         gap = sequence - store.last_sequence
         if self._mirror is not None and gap > 0:
             self._skip(sequence + 1, gap)
-            self._stream.engine.touch(self._stream)
+            self._stream.touch()
 
     def _skip(self, sequence: int, gap: int) -> None:
         store = self._stream.store
@@ -195,7 +196,7 @@ class Origins:
     # Sources.
 
     def _take_sourced(self, origin: Origin, messages: list[Message]) -> None:
-        """Store messages under sequences of their own; each says where it is from."""
+        """Store messages under new sequences; each names its original."""
         intake = self._stream.intake
         self._is_changed = True
         entries: list[Entry] = []
@@ -220,10 +221,10 @@ class Origins:
             intake.append_internal(entries)
 
     def _recover(self, origins: dict[tuple[str, ...], Origin]) -> None:
-        """Find out up to where sources were read before."""
+        """Find the positions up to which sources were read before."""
         store = self._stream.store
         is_kept = self._stream.config.storage != "memory"
-        files = self._stream.engine.files
+        files = self._stream.context.files
         saved = (files.read_sources(self._stream.name) if is_kept else None) or {}
         for key, origin in origins.items():
             sequence, identity = saved.get("positions", {}).get("\n".join(key), (0, ""))
@@ -240,12 +241,12 @@ class Origins:
             origin.safe_sequence = origin.read_sequence
 
     def _save(self, visible_sequence: int) -> None:
-        """Keep up to where sources were read, with the next commit."""
-        engine = self._stream.engine
+        """Save the positions in sources with the next commit."""
+        context = self._stream.context
         self._is_changed = any(each.has_unsafe for each in self._sources.values())
-        self._saved_ns = engine.clock_ns()
+        self._saved_ns = context.clock_ns()
         if self._stream.config.storage != "memory":
-            engine.touch(Change(self._writer(visible_sequence), self._saved, can_wait=False))
+            context.touch(Change(self._writer(visible_sequence), self._saved, can_wait=False))
 
     def _saved(self, error: Exception | None) -> None:
         if error is not None and not self._stream.is_closed:
@@ -256,7 +257,7 @@ class Origins:
         log.error("Stream '%s' can not keep its sources: %s", self._stream.name, reason(error))
 
     def _writer(self, visible_sequence: int) -> Callable[[], None]:
-        """Return what keeps up to where sources were read now. Any thread."""
+        """Return a function that saves the current positions in sources. Any thread."""
         stream = self._stream
         positions = {
             "\n".join(key): (follower.origin.safe_sequence, follower.origin.identity)
@@ -265,9 +266,9 @@ class Origins:
         document = {"last_sequence": visible_sequence, "positions": positions}
 
         def write() -> None:
-            # A stream that was deleted meanwhile may have a successor of its name.
-            if stream.engine.streams.get(stream.name) is stream:
-                stream.engine.files.write_sources(stream.name, document)
+            # A stream that was deleted meanwhile may have a successor of the same name.
+            if not stream.is_dropped:
+                stream.context.files.write_sources(stream.name, document)
 
         return write
 
@@ -279,7 +280,7 @@ def _source(origin: Origin, sequence: int, subject: bytes) -> bytes:
 
 
 def _restore(origins: Mapping[tuple[bytes, bytes, bytes], Origin], value: bytes) -> None:
-    """Take from a stored message up to where its source was read."""
+    """Restore the position in a source from a stored message."""
     fields = value.split(b" ")
     sequence = headers.number(fields[1]) if len(fields) >= 5 else None
     if sequence is None:

@@ -1,9 +1,9 @@
 """
-How a stream reaches an origin that it can not read itself: by messages alone.
+How a stream reaches an origin that it cannot read directly: by messages alone.
 
-There are two ways. One is the account the stream is in, whose imports may lead to
-the API of another account: that one is here. The other is a connection to another
-server, which somebody with sockets has to hand in.
+There are two ways. One is the stream's own account, whose imports may lead to the API of another
+account: `AccountRemote` does that. The other is a connection to another server, which a caller with
+sockets has to provide.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.account import new_message, payloads
+from penstock.core.runs import new_message, payloads
+from penstock.protocol import wellknown
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.hot.wire import Op
-    from penstock.jetstream.engine import Engine
+    from penstock.jetstream.context import Context
 
 Arrival = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply subject, header block and payload of a message."""
@@ -24,35 +25,35 @@ Receive = Callable[[list[Arrival]], None]
 
 
 class Watcher(Protocol):
-    """Who uses a remote, and has to know whether it can."""
+    """A user of a remote, which has to know whether the remote is reachable."""
 
     def on_connected(self) -> None:
-        """Requests are answered from now on."""
+        """React to a connection: requests are answered from now on."""
 
     def on_lost(self, reason: str) -> None:
-        """Nothing is answered, and every subscription has ended."""
+        """React to a lost connection: nothing is answered, and every subscription has ended."""
 
     def on_refused(self, reason: str) -> None:
-        """Something that was asked of it is not permitted."""
+        """React to a request that is not permitted."""
 
 
 class Remote(Protocol):
-    """A place where JetStream answers. Nothing in here blocks, and nothing calls back at once."""
+    """A place where JetStream answers. No method blocks, and none calls back immediately."""
 
     api: str
-    """What the subjects of its API begin with."""
+    """The prefix of its API subjects."""
 
     def attach(self, watcher: Watcher) -> None:
-        """Keep it reachable for somebody, and tell them when it is and when it no longer is."""
+        """Keep it reachable for a watcher, and report when it is and when it no longer is."""
 
     def detach(self, watcher: Watcher) -> None:
-        """Tell them no more; what they have published is still sent."""
+        """Stop reporting; messages already published are still sent."""
 
     def new_inbox(self) -> str:
-        """Return the beginning of subjects that lead back here and to nobody else."""
+        """Return a prefix for subjects that lead back here and nowhere else."""
 
     def subscribe(self, subject: str, receive: Receive) -> Callable[[], None]:
-        """Hand on what comes to a subject, in order; return what ends that."""
+        """Hand on the messages of a subject, in order; return a function that ends that."""
 
     def publish(
         self, subject: bytes, payload: bytes = b"", *, reply: bytes = b"", header: bytes = b""
@@ -61,29 +62,29 @@ class Remote(Protocol):
 
 
 class AccountRemote:
-    """What the streams of an account reach through the account itself."""
+    """The remote that an account's own imports and exports make."""
 
-    def __init__(self, engine: Engine, api: str) -> None:
+    def __init__(self, context: Context, api: str) -> None:
         self.api = api
-        self._engine = engine
+        self._context = context
         self._watchers: list[Watcher] = []
 
     def attach(self, watcher: Watcher) -> None:
-        """Say that it is reachable, which it always is."""
+        """Report that it is reachable, which it always is."""
         self._watchers.append(watcher)
         self._soon(lambda: watcher.on_connected() if watcher in self._watchers else None)
 
     def detach(self, watcher: Watcher) -> None:
-        """Say nothing more."""
+        """Stop reporting."""
         self._watchers.remove(watcher)
 
     def new_inbox(self) -> str:
-        """Return the beginning of subjects that nobody else uses."""
-        return f"_INBOX.{self._engine.new_id()}"
+        """Return a prefix for subjects that nobody else uses."""
+        return f"{wellknown.INBOX}.{self._context.new_id()}"
 
     def subscribe(self, subject: str, receive: Receive) -> Callable[[], None]:
-        """Hand on what comes to a subject, not in the middle of what caused it."""
-        account = self._engine.account
+        """Hand on the messages of a subject, but not in the middle of their cause."""
+        account = self._context.account
         waiting: list[Arrival] = []
 
         def hand_on() -> None:
@@ -97,7 +98,7 @@ class AccountRemote:
                 self._soon(hand_on)
             waiting.extend(arrival for publish in batch for arrival in _arrivals(publish))
 
-        # Imported streams come to those who are not internal.
+        # Imported streams only reach subscriptions that are not internal.
         subscription = account.listen(
             subject.encode(),
             on_batch,
@@ -116,11 +117,11 @@ class AccountRemote:
     ) -> None:
         """Publish in the account."""
         message = new_message(subject, payload, reply=reply, header=header)
-        self._engine.account.publish([message], None)
+        self._context.account.publish([message], None)
 
     def _soon(self, action: Callable[[], None]) -> None:
-        engine = self._engine
-        engine.timers.at(engine.clock_ns(), lambda now_ns: action())
+        context = self._context
+        context.timers.at(context.clock_ns(), lambda now_ns: action())
 
 
 def _arrivals(publish: Op) -> list[Arrival]:

@@ -1,12 +1,11 @@
 """
-One stream reading another that only messages reach: in another account, or on another server.
+A stream that reads another one by messages alone: in another account, or on another server.
 
-The origin is asked for a consumer that pushes behind what we have. Its messages are
-numbered, so none can be missing unnoticed; its flow control requests are answered
-once everything before them is safe here; its heartbeats tell that it is there. When
-one of these does not hold, the consumer is let go and another asked for, after a
-while that grows with every failure. Where to go on is known from what was stored,
-so that nothing is missed and nothing comes twice.
+The follower asks the origin for a push consumer that starts after our last message. Its messages
+are numbered, so a missing one is noticed; its flow control requests are answered once everything
+before them is safe here; its heartbeats show that it is alive. When one of these fails, the
+follower drops the consumer and asks for another, after a pause that grows with every failure. The
+stored messages tell where to continue, so no message is missed and none comes twice.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from penstock.protocol import errorcodes, headers
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.copies.streams import Copied, Copying
     from penstock.jetstream.timers import Timer
 
 log = logging.getLogger("penstock")
@@ -36,7 +35,7 @@ RETRY_NS = SECOND_NS
 RETRY_NS_MAX = 30 * SECOND_NS
 STATUS = b"NATS/1.0 "
 NOT_UNDERSTOOD = (errorcodes.REQUIRED_API_LEVEL.err_code, errorcodes.INVALID_JSON.err_code)
-"""What an older server says to a request that asks for too much."""
+"""Errors of an older server for a request that asks for too much."""
 
 
 class RemoteFollower:
@@ -44,45 +43,45 @@ class RemoteFollower:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: Copying,
         origin: Origin,
         take: Take,
         remote: Remote,
         *,
         skip_to: Callable[[int], None],
     ) -> None:
-        """Begin; `skip_to` makes a mirror leave out sequences that its origin has not got."""
+        """Begin; `skip_to` makes a mirror skip sequences that its origin does not have."""
         self.origin = origin
         self._stream = stream
-        self._engine = stream.engine
+        self._context = stream.context
         self._take = take
         self._remote = remote
         self._skip_to = skip_to
         self._is_open = self._is_connected = False
         self._level = self._first_level()
-        """Which of the API levels the origin is asked for."""
+        """The index of the API level to ask the origin for."""
         self._failures = 0
-        """Attempts in a row of which nothing came."""
+        """The number of failed attempts in a row."""
         self._error: JetStreamError | None = None
         self._timer: Timer | None = None
-        """The answer, the next heartbeat or the next attempt is due."""
+        """Fires when the answer, the next heartbeat or the next attempt is due."""
         self._ends: list[Callable[[], None]] = []
-        """End what is subscribed to."""
+        """Functions that end the subscriptions."""
         self._early: list[Arrival] = []
-        """What came before the origin had answered."""
+        """Messages that came before the origin's answer."""
         self._consumer = ""
-        """The consumer that sends to us, once there is one."""
+        """The consumer that sends to us, once it exists."""
         self._durable = ""
-        """The same if it stays: an origin that keeps messages for its readers makes it so."""
+        """The same if it is durable: an origin that keeps messages for its readers makes it so."""
         self._consumer_sequence = 0
         self._heard_ns = 0
         self._lag = 0
         self._unsafe: deque[tuple[int, int, int, bytes]] = deque()
-        """Not safe yet: last sequence here, there, of the consumer; whom to tell when it is."""
+        """Not safe yet: last sequence here, there, of the consumer; the reply subject for then."""
 
     @property
     def has_unsafe(self) -> bool:
-        """Whether something was read that the stream could still lose."""
+        """Whether the stream could still lose a message that was read."""
         return bool(self._unsafe)
 
     @property
@@ -90,7 +89,7 @@ class RemoteFollower:
         return self._stream.config.mirror is not None
 
     def _first_level(self) -> int:
-        # A mirror has the sequences of its origin: whose they are makes no difference to it.
+        # A mirror has the sequences of its origin, so the origin's identity does not matter.
         return 1 if self._is_mirror else 0
 
     def open(self) -> None:
@@ -99,11 +98,11 @@ class RemoteFollower:
             self._is_open = True
             self._remote.attach(self)
 
-    def on_stream(self, stream: Stream) -> None:
-        """It is not in this account."""
+    def on_stream(self, stream: Copied) -> None:
+        """Do nothing: the origin is not in this account."""
 
     def close(self, *, for_good: bool) -> None:
-        """Let go of the consumer; one that keeps our place stays, unless it is for good."""
+        """Drop the consumer; a durable one stays to keep our place, unless it is for good."""
         if not self._is_open:
             return
         self._is_open = False
@@ -124,7 +123,7 @@ class RemoteFollower:
         self._error = self._setup_failed(reason)
 
     def on_refused(self, reason: str) -> None:
-        """Tell of it; without a consumer, try again later."""
+        """Report it; without a consumer, try again later."""
         if self._is_connected and not self._consumer:
             self._fail(reason)
         else:
@@ -133,18 +132,18 @@ class RemoteFollower:
     # The consumer.
 
     def _ask(self) -> None:
-        """Ask the origin to send what we have not got."""
+        """Ask the origin to send the messages we do not have."""
         origin, remote = self.origin, self._remote
         if self._is_mirror:
             origin.read_sequence = self._stream.store.last_sequence
         inbox = remote.new_inbox()
         prefix = (origin.config.get("external") or {}).get("deliver")
-        deliver = f"{prefix}.{self._engine.new_id()}" if prefix else f"{inbox}.messages"
+        deliver = f"{prefix}.{self._context.new_id()}" if prefix else f"{inbox}.messages"
         request = sourcing.ask(self._stream, origin, deliver=deliver, level=API_LEVELS[self._level])
         answer = f"{inbox}.answer"
         self._ends.append(remote.subscribe(answer, lambda found: self._on_answer(found[0])))
         if origin.config.get("consumer") is None:
-            # At once: it sends as soon as anybody listens, be it somebody who listens to all.
+            # Now: it sends as soon as anybody listens, even a wildcard subscriber.
             self._ends.append(remote.subscribe(deliver, self._on_arrivals))
         self._wait(SILENCE_NS, lambda: self._fail(f"no answer on `{remote.api}`"))
         subject = f"{remote.api}.{request.call}".encode()
@@ -182,14 +181,14 @@ class RemoteFollower:
         self._ask()
 
     def _begin_again(self) -> None:
-        """Read the origin from its start: it is another stream than the one we knew."""
+        """Read the origin from its start: it is a different stream than the one we knew."""
         log.warning("Stream '%s': its source '%s' is new", self._stream.name, self.origin.name)
         self.origin.begin_again()
         self.origin.identity = ""
         self._unsafe.clear()
 
     def _begin(self, info: dict[str, Any], identity: bytes) -> None:
-        """Take what the consumer sends from now on."""
+        """Take the messages of the consumer from now on."""
         origin, config = self.origin, info["config"]
         durable = origin.config.get("consumer")
         if durable is not None and config.get("ack_policy") != "flow_control":
@@ -201,18 +200,19 @@ class RemoteFollower:
             return
         known = origin.identity.encode()
         if not self._is_mirror and known and identity and known != identity:
-            # A consumer of the operator's is not refused for that, only told of.
+            # A request for the operator's consumer is not refused for a wrong identity, which only
+            # the answer shows.
             self._begin_again()
         origin.identity = identity.decode()
         begun = info["delivered"]
-        # If it has sent something by now, that will tell where it began.
+        # If it has sent messages by now, those tell where it began.
         if not begun["consumer_seq"] and begun["stream_seq"] > origin.read_sequence:
             self._skip_to(begun["stream_seq"])
             origin.read_sequence = begun["stream_seq"]
         self._consumer, self._consumer_sequence = info["name"], 0
         self._durable = self._consumer if durable or config.get("durable_name") else ""
         self._lag, self._error = info.get("num_pending", 0), None
-        self._heard_ns = self._engine.clock_ns()
+        self._heard_ns = self._context.clock_ns()
         if durable is not None:
             deliver = durable["deliver_subject"]
             self._ends.append(self._remote.subscribe(deliver, self._on_arrivals))
@@ -221,7 +221,7 @@ class RemoteFollower:
         self._on_arrivals(early)
 
     def _let_go(self, *, deletes: bool) -> None:
-        """Listen to the consumer no more."""
+        """Stop listening to the consumer."""
         if self._timer is not None:
             self._timer.cancel()
         for end in self._ends:
@@ -237,7 +237,7 @@ class RemoteFollower:
     # Failures.
 
     def _watch_heartbeats(self) -> None:
-        silence_ns = self._engine.clock_ns() - self._heard_ns
+        silence_ns = self._context.clock_ns() - self._heard_ns
         if silence_ns >= SILENCE_NS:
             self._fail("the origin is silent")
         else:
@@ -254,7 +254,7 @@ class RemoteFollower:
         return JetStreamError(mirror if self._is_mirror else source, err=reason)
 
     def _fail_with(self, error: JetStreamError) -> None:
-        """Let go of the consumer, and ask for another after a while."""
+        """Drop the consumer, and ask for another after a while."""
         stream, origin = self._stream, self.origin
         log.warning("Stream '%s' can not read '%s': %s", stream.name, origin.name, error)
         self._error = error
@@ -266,16 +266,16 @@ class RemoteFollower:
     def _wait(self, delay_ns: int, action: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        deadline_ns = self._engine.clock_ns() + delay_ns
-        self._timer = self._engine.timers.at(deadline_ns, lambda now_ns: action())
+        deadline_ns = self._context.clock_ns() + delay_ns
+        self._timer = self._context.timers.at(deadline_ns, lambda now_ns: action())
 
-    # What the consumer sends.
+    # Messages of the consumer.
 
     def _on_arrivals(self, arrivals: list[Arrival]) -> None:
         if not self._consumer:
             self._early += arrivals
             return
-        self._heard_ns = self._engine.clock_ns()
+        self._heard_ns = self._context.clock_ns()
         self._failures = 0 if arrivals else self._failures
         messages: list[Message] = []
         try:
@@ -298,7 +298,7 @@ class RemoteFollower:
     ) -> None:
         """Add a message to those to store, unless we have it already."""
         deliveries, sequence, consumer_sequence, time_ns, self._lag = sourcing.delivered(reply)
-        # A durable one may have sent a few before it was told to begin again, with 1.
+        # A durable one may have sent a few messages before its reset, which starts at 1 again.
         is_old = self._durable and not self._consumer_sequence and consumer_sequence > 1
         if deliveries > 1 or is_old:
             return
@@ -316,7 +316,7 @@ class RemoteFollower:
             self._note(b"")
 
     def _note(self, reply: bytes) -> None:
-        """Remember what is to be safe, and whom to tell then; it may be so already."""
+        """Remember what has to be safe, and the reply subject for then; it may be safe already."""
         store, origin = self._stream.store, self.origin
         entry = (store.last_sequence, origin.read_sequence, self._consumer_sequence, reply)
         self._unsafe.append(entry)
@@ -333,10 +333,10 @@ class RemoteFollower:
         if stalled:
             self._note(stalled)
 
-    # What its own stream tells it.
+    # Called by its own stream.
 
     def on_safe(self, visible_sequence: int) -> None:
-        """Note that the stream would not lose what it has up to a sequence; let more come."""
+        """Note that the stream cannot lose its messages up to a sequence; let more come."""
         while self._unsafe and self._unsafe[0][0] <= visible_sequence:
             _, safe_sequence, consumer_sequence, reply = self._unsafe.popleft()
             self.origin.safe_sequence = safe_sequence
@@ -345,8 +345,8 @@ class RemoteFollower:
                 self._remote.publish(reply, header=header)
 
     def info(self) -> dict[str, Any]:
-        """Return what StreamInfo says of the origin."""
-        passed_ns = max(self._engine.clock_ns() - self._heard_ns, 0)
+        """Return the origin for StreamInfo."""
+        passed_ns = max(self._context.clock_ns() - self._heard_ns, 0)
         return self.origin.info(
             lag=self._lag,
             active_ns=passed_ns if self._heard_ns else -1,

@@ -1,16 +1,15 @@
 """
-The consumer by which a stream reads an origin it reaches by messages alone.
+The consumer by which a stream reads an origin that it reaches by messages alone.
 
-Nearly always it is one of our own making: a push consumer that needs no acks,
-with flow control and heartbeats, as nats-server makes for its mirrors and sources.
-Origins that say `consumer` have a durable one of the operator's, which acks by flow
-control and is told to begin again behind what is acked.
+Nearly always the stream makes it: a push consumer without acks, with flow control and heartbeats,
+as nats-server makes for its mirrors and sources. Origins with `consumer` use a durable one that the
+operator made, which acks by flow control and is reset to continue after its acked messages.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import JetStreamError
@@ -20,16 +19,16 @@ from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.consumer import ConsumerConfig
-    from penstock.jetstream.stream import Stream
+    from penstock.jetstream.copies.streams import Copying
 
 HEARTBEAT_NS = SECOND_NS
 SILENCE_NS = 10 * SECOND_NS
-"""So long without a word, and either side takes the other for gone."""
+"""After this long without a message, either side takes the other for gone."""
 ACK_WAIT_NS = 22 * 3600 * SECOND_NS
-"""nats-server says so; without acks it means nothing."""
+"""nats-server's value; without acks it means nothing."""
 IDENTITY = "Nats-Stream-Identity"
 API_LEVELS = (5, 4, 0)
-"""What an origin is asked to understand: who it is; consumers of other streams; nothing."""
+"""The levels to ask an origin for: its identity; consumers of other streams; nothing."""
 
 
 class Ask(NamedTuple):
@@ -40,8 +39,8 @@ class Ask(NamedTuple):
     body: bytes
 
 
-def ask(stream: Stream, origin: Origin, *, deliver: str, level: int) -> Ask:
-    """Return the request after which the origin's messages are sent."""
+def ask(stream: Copying, origin: Origin, *, deliver: str, level: int) -> Ask:
+    """Return the request that makes the origin send its messages."""
     pairs = [("Nats-Required-Api-Level", str(level))] if level else []
     if level >= API_LEVELS[0]:
         pairs.append((IDENTITY, origin.identity))
@@ -56,14 +55,14 @@ def ask(stream: Stream, origin: Origin, *, deliver: str, level: int) -> Ask:
     return Ask(f"{name}.{pattern}" if pattern else name, header, body)
 
 
-def _config(stream: Stream, origin: Origin, *, deliver: str, level: int) -> dict[str, Any]:
+def _config(stream: Copying, origin: Origin, *, deliver: str, level: int) -> dict[str, Any]:
     is_mirror = stream.config.mirror is not None
-    account = stream.engine.account.name
+    account = stream.context.account.name
     kind, label = ("MIRROR", "mirror") if is_mirror else ("SRC", "src")
     key = " ".join([account, stream.identity, *map(bytes.decode, origin.label)])
     name = f"JS_{kind}_{hashed(key)}"
     config: dict[str, Any] = {
-        "name": name if level else f"{name}_{stream.engine.new_id(8)}",
+        "name": name if level else f"{name}_{stream.context.new_id(8)}",
         "deliver_subject": deliver,
         "ack_policy": "none",
         "ack_wait": ACK_WAIT_NS,
@@ -85,7 +84,7 @@ def _config(stream: Stream, origin: Origin, *, deliver: str, level: int) -> dict
 
 
 def _start(origin: Origin) -> dict[str, Any]:
-    """Return where the consumer is to begin: where we left off, or where we were told to begin."""
+    """Return the start of the consumer: where we left off, or the configured start."""
     config: Mapping[str, Any] = origin.config
     if origin.read_sequence:
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": origin.read_sequence + 1}
@@ -96,13 +95,15 @@ def _start(origin: Origin) -> dict[str, Any]:
     return {"deliver_policy": "all"}
 
 
-def served(config: ConsumerConfig, stream: Stream) -> ConsumerConfig:
-    """Return the consumer that an origin makes of one that was asked for with a stable name."""
+def served(
+    config: ConsumerConfig, *, retention: str, new_id: Callable[[int], str]
+) -> ConsumerConfig:
+    """Return the consumer that an origin makes for a request with a stable name."""
     if not (config.direct and config.sourcing and config.name):
         return config
-    if stream.config.retention == "limits":
-        return config.but(name=f"{config.name}-{stream.engine.new_id(8)}")
-    # Messages are kept for those who have not got them, so it has to stay, and to ack.
+    if retention == "limits":
+        return config.but(name=f"{config.name}-{new_id(8)}")
+    # The origin keeps messages until they are acked, so this has to be durable, and to ack.
     return config.but(
         direct=False,
         durable_name=config.name,
@@ -113,20 +114,20 @@ def served(config: ConsumerConfig, stream: Stream) -> ConsumerConfig:
     )
 
 
-def identity_header(stream: Stream) -> bytes:
-    """Return how an origin tells which stream it is."""
-    return headers.encode([(IDENTITY, stream.identity)])
+def identity_header(identity: str) -> bytes:
+    """Return the header in which an origin states its identity."""
+    return headers.encode([(IDENTITY, identity)])
 
 
-def check_identity(stream: Stream, header: bytes) -> None:
+def check_identity(identity: str, header: bytes) -> None:
     """Refuse a request that is meant for another stream of the same name."""
     expected = headers.get(header, IDENTITY.encode()) if header else None
-    if expected and expected.decode(errors="replace") != stream.identity:
-        raise JetStreamError(errorcodes.CONSUMER_STREAM_IDENTITY_MISMATCH, msg=stream.identity)
+    if expected and expected.decode(errors="replace") != identity:
+        raise JetStreamError(errorcodes.CONSUMER_STREAM_IDENTITY_MISMATCH, msg=identity)
 
 
 class Delivered(NamedTuple):
-    """What the reply subject of a delivered message says of it."""
+    """The numbers in the reply subject of a delivered message."""
 
     deliveries: int
     sequence: int
@@ -146,7 +147,7 @@ def delivered(reply: bytes) -> Delivered:
 
 
 def flow_control_header(consumer_sequence: int, sequence: int) -> bytes:
-    """Return what the answer to a flow control request says: up to where everything is safe."""
+    """Return the answer to a flow control request: the position up to which everything is safe."""
     return headers.encode(
         [("Nats-Last-Consumer", str(consumer_sequence)), ("Nats-Last-Stream", str(sequence))]
     )

@@ -34,7 +34,7 @@ class Network:
         """Headers of the answers to flow control."""
         self.loses: Callable[[bytes], bool] = lambda payload: False
         self._world = world
-        self._account = AccountRemote(world.engine, self.api)
+        self._account = AccountRemote(world.engine.context, self.api)
         self._watchers: list[Watcher] = []
         self._receivers: dict[str, Receive] = {}
         self._ends: list[Callable[[], None]] = []
@@ -237,7 +237,7 @@ def test_flow_control_is_answered_once_everything_is_safe(two: Two) -> None:
     two.there.advance(0)
     for world in (two.here, two.there) * 3:
         # No commit here: nothing is safe.
-        world.engine.timers.run(world.now_ns)
+        world.shared.timers.run(world.now_ns)
     assert [] == two.network.flow_control
 
     two.work()

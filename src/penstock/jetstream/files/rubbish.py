@@ -1,9 +1,9 @@
 """
-What is left of deleted streams.
+The leftovers of deleted streams.
 
-A stream is deleted when the new name of its directory is safe. The files in it, which may be
-many, are removed afterwards: a few between two commits, so that no ack waits for all of them.
-What a crash leaves of them is removed by the next start, see `StreamFiles.prepare`.
+A stream is deleted when the new name of its directory is safe. Its files, which may be many, are
+removed afterwards: a few between two commits, so that no ack waits for all of them. The next start
+removes what a crash leaves of them, see `StreamFiles.prepare`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.jetstream.store.values import Work
 log = logging.getLogger("penstock")
 
 SWEPT_MAX = 32
-"""Files and directories that are removed at a time."""
+"""The number of files and directories to remove at a time."""
 
 
 class Rubbish:
-    """Directories on their way out."""
+    """Directories to remove."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -31,7 +31,7 @@ class Rubbish:
         return len(self._paths)
 
     def add(self, path: str) -> None:
-        """Have a directory removed."""
+        """Queue a directory for removal."""
         self._paths.append(path)
 
     def sweep(self) -> Work:
@@ -53,7 +53,7 @@ class Sweep:
         self._removed = self._disk.remove_some(self._path, SWEPT_MAX)
 
     def finish(self, error: Exception | None = None) -> None:
-        """Go on with the next directory after the last file of this one, or if it can not go."""
+        """Continue with the next directory when this one is gone or cannot be removed."""
         if error is not None:
             log.error("`%s` can not be removed: %s", self._path, error)
         if error is not None or self._removed < SWEPT_MAX:

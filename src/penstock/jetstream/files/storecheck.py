@@ -1,10 +1,10 @@
 """
-Look through a store that nobody uses, and repair what opening it would refuse or cut off.
+Check a store that nobody uses, and repair damage that opening it would refuse or cut off.
 
-`check` reads every byte and changes nothing. `repair` only ever moves data aside,
-never throws it away: what does not check out is kept in files ending in `.lost`.
-Opening a store repairs the ordinary damage of a crash by itself; `repair` is for
-the rest: foreign files, lost headers, a bad spot in the middle of the last segment.
+`check` reads every byte and changes nothing. `repair` only moves data aside and never throws it
+away: data that does not check out is kept in files ending in `.lost`. Opening a store repairs the
+ordinary damage of a crash by itself; `repair` is for the rest: foreign files, lost headers, a bad
+spot in the middle of the last segment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CONSUMER_LOG = "consumers-"
 
 @dataclass
 class Report:
-    """What was found in one directory."""
+    """The findings in one directory."""
 
     directory: str
     segments: int = 0
@@ -70,7 +70,7 @@ class Report:
 
 @dataclass
 class _Segment:
-    """A segment, every byte of it read."""
+    """A segment, completely read."""
 
     path: str
     number: int
@@ -81,7 +81,7 @@ class _Segment:
 
     @property
     def ends_clean(self) -> bool:
-        """Whether nothing but a trailer follows the last record."""
+        """Whether only a trailer follows the last record."""
         return all(offset >= self.found.end for offset, _ in self.found.damaged)
 
 
@@ -136,7 +136,7 @@ def _tally(report: Report, segment: _Segment) -> None:
 
 
 def _faults(disk: Disk, segment: _Segment, *, is_last: bool) -> list[str]:
-    """Return what is wrong with a segment, in words."""
+    """Return the faults of a segment, in words."""
     path, found = segment.path, segment.found
     faults = []
     if segment.header is None:
@@ -149,7 +149,7 @@ def _faults(disk: Disk, segment: _Segment, *, is_last: bool) -> list[str]:
     faults += _trailer_faults(disk, segment)
     rest = len(segment.data) - found.end
     trailer_start = _footer_end(disk, segment)
-    # More than one short record there is an older trailer, which was damaged and replaced.
+    # If more than one short record lies there, it is an older trailer, damaged and replaced.
     if trailer_start is not None and 0 < trailer_start - found.end <= RECORD_BYTES_MIN:
         faults.append(f"`{path}`: {trailer_start - found.end} bytes at {found.end} are damaged")
     if rest and trailer_start is None:
@@ -168,7 +168,7 @@ def _footer_end(disk: Disk, segment: _Segment) -> int | None:
 
 
 def _trailer_faults(disk: Disk, segment: _Segment) -> list[str]:
-    """Compare a trailer with what the records say."""
+    """Compare a trailer with the records."""
     end = _footer_end(disk, segment)
     if end is None:
         return []
@@ -202,7 +202,7 @@ def _check_consumers(disk: Disk, path: str, report: Report) -> None:
 
 
 def repair(disk: Disk, directory: str) -> list[str]:
-    """Make a store fit to be opened, and return what was done."""
+    """Make a store fit to be opened, and return the repairs."""
     done: list[str] = []
     disk = TransparentDisk(disk)
     segments = list(_segments(disk, directory))
@@ -221,7 +221,7 @@ def repair(disk: Disk, directory: str) -> list[str]:
     found = load(disk, directory)
     mend(disk, directory, found)
     disk.sync_directory(directory)
-    # Nothing can be done about what is missing: `check` tells of it.
+    # Missing files cannot be repaired: `check` reports them.
     return done + [note for note in found.notes if note not in found.missing]
 
 
@@ -236,7 +236,7 @@ def _repair_segment(disk: Disk, segment: _Segment, *, is_last: bool, done: list[
     elif _trailer_faults(disk, segment):
         file = disk.open(segment.path)
         if is_compressed(file):
-            # It is written again without its compression when it is mended.
+            # Mending writes it again, uncompressed.
             file.close()
             return
         try:
@@ -250,10 +250,10 @@ def _repair_segment(disk: Disk, segment: _Segment, *, is_last: bool, done: list[
 
 def _rewrite(disk: Disk, segment: _Segment, done: list[str]) -> None:
     """
-    Write the last segment again without what is damaged.
+    Write the last segment again without its damage.
 
-    Opening it would cut it off there. Messages behind the damage are saved;
-    removals there are not believed, as what they made room for may be lost.
+    Opening it would cut it off there. Messages after the damage are saved; removals there are
+    ignored, because the messages they made room for may be lost.
     """
     found = segment.found
     hole = min(offset for offset, _ in found.damaged)

@@ -1,18 +1,20 @@
-"""Look at what a stream keeps beside its messages: its configuration, and its consumers."""
+"""Check a stream's other files: its configuration, and its consumers."""
 
 from __future__ import annotations
 
 from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerfiles import read_meta as read_consumer
-from penstock.jetstream.consumers.consumerlog import read_states
-from penstock.jetstream.files.streamfiles import read_meta, salt_of
+from penstock.jetstream.consumers.consumerlog import missing_log, read_states
+from penstock.jetstream.files.streamfiles import RESTORING, read_meta, salt_of
 from penstock.jetstream.store.file.compression import TransparentDisk
 from penstock.jetstream.store.file.disk import Disk
 from penstock.jetstream.store.file.recovery import load
 
 
 def check_stream(disk: Disk, directory: str) -> list[str]:
-    """Return what is wrong with a stream's directory, in words; its bytes are for `check`."""
+    """Return the faults of a stream's directory, in words; `check` reads the messages."""
+    if RESTORING in disk.names(directory):
+        return [f"`{directory}` was not restored completely: the next start removes it"]
     return [*_meta_faults(disk, directory), *_consumer_faults(disk, f"{directory}/consumers")]
 
 
@@ -35,8 +37,8 @@ def _meta_faults(disk: Disk, directory: str) -> list[str]:
 
 
 def _consumer_faults(disk: Disk, directory: str) -> list[str]:
-    faults = []
-    # A name has no dot, so whatever has one is a log.
+    faults = missing_log(disk, directory)
+    # A consumer's name has no dot, so a name with one is a log.
     names = {name for name in disk.names(directory) if "." not in name}
     for name in sorted(names):
         try:

@@ -1,14 +1,15 @@
 """
-Where the streams of an account are kept:
+The files of an account's streams:
 
     <store_dir>/jetstream/<account>/streams/<name>/
         stream.json     the configuration and the time of creation
-        sources.json    up to where its sources were read, see `origins`
+        sources.json    the positions in its sources, see `origins`
         messages/       the segments, see `filestore`
         consumers/      one directory for each durable consumer
+        restoring       exists only until the stream is restored completely
 
-A stream that is deleted is first renamed, so that its name is free at once and
-what is left of it after a crash is known to be rubbish.
+Deleting a stream first renames it, so that its name is free immediately and its remains after a
+crash are known to be rubbish. The same goes for a stream that was only half restored.
 """
 
 from __future__ import annotations
@@ -18,25 +19,22 @@ import logging
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.config.accounts import directory_name
 from penstock.errors import StoreError
-from penstock.jetstream.commit import Change
 from penstock.jetstream.config.stream import StreamConfig, store_limits
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.file.segmentfile import segment_number
-from penstock.jetstream.store.values import Store, Work
-
-if TYPE_CHECKING:
-    from penstock.jetstream.stream import Stream
+from penstock.jetstream.store.store import Store
 
 log = logging.getLogger("penstock")
 
 FORMAT = 1
 META = "stream.json"
 SOURCES = "sources.json"
+RESTORING = "restoring"
 DELETED = ".deleted"
 """A stream name has no dot, so nothing else ends like this."""
 
@@ -53,22 +51,34 @@ class StreamFiles:
         self._deleted = 0
 
     def prepare(self) -> None:
-        """Make the directory; remove what deleted streams have left, and those never made."""
+        """Make the directory; remove the remains of deleted streams and of unfinished ones."""
         self.disk.make_directory(self.root)
         for name in self.disk.names(self.root):
-            if name.endswith(DELETED) or self._was_never_made(name):
+            if name.endswith(DELETED):
                 self.disk.remove_directory(f"{self.root}/{name}")
+        for name in self.names():
+            found = self.disk.names(self.path(name))
+            if RESTORING in found:
+                self._remove_restored(name)
+            elif META not in found and not self._has_messages(name):
+                self.disk.remove_directory(self.path(name))
 
-    def _was_never_made(self, name: str) -> bool:
+    def _remove_restored(self, name: str) -> None:
+        log.warning("Stream '%s' was not restored completely, and is removed", name)
+        # A crash in the middle of the removal must not leave a part without the mark.
+        path = self.bury(name)
+        self.sync_names()
+        self.disk.remove_directory(path)
+
+    def _has_messages(self, name: str) -> bool:
         path = self.path(name)
-        is_known = META in self.disk.names(path)
-        return not is_known and not any(map(self._segments, (path, f"{path}/messages")))
+        return any(map(self._segments, (path, f"{path}/messages")))
 
     def _segments(self, path: str) -> list[str]:
         return [name for name in self.disk.names(path) if segment_number(name) is not None]
 
     def names(self) -> list[str]:
-        """Return the names of the streams that are there."""
+        """Return the names of the streams on disk."""
         return [name for name in self.disk.names(self.root) if not name.endswith(DELETED)]
 
     def path(self, name: str) -> str:
@@ -80,22 +90,24 @@ class StreamFiles:
         return f"{self.path(name)}/consumers"
 
     def make_room_for_consumers(self, name: str) -> None:
-        """Make the directory of a stream's consumers, if an older server left it to the first."""
+        """Make the directory of a stream's consumers: an older server may not have made it."""
         self.disk.make_directory(self.consumers_path(name))
 
     def has_consumers(self, name: str) -> bool:
-        """Tell whether a stream ever had consumers that were kept."""
+        """Tell whether a stream ever had consumers on disk."""
         return bool(self.disk.names(self.consumers_path(name)))
 
     def read(self, name: str) -> tuple[StreamConfig, int]:
         """Return a stream's configuration and its time of creation; raise StoreError."""
         return read_meta(self.disk, self.path(name))
 
-    def make(self, config: StreamConfig, created_ns: int) -> Store:
+    def make(self, config: StreamConfig, created_ns: int, *, is_restored: bool = False) -> Store:
         """Make the files of a stream, durably once `sync_names` was called. Any thread."""
         directory = self.path(config.name)
         for path in (directory, f"{directory}/messages", self.consumers_path(config.name)):
             self.disk.add_directory(path)
+        if is_restored:
+            write_whole(self.disk, f"{directory}/{RESTORING}", b"")
         self.write(config, created_ns)
         return self.open_store(config)[0]
 
@@ -103,14 +115,19 @@ class StreamFiles:
         """Make the names of all streams durable. Any thread."""
         self.disk.sync_directory(self.root)
 
+    def restored(self, name: str) -> None:
+        """Keep a stream from now on, durably: it is restored completely. Any thread."""
+        self.disk.remove(f"{self.path(name)}/{RESTORING}")
+        self.disk.sync_directory(self.path(name))
+
     def write(self, config: StreamConfig, created_ns: int) -> None:
-        """Keep a stream's configuration, durably; whole or not at all. Any thread."""
+        """Store a stream's configuration, durably; whole or not at all. Any thread."""
         document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
         content = json.dumps(document, indent=1).encode()
         write_whole(self.disk, f"{self.path(config.name)}/{META}", content)
 
     def read_sources(self, name: str) -> dict[str, Any] | None:
-        """Return what was kept about the sources of a stream, if that is there and readable."""
+        """Return the stored positions in a stream's sources, if they exist and are readable."""
         if SOURCES not in self.disk.names(self.path(name)):
             return None
         try:
@@ -120,12 +137,12 @@ class StreamFiles:
         return document if isinstance(document, dict) else None
 
     def write_sources(self, name: str, document: dict[str, Any]) -> None:
-        """Keep something about the sources of a stream, durably. Any thread."""
+        """Store the positions in a stream's sources, durably. Any thread."""
         content = json.dumps(document, indent=1).encode()
         write_whole(self.disk, f"{self.path(name)}/{SOURCES}", content)
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
-        """Open or make the store of a stream; return it with what is to be told about it."""
+        """Open or make the store of a stream; return it with notes for the log."""
         salt = salt_of(config.name)
         directory = f"{self.path(config.name)}/messages"
         return open_file_store(
@@ -133,7 +150,7 @@ class StreamFiles:
         )
 
     def bury(self, name: str) -> str:
-        """Take a stream out of sight: its name is free from now on. Return what is left of it."""
+        """Rename a stream's directory, which frees its name. Return the new path."""
         self._deleted += 1
         path = f"{self.root}/{self._deleted}{DELETED}"
         self.disk.rename(self.path(name), path)
@@ -157,15 +174,23 @@ def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
 
 
 def salt_of(stream: str) -> int:
-    """Return what the checksums of a stream's messages start from."""
+    """Return the start value of the checksums of a stream's messages."""
     return zlib.crc32(stream.encode())
 
 
 class Creation:
-    """A stream on its way to be one; who asks for it meanwhile waits."""
+    """A stream that is being made; requests for it wait meanwhile."""
 
-    def __init__(self, files: StreamFiles, config: StreamConfig, created_ns: int) -> None:
+    def __init__(
+        self,
+        files: StreamFiles,
+        config: StreamConfig,
+        created_ns: int,
+        *,
+        is_restored: bool = False,
+    ) -> None:
         self.config = config
+        self.is_restored = is_restored
         self.store: Store | None = None
         self._files = files
         self._created_ns = created_ns
@@ -177,11 +202,13 @@ class Creation:
         return self.config.name
 
     def run(self) -> None:
-        """Make its files, or none. Any thread."""
+        """Make its files, all or none. Any thread."""
         path = self._files.path(self.name)
         is_new = not self._files.disk.names(path)
         try:
-            self.store = self._files.make(self.config, self._created_ns)
+            self.store = self._files.make(
+                self.config, self._created_ns, is_restored=self.is_restored
+            )
         except Exception:
             if is_new:
                 with suppress(OSError):
@@ -189,45 +216,17 @@ class Creation:
             raise
 
     def wait(self, action: Callable[[], None]) -> None:
-        """Do something once the stream is there, or will never be."""
+        """Do something once the stream exists, or will never exist."""
         self._waiting.append(action)
 
     def let_go(self) -> None:
-        """Go on with what waited."""
+        """Run the actions that waited."""
         for action in self._waiting:
             action()
 
 
-class Deletion(Change):
-    """
-    A deleted stream until it can not come back. A `commit.Durable`.
-
-    The store is closed when a commit begins, because no other is under way then,
-    which may still use its files.
-    """
-
-    def __init__(
-        self,
-        stream: Stream,
-        done: Callable[[Exception | None], None],
-        *,
-        last: Callable[[], None] | None,
-    ) -> None:
-        self._stream = stream
-        super().__init__(lambda: None, done, last=last)
-
-    def begin_commit(self) -> Work:
-        """Close the files."""
-        with suppress(Exception):
-            # What it could not save is about to be removed anyway.
-            self._stream.store.discard()
-            if self._stream.consumer_files is not None:
-                self._stream.consumer_files.discard()
-        return self
-
-
 def close_store(store: Store) -> None:
-    """Close a store; what could not be saved was never acknowledged."""
+    """Close a store; messages that could not be saved were never acknowledged."""
     try:
         store.close()
     except Exception as error:

@@ -7,27 +7,26 @@ A snapshot as bytes: nats-server's archive of a stream, in the frames of S2.
         <subject>, time, sequence, headers, payload       a message
         an entry without anything                         the end
 
-An entry begins with five varints: the length of its name, its time (zigzag), its
-sequence, and the lengths of headers and payload. Ours is compressed as Snappy, which
-is S2 too, if the extra `s2` is installed; else frames hold bytes as they are. What
-nats-server writes is read either way.
+An entry begins with five varints: the length of its name, its time (zigzag), its sequence, and the
+lengths of headers and payload. Our archives are compressed as Snappy, which is valid S2, if the
+extra `s2` is installed; otherwise their frames are uncompressed. Archives of nats-server can be
+read either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock import hot
+from penstock.core.snappy import COMPRESSED, PLAIN, checksum
 
 MAGIC = b"NATSARC1"
 STATE, CONSUMERS = b"state.json", b"consumers/"
 
 STREAM_IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
 STREAM_IDENTIFIERS = (STREAM_IDENTIFIER[4:], b"sNaPpY")
-COMPRESSED, PLAIN, SKIPPABLE, IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
-FRAME_BYTES = 64 * 1024
-CHECKSUM_MASK = 0xA282EAD8
+SKIPPABLE, IDENTIFIER = 0x80, 0xFF
 NAME_BYTES_MAX = 1 << 20
 ENTRY_BYTES_MAX = 1 << 27
 
@@ -49,7 +48,7 @@ END = ArchiveEntry(b"")
 
 
 def encode_entry(entry: ArchiveEntry) -> bytes:
-    """Return an entry as it stands in an archive."""
+    """Return the bytes of an entry."""
     name, time_ns, sequence, header, payload = entry
     numbers = (len(name), time_ns << 1 if time_ns >= 0 else ~(time_ns << 1), sequence)
     lengths = (len(header), len(payload))
@@ -65,27 +64,6 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def frames(data: bytes, compress: Callable[[bytes], bytes] | None = None) -> bytes:
-    """Return bytes in frames of S2, compressed where that makes them smaller."""
-    pieces = (data[start : start + FRAME_BYTES] for start in range(0, len(data), FRAME_BYTES))
-    return b"".join(_frame(piece, compress) for piece in pieces)
-
-
-def _frame(data: bytes, compress: Callable[[bytes], bytes] | None) -> bytes:
-    kind, content = PLAIN, data
-    block = compress(data) if compress is not None else data
-    if len(block) < len(data):
-        kind, content = COMPRESSED, block
-    length = (len(content) + 4).to_bytes(3, "little")
-    return bytes((kind,)) + length + _checksum(data) + content
-
-
-def _checksum(data: bytes) -> bytes:
-    checksum = hot.crc32c(data)
-    rotated = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
-    return ((rotated + CHECKSUM_MASK) & 0xFFFFFFFF).to_bytes(4, "little")
-
-
 # Reading.
 
 
@@ -97,13 +75,13 @@ class ArchiveReader:
         self._data = bytearray()
         self._is_framed = self._has_magic = False
         self.is_complete = False
-        """Whether the end was seen."""
+        """Whether the end of the archive was read."""
 
     def feed(self, chunk: bytes) -> Iterator[ArchiveEntry]:
         """
-        Yield the entries that are complete by now; raise ValueError for what is no archive.
+        Yield the entries that are complete by now; raise ValueError for invalid bytes.
 
-        One frame is unpacked at a time: a chunk may hold a thousand times its size.
+        One frame is unpacked at a time: a chunk may unpack to a thousand times its size.
         """
         self._framed += chunk
         if not self._is_framed and chunk:
@@ -171,10 +149,10 @@ class ArchiveReader:
 
 
 def _unframed(kind: int, frame: bytes) -> bytes:
-    """Return what a frame holds."""
+    """Return the content of a frame."""
     if kind in (COMPRESSED, PLAIN):
         data = frame[4:] if kind == PLAIN else hot.decode_s2(frame[4:])
-        if _checksum(data) != frame[:4]:
+        if checksum(data) != frame[:4]:
             raise ValueError("the snapshot is damaged: a checksum is wrong")
         return data
     if kind == IDENTIFIER and frame not in STREAM_IDENTIFIERS:
@@ -185,7 +163,7 @@ def _unframed(kind: int, frame: bytes) -> bytes:
 
 
 def _numbers(data: bytearray, position: int, count: int) -> tuple[list[int], int] | None:
-    """Return so many varints and where they end; None if they are not all there yet."""
+    """Return `count` varints and their end; None if they are not complete yet."""
     numbers: list[int] = []
     number = shift = 0
     for index in range(position, min(position + 10 * count, len(data))):

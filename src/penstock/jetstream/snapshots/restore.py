@@ -1,9 +1,8 @@
 """
 `STREAM.RESTORE`: a stream comes back from an archive, in chunks that are acked one by one.
 
-The stream is there from the first entry on, but takes no messages before the
-archive has ended. One that could not be restored is deleted again, and so is one
-whose chunks stop to come.
+The stream exists from the first entry on, but takes messages only once the archive has ended. A
+stream that could not be restored is deleted again, and so is one whose chunks stop coming.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import new_message, payloads
 from penstock.core.reports.clientinfo import client_info
+from penstock.core.runs import payloads
 from penstock.errors import JetStreamError
-from penstock.jetstream import quota
+from penstock.hot.wire import HEADER_BYTES, REPLY
+from penstock.jetstream.api import streaminfo
 from penstock.jetstream.api.api import encode_answer
 from penstock.jetstream.config.consumer import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.config.stream import is_valid_name
@@ -41,50 +41,53 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 ENTRIES_MAX = 500
-"""Entries that are taken in one go, before others have their turn."""
+"""The number of entries to take in one go, before others have their turn."""
 UNSTORED_BYTES_MAX = 1024 * 1024
-"""Messages are stored, and room is looked for, whenever they are so many bytes."""
+"""Messages are stored, and the limits checked, after each of this number of bytes."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Chunks may come faster than they are taken, but not by more than this."""
+"""Chunks may arrive faster than they are processed, but not by more than this."""
 STALL_NS = 5_000_000_000
-"""How long the next chunk is waited for."""
+"""How long to wait for the next chunk."""
 ANSWER = "stream_create"
 
 
 class Restore:
-    """One stream on its way back."""
+    """One stream that is being restored."""
 
     def __init__(self, request: Request, config: StreamConfig) -> None:
         self._request = request
         self._engine = request.engine
+        self._context = request.engine.context
         self._config = config
         self._reader = ArchiveReader()
         self._stream: Stream | None = None
         self._last_sequence = 0
         self._consumers: list[tuple[ConsumerConfig, ConsumerState]] = []
+        self._failure: dict[str, Any] | None = None
+        """The error of a consumer that could not be stored."""
         self._received_bytes = 0
         self._chunks: deque[tuple[bytes, bytes]] = deque()
-        """Chunks that are not taken yet, with whom to tell of it."""
+        """Chunks not processed yet, with their reply subjects."""
         self._unread: Iterator[ArchiveEntry] | None = None
-        """What is left of the first of them."""
+        """The rest of the first chunk."""
         self._is_taking = self._is_making = self._is_closed = False
         self._entries: list[tuple[bytes, bytes, bytes, int]] = []
         self._unstored_bytes = 0
-        """Messages that are not in the store yet, and how many bytes they are."""
-        self._began_ns = self._engine.clock_ns()
-        self.deliver_subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{self._engine.new_id()}"
+        """Messages that are not in the store yet, and their bytes."""
+        self._began_ns = self._context.clock_ns()
+        self.deliver_subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{self._context.new_id()}"
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Tell that it begins, and listen for chunks."""
+        """Announce the start, and listen for chunks."""
         self._advise("CREATE", client=self._client())
-        account = self._engine.account
+        account = self._context.account
         self._subscription = account.listen(self.deliver_subject.encode(), self._on_chunks)
         self._wait()
 
     def _on_chunks(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
-            reply, header_bytes = publish[2], publish[3]
+            reply, header_bytes = publish[REPLY], publish[HEADER_BYTES]
             for payload in payloads(publish):
                 self._chunks.append((payload[header_bytes:-2], reply))
         waiting_bytes = sum(len(chunk) for chunk, _ in self._chunks)
@@ -94,7 +97,7 @@ class Restore:
             self._take_chunks()
 
     def _take_chunks(self) -> None:
-        """Take what has come, for a while; then others have their turn, and it goes on."""
+        """Process chunks for a while; then others have their turn before it continues."""
         self._is_taking = True
         left = ENTRIES_MAX
         while self._chunks and left and not self._is_closed:
@@ -104,14 +107,16 @@ class Restore:
                 self._chunks.popleft()
         self._is_taking = bool(self._chunks) and not self._is_closed
         if self._is_taking and not self._is_making:
-            engine = self._engine
-            engine.timers.at(engine.clock_ns(), lambda now_ns: self._take_chunks())
+            context = self._context
+            context.timers.at(context.clock_ns(), lambda now_ns: self._take_chunks())
 
     def _take_chunk(self, chunk: bytes, reply: bytes, left: int) -> int:
-        """Take so many entries of a chunk; return how many more may be taken, 0 is not done."""
+        """Process at most `left` entries of a chunk; return how many are left, 0 if unfinished."""
         try:
             if not reply:
                 raise ValueError("each chunk needs a reply subject")
+            if self._stream is not None and self._stream.is_closed:
+                raise ValueError("the stream was deleted")
             if not chunk:
                 self._finish(reply)
                 return left
@@ -130,11 +135,11 @@ class Restore:
             self._fail(reply, error)
             return left
         except Exception as error:
-            # Whatever a client put together can only cost its own restore.
+            # A client's bad archive may only fail its own restore.
             text = str(error) if isinstance(error, ValueError) else "the snapshot is damaged"
             self._fail(reply, _failed(text))
             return left
-        self._engine.account.send(reply, b"")
+        self._context.account.send(reply, b"")
         self._wait()
         return left
 
@@ -204,10 +209,10 @@ class Restore:
 
     def _store(self) -> None:
         if self._stream is not None and self._entries:
-            quota.check_restored(self._stream, self._unstored_bytes)
+            self._context.quota.check_restored(self._config.storage, self._unstored_bytes)
             self._stream.store.append(self._entries)
             self._entries, self._unstored_bytes = [], 0
-            self._engine.touch(self._stream)
+            self._context.touch(self._stream)
 
     # The end.
 
@@ -218,28 +223,37 @@ class Restore:
         missing = self._last_sequence - stream.store.last_sequence
         if missing > 0:
             stream.store.skip(missing)
-        stream.store.enforce(self._engine.clock_ns())
-        self._engine.end_restore(stream)
+        stream.store.enforce(self._context.clock_ns())
         for config, state in self._consumers:
-            consumers.restore(stream, config, state)
+            consumers.restore(stream, config, state, answer=self._on_consumer)
         self._close()
+        self._engine.end_restore(stream, lambda _, error: self._end(reply, stream, error))
+
+    def _on_consumer(self, answer: dict[str, Any]) -> None:
+        """Note the outcome of a consumer."""
+        self._failure = self._failure or answer.get("error")
+
+    def _end(self, reply: bytes, stream: Stream, error: JetStreamError | None) -> None:
+        if error is None and self._failure is not None:
+            error = _failed(str(self._failure.get("description")))
+        if error is not None:
+            self._fail(reply, error)
+            return
         self._complete()
-        document = encode_answer(ANSWER, stream.info())
-        stream.owe([new_message(reply, document)])
-        self._engine.touch(stream)
+        self._context.account.send(reply, encode_answer(ANSWER, streaminfo.describe(stream)))
 
     def _fail(self, reply: bytes, error: JetStreamError) -> None:
-        """Give up, and say why."""
+        """Give up, and report why."""
         self._abandon(str(error))
         self._complete()
         if reply:
             document = encode_answer(ANSWER, {"error": error.document})
-            self._engine.account.send(reply, document)
+            self._context.account.send(reply, document)
 
     def _abandon(self, reason: str) -> None:
         name = self._config.name
         log.warning(
-            "Restore of stream '%s > %s' failed: %s", self._engine.account.name, name, reason
+            "Restore of stream '%s > %s' failed: %s", self._context.account.name, name, reason
         )
         self._close()
         if self._stream is not None and self._engine.streams.get(name) is self._stream:
@@ -251,15 +265,15 @@ class Restore:
         self._is_closed = True
         self._chunks.clear()
         self._unread = None
-        self._engine.account.unlisten(self._subscription)
+        self._context.account.unlisten(self._subscription)
         if self._timer is not None:
             self._timer.cancel()
 
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        deadline_ns = self._engine.clock_ns() + STALL_NS
-        self._timer = self._engine.timers.at(
+        deadline_ns = self._context.clock_ns() + STALL_NS
+        self._timer = self._context.timers.at(
             deadline_ns, lambda now_ns: self._abandon("it stalled")
         )
 
@@ -267,7 +281,7 @@ class Restore:
         self._advise(
             "COMPLETE",
             start=format_time(self._began_ns),
-            end=format_time(self._engine.clock_ns()),
+            end=format_time(self._context.clock_ns()),
             bytes=self._received_bytes,
             client=self._client(),
         )
@@ -278,7 +292,7 @@ class Restore:
 
     def _advise(self, event: str, **fields: Any) -> None:
         name = self._config.name
-        self._engine.advisories.send(
+        self._context.advisories.send(
             f"STREAM.RESTORE_{event}.{name}", f"restore_{event.lower()}", stream=name, **fields
         )
 
@@ -297,8 +311,8 @@ def _check_message(entry: ArchiveEntry) -> None:
     """
     Raise ValueError for a message that nobody could have published.
 
-    Subjects and headers go to clients as they are: a line break in one would be read as
-    another message, and not only by clients of this account.
+    Subjects and headers go to clients as they are: clients, and not only those of this account,
+    would read a line break in one as another message.
     """
     if not subjects.is_sendable(entry.name) or len(entry.name) > SUBJECT_CHARACTERS_MAX:
         raise ValueError(f"message {entry.sequence} has a subject that nobody can publish to")
@@ -334,7 +348,7 @@ def _sequence(text: str) -> int:
 
 
 def _number(value: object) -> int:
-    """Return a number that a snapshot has; raise ValueError for what no store can count to."""
+    """Return a number of a snapshot; raise ValueError if it is too large for a store."""
     if type(value) is not int or not 0 <= value < NUMBER_MAX:
         raise ValueError(f"the snapshot is damaged: {value!r:.50} is no number that makes sense")
     return value

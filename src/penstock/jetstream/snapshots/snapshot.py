@@ -1,10 +1,10 @@
 """
 `STREAM.SNAPSHOT`: a stream leaves as an archive, in chunks that its reader asks for by acks.
 
-A window of chunks is under way at most. Each chunk has a reply subject,
-`$JS.SNAPSHOT.ACK.<stream>.<id>.<bytes>.<number>`, and an ack of it, whatever it
-says, makes room for the next. The last one needs no ack; behind it comes an empty
-message. Who acks nothing for a while, or goes away, is told so and gets no more.
+At most a window of chunks is under way. Each chunk has a reply subject,
+`$JS.SNAPSHOT.ACK.<stream>.<id>.<bytes>.<number>`, and an ack with any content makes room for the
+next. The last chunk needs no ack; an empty message follows it. A client that acks nothing for a
+while, or goes away, gets a final status and no more chunks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import message_count
+from penstock.core import snappy
 from penstock.core.reports.clientinfo import client_info
+from penstock.core.runs import message_count
+from penstock.jetstream.api import streaminfo
 from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.consumers.pullrequest import encode_status
 from penstock.jetstream.snapshots import archive
 from penstock.jetstream.snapshots.archive import ArchiveEntry
 from penstock.jetstream.store import lookup
-from penstock.jetstream.store.file.compression import snappy_compressor
 from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
@@ -38,29 +39,29 @@ INTEREST_TIMEOUT_NS = 2_000_000_000
 
 
 class Snapshot:
-    """One snapshot on its way to a client."""
+    """One snapshot that is being sent to a client."""
 
     def __init__(self, request: Request, stream: Stream, options: dict[str, Any]) -> None:
         self._request = request
         self._stream = stream
-        self._engine = stream.engine
+        self._context = stream.context
         self._deliver = options["deliver_subject"].encode()
         self._chunk_bytes = _clamped(options.get("chunk_size", 0) or CHUNK_BYTES, CHUNK_BYTES_MAX)
         window = _clamped(options.get("window_size", 0) or WINDOW_BYTES, WINDOW_BYTES_MAX)
         self._slots = max(window // self._chunk_bytes, 1)
-        self.state = stream.state()
+        self.state = streaminfo.state(stream)
         with_consumers = not options.get("no_consumers", False)
         self._pieces = _pieces(stream, self.state, with_consumers=with_consumers)
         self._framed = bytearray()
-        self._ack_subject = f"$JS.SNAPSHOT.ACK.{stream.name}.{self._engine.new_id()}"
+        self._ack_subject = f"$JS.SNAPSHOT.ACK.{stream.name}.{self._context.new_id()}"
         self._sent = 0
-        self._began_ns = self._engine.clock_ns()
+        self._began_ns = self._context.clock_ns()
         self._timer: Timer | None = None
         self._had_interest = False
 
     def start(self) -> None:
-        """Tell that it begins, and send the first chunks once somebody listens."""
-        account = self._engine.account
+        """Announce the start, and send the first chunks once somebody listens."""
+        account = self._context.account
         self._advise("CREATE", state=self.state, client=self._client())
         pattern = f"{self._ack_subject}.>".encode()
         self._subscription = account.listen(pattern, self._on_acks)
@@ -73,19 +74,19 @@ class Snapshot:
 
     def _has_interest(self) -> bool:
         """
-        Tell whether somebody listens on just this subject.
+        Tell whether somebody listens on exactly this subject.
 
-        A client that has all its inboxes behind one wildcard subscribes to this one
-        once it has our answer; what came before that it would drop.
+        A client with one wildcard for all its inboxes subscribes to this one after our answer; it
+        would drop earlier chunks.
         """
-        routes = self._engine.account.routes
+        routes = self._context.account.routes
         route = routes.cache.get(self._deliver) or routes.find(self._deliver)
         return any(each.subject == self._deliver for each in route.receivers())
 
     def _on_interest(self) -> None:
         has_interest = self._has_interest()
         if has_interest and not self._had_interest:
-            # Not at once: this is called in the middle of a subscription.
+            # Later: this is called in the middle of a subscription.
             self._wait(0, self._send_chunks)
         elif self._had_interest and not has_interest:
             self._wait(0, lambda: self._end("408 No Interest", "no interest"))
@@ -124,13 +125,13 @@ class Snapshot:
         return chunk
 
     def _publish(self, payload: bytes, *, reply: bytes = b"", header: bytes = b"") -> None:
-        self._engine.account.send(self._deliver, payload, reply=reply, header=header)
+        self._context.account.send(self._deliver, payload, reply=reply, header=header)
 
     def _end(self, status: str, error: str) -> None:
-        """Say that nothing more comes, and why."""
+        """Report that no more chunks come, and why."""
         if self._timer is not None:
             self._timer.cancel()
-        account = self._engine.account
+        account = self._context.account
         account.unlisten(self._subscription)
         account.routes.unwatch(self._deliver, self._on_interest)
         self._publish(b"", header=_header(status))
@@ -140,11 +141,11 @@ class Snapshot:
     def _wait(self, time_ns: int, action: Any) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        deadline_ns = self._engine.clock_ns() + time_ns
-        self._timer = self._engine.timers.at(deadline_ns, lambda now_ns: action())
+        deadline_ns = self._context.clock_ns() + time_ns
+        self._timer = self._context.timers.at(deadline_ns, lambda now_ns: action())
 
     def _span(self) -> dict[str, str]:
-        end_ns = self._engine.clock_ns()
+        end_ns = self._context.clock_ns()
         return {"start": format_time(self._began_ns), "end": format_time(end_ns)}
 
     def _client(self) -> dict[str, Any] | None:
@@ -153,7 +154,7 @@ class Snapshot:
 
     def _advise(self, event: str, **fields: Any) -> None:
         name = self._stream.name
-        self._engine.advisories.send(
+        self._context.advisories.send(
             f"STREAM.SNAPSHOT_{event}.{name}", f"snapshot_{event.lower()}", stream=name, **fields
         )
 
@@ -167,28 +168,26 @@ def _header(status: str) -> bytes:
 
 
 def _pieces(stream: Stream, state: dict[str, Any], *, with_consumers: bool) -> Iterator[bytes]:
-    """Yield the bytes of an archive, as much at a time as is read at a time."""
-    consumers = [each for each in stream.consumers.values() if isinstance(each, Consumer)]
-    if not with_consumers:
-        consumers = []
-    now_ns = stream.engine.clock_ns()
+    """Yield the bytes of an archive, one read at a time."""
+    consumers = list(stream.consumers.values()) if with_consumers else []
+    now_ns = stream.context.clock_ns()
     state = state | {"consumer_count": len(consumers)}
-    compress = snappy_compressor()
+    compress = snappy.compressor()
     yield archive.STREAM_IDENTIFIER
     entries = [ArchiveEntry(archive.STATE, now_ns, payload=_json(state))]
     entries += [_consumer_entry(each, state["last_seq"], now_ns) for each in consumers]
-    yield archive.frames(archive.MAGIC + b"".join(map(archive.encode_entry, entries)), compress)
+    yield snappy.frames(archive.MAGIC + b"".join(map(archive.encode_entry, entries)), compress)
     for messages in lookup.batches(stream.store, last_sequence=state["last_seq"]):
         entries = [
             ArchiveEntry(subject, time_ns, number, header, payload)
             for number, time_ns, subject, header, payload in messages
         ]
-        yield archive.frames(b"".join(map(archive.encode_entry, entries)), compress)
-    yield archive.frames(archive.encode_entry(archive.END))
+        yield snappy.frames(b"".join(map(archive.encode_entry, entries)), compress)
+    yield snappy.frames(archive.encode_entry(archive.END))
 
 
 def _consumer_entry(consumer: Consumer, last_sequence: int, now_ns: int) -> ArchiveEntry:
-    """Return a consumer, as it is but for what it has beyond the snapshot."""
+    """Return the state of a consumer, limited to the messages of the snapshot."""
     state = consumer.state()
     document: dict[str, Any] = {
         "delivered": {

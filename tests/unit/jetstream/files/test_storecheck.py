@@ -11,7 +11,7 @@ from penstock.errors import StoreError
 from penstock.jetstream.files.storecheck import check, repair
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.file.segmentfile import segment_path
-from penstock.jetstream.store.store import MessageStore
+from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import complete
 
 DIRECTORY = "streams/s/messages"
@@ -35,11 +35,11 @@ def content(disk: SimDisk, number: int) -> bytearray:
     return disk.names_now[segment_path(DIRECTORY, number)].content
 
 
-def reopen(disk: SimDisk) -> MessageStore:
+def reopen(disk: SimDisk) -> Store:
     return open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)[0]
 
 
-def sequences(store: MessageStore) -> list[int]:
+def sequences(store: Store) -> list[int]:
     messages, _ = store.read(1, count_max=1000, bytes_max=1 << 20)
     return [message[0] for message in messages]
 

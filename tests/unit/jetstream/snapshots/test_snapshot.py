@@ -13,18 +13,18 @@ import pytest
 from tests.unit.jetstream.consuming import consume, info, publish, received, request
 from tests.unit.jetstream.world import START_NS, World, error
 
+from penstock.core import snappy
 from penstock.jetstream.snapshots import archive
 from penstock.jetstream.snapshots import restore as restore_module
 from penstock.jetstream.snapshots.archive import ArchiveEntry, ArchiveReader
 from penstock.jetstream.snapshots.restore import ENTRIES_MAX
-from penstock.jetstream.store.file.compression import snappy_compressor
 
 ENTRIES = [
     ArchiveEntry(archive.STATE, 1, payload=b"{}"),
     ArchiveEntry(b"a.b", -5, 1 << 60, b"NATS/1.0\r\n\r\n", b"payload"),
     ArchiveEntry(b"a.c", 1_800_000_000_000_000_000, 7),
 ]
-ARCHIVE = archive.STREAM_IDENTIFIER + archive.frames(
+ARCHIVE = archive.STREAM_IDENTIFIER + snappy.frames(
     archive.MAGIC + b"".join(map(archive.encode_entry, [*ENTRIES, archive.END]))
 )
 
@@ -90,7 +90,7 @@ def test_an_archive_is_compressed_where_that_helps() -> None:
     large = ArchiveEntry(b"a", 1, 1, payload=b"same " * 100_000)
     dense = ArchiveEntry(b"b", 1, 2, payload=random.Random(1).randbytes(100_000))
     data = archive.MAGIC + b"".join(map(archive.encode_entry, [large, dense, archive.END]))
-    framed = archive.STREAM_IDENTIFIER + archive.frames(data, snappy_compressor())
+    framed = archive.STREAM_IDENTIFIER + snappy.frames(data, snappy.compressor())
     reader = ArchiveReader()
 
     assert [large, dense] == list(reader.feed(framed))
@@ -185,7 +185,7 @@ def test_a_restore_that_stalls_leaves_nothing_behind(world: World) -> None:
     ("data", "problem"),
     [
         (b"x" * 100, "this is no snapshot of a stream"),
-        (archive.STREAM_IDENTIFIER + archive.frames(archive.MAGIC), "backup was truncated"),
+        (archive.STREAM_IDENTIFIER + snappy.frames(archive.MAGIC), "backup was truncated"),
         (ARCHIVE[:-1], "backup was truncated"),
         (ARCHIVE[:-1] + b"y", "the snapshot is damaged: a checksum is wrong"),
     ],
@@ -203,7 +203,7 @@ def test_an_archive_of_an_older_server_is_refused_with_the_remedy(world: World) 
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("meta.inf"))
-    data = archive.STREAM_IDENTIFIER + archive.frames(file.getvalue())
+    data = archive.STREAM_IDENTIFIER + snappy.frames(file.getvalue())
 
     _, text = error(restore(world, [data]))
 
@@ -228,7 +228,7 @@ def test_a_chunk_of_many_messages_is_taken_in_turns(tmp_path: Path) -> None:
     encoded = archive.MAGIC + b"".join(map(archive.encode_entry, [*entries, archive.END]))
     subject = start_restore(world, subjects=["S"], storage="file")
 
-    world.publish(subject, archive.STREAM_IDENTIFIER + archive.frames(encoded), reply="_INBOX.1")
+    world.publish(subject, archive.STREAM_IDENTIFIER + snappy.frames(encoded), reply="_INBOX.1")
     world.settle()
     turns = 0
     while not (acked := world.received()):
@@ -255,7 +255,7 @@ def test_chunks_that_wait_for_no_ack_are_refused_at_last(
     state = ArchiveEntry(archive.STATE, 1, payload=b'{"first_seq":1,"last_seq":1}')
     entries = [state, *(ArchiveEntry(b"S", START_NS, 1 + n) for n in range(2 * ENTRIES_MAX))]
     encoded = archive.MAGIC + b"".join(map(archive.encode_entry, entries))
-    data = archive.STREAM_IDENTIFIER + archive.frames(encoded)
+    data = archive.STREAM_IDENTIFIER + snappy.frames(encoded)
     monkeypatch.setattr(restore_module, "WAITING_BYTES_MAX", len(data) + 10_000)
     world.publish(subject, data, reply="_INBOX.1")
     assert "S" in world.engine.streams
@@ -264,3 +264,47 @@ def test_chunks_that_wait_for_no_ack_are_refused_at_last(
     world.settle()
 
     assert "S" not in world.engine.streams
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_one_that_is_deleted_meanwhile_is_restored_no_further(
+    world: World, is_replaced: bool
+) -> None:
+    publish(world, "S", *large_texts())
+    snapshot(world, chunk_size=1024)
+    parts = chunks(world)
+    world.call("STREAM.DELETE.S")
+    subject = start_restore(world, storage="file")
+    half = len(parts) // 2
+    for part in parts[:half]:
+        assert b"" == world.ask(subject, part)
+    world.call("STREAM.DELETE.S")
+    if is_replaced:
+        world.create("S", storage="file")
+
+    answer = world.ask(subject, parts[half])
+
+    assert (10062, "restore failed: the stream was deleted") == error(answer)
+    assert is_replaced == ("S" in world.engine.streams)
+    if is_replaced:
+        assert [] == world.messages("S")
+        world.restart()
+        assert [] == world.messages("S")
+
+
+def test_schedules_go_on_in_a_stream_that_was_restored(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("S", subjects=["s.>"], storage="file", allow_msg_schedules=True)
+    told = {"Nats_Schedule": "@every 10s", "Nats_Schedule_Target": "s.made"}
+    world.ask("s.every", "tick", **told)
+    world.send(b"SUB snap 5\r\nSUB $JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.S 6\r\n")
+    snapshot(world)
+    parts = chunks(world)
+    world.call("STREAM.DELETE.S")
+    options = {"subjects": ["s.>"], "storage": "file", "allow_msg_schedules": True}
+    assert "error" not in restore(world, parts, **options)
+
+    for _ in range(12):
+        world.advance(1)
+
+    assert [(1, "s.every", b"tick"), (2, "s.made", b"tick")] == world.messages("S")

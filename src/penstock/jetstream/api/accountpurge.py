@@ -1,40 +1,45 @@
-"""`$JS.API.ACCOUNT.PURGE.<account>`: the system account has all streams of an account deleted."""
+"""`$JS.API.ACCOUNT.PURGE.<account>`: the system account deletes all streams of an account."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.account import Account, message_count
+from penstock.core.account import Account
+from penstock.core.runs import message_count
 from penstock.hot.wire import Op
-from penstock.jetstream.api.api import PREFIX, encode_answer
+from penstock.jetstream.api.api import encode_answer
+from penstock.jetstream.api.domain import PREFIX, listen
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.jetstream.engine import Engine
 
-SUBJECT = PREFIX + b"ACCOUNT.PURGE."
+CALL = b"ACCOUNT.PURGE."
+SUBJECT = PREFIX + CALL
 ANSWER = encode_answer("account_purge", {"initiated": True})
 
 
 class AccountPurge:
-    """Answers once the streams can not come back; an account without any is purged at once."""
+    """Answers once the streams cannot come back; immediately for an account without streams."""
 
-    def __init__(self, system: Account, engines: Mapping[str, Engine]) -> None:
+    def __init__(self, system: Account, domain: str, engines: Mapping[str, Engine]) -> None:
         self._system = system
+        self._domain = domain
         self._engines = engines
 
     def open(self) -> None:
-        """Start to listen."""
-        self._system.listen(SUBJECT + b"*", self._on_batch)
+        """Start listening."""
+        listen(self._system.listen, self._domain, CALL + b"*", self._on_batch)
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
-            if not publish[1].startswith(SUBJECT):
+            _, subject, reply, *_ = publish
+            if not subject.startswith(SUBJECT):
                 continue
-            name = publish[1].removeprefix(SUBJECT).decode(errors="replace")
+            name = subject.removeprefix(SUBJECT).decode(errors="replace")
             for _ in range(message_count(publish)):
-                self._purge(name, publish[2])
+                self._purge(name, reply)
 
     def _purge(self, name: str, reply: bytes) -> None:
         engine = self._engines.get(name)

@@ -1,37 +1,43 @@
 """
-`$JS.API.>`: from a request to the call it asks for, and back to an answer.
+`$JS.API.>`: from a request to its call, and back to an answer.
 
-A call is a row of a table: what its answers are called, how many names follow
-in the subject, and a function that takes the request and returns the answer's
-fields. It raises JetStreamError, which becomes the answer too. An answer that
-promises durability is returned as `Deferred` and leaves with the commit.
+A call is a row of a table: the type of its answers, the number of names in its subject, and a
+function that takes the request and returns the answer's fields. A JetStreamError it raises becomes
+the answer. An answer that promises durability is returned as `Deferred` and leaves with the commit.
+A call that may read a lot is a generator: it yields between portions, so that others have their
+turn, and returns the answer.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import new_message, payloads
-from penstock.errors import JetStreamError, cause
-from penstock.hot.wire import Op
-from penstock.jetstream.api import directget
+from penstock.core.reports.messagetrace import of_system
+from penstock.core.runs import new_message, payloads
+from penstock.errors import JetStreamError, StoreError, cause
+from penstock.hot.wire import DATA, HEADER_BYTES, REPLY, SUBJECT, Op
+from penstock.jetstream.api import audit, directget, domain
+from penstock.jetstream.api.domain import PREFIX
 from penstock.jetstream.config.stream import is_api_level_known
+from penstock.jetstream.promise import NO_END, Promise, never
 from penstock.protocol import errorcodes, jsontext, strictjson
 
 if TYPE_CHECKING:
+    from penstock.core.reports.messagetrace import MessageTrace
     from penstock.core.session import Session
     from penstock.jetstream.engine import Engine
     from penstock.jetstream.stream import Stream
 
 log = logging.getLogger("penstock")
 
-PREFIX = b"$JS.API."
-DIRECT_GET = b"DIRECT.GET."
-MESSAGE_NEXT = b"CONSUMER.MSG.NEXT."
+GET = PREFIX + b"DIRECT.GET."
+NEXT = PREFIX + b"CONSUMER.MSG.NEXT."
+GETS = 8
+"""The number of single-key gets to answer before checking the clock again."""
 TYPE = "io.nats.jetstream.api.v1.{}_response"
 
 
@@ -39,11 +45,12 @@ TYPE = "io.nats.jetstream.api.v1.{}_response"
 class Request:
     """One API request."""
 
+    api: Api
     engine: Engine
     call: Call
     subject: str
     names: tuple[str, ...]
-    """What follows in the subject: mostly the stream, and the consumer."""
+    """The names in the subject: mostly the stream, and the consumer."""
     body: bytes
     header: bytes
     reply: bytes
@@ -51,20 +58,20 @@ class Request:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for in particular."""
+        """Whether the request has an empty body."""
         return self.body.strip() in (b"", b"{}")
 
     def answer(self, answer: Mapping[str, Any] | Deferred, *, header: bytes = b"") -> None:
-        """Answer, at once or when it is true."""
-        self.engine.api.answer(self, answer, header=header)
+        """Answer immediately, or once the answer is true."""
+        self.api.answer(self, answer, header=header)
 
     def refuse(self, error: JetStreamError | None) -> None:
-        """Answer that it could not be done."""
+        """Answer with an error."""
         assert error is not None
-        self.engine.api.refuse(self, error)
+        self.api.refuse(self, error)
 
     def stream(self) -> Stream:
-        """Return the stream that the subject names."""
+        """Return the stream named in the subject."""
         return self.engine.find(self.names[0])
 
     def decode(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
@@ -75,14 +82,14 @@ class Request:
             raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
 
     def decode_loosely(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
-        """Return the fields of the body that are known, as Go's `json.Unmarshal` reads them."""
+        """Return the known fields of the body, as Go's `json.Unmarshal` reads them."""
         try:
             return strictjson.decode(self.body, fields, type_name, strict=False)
         except strictjson.InvalidJson as error:
             raise JetStreamError(errorcodes.INVALID_JSON, err=error.text) from None
 
     def decode_options(self, fields: strictjson.Fields, type_name: str) -> dict[str, Any]:
-        """Return the fields of a body that may as well be empty, or anything that is no JSON."""
+        """Return the fields of a body that may also be empty, or not JSON at all."""
         if strictjson.is_object_or_array(self.body):
             return self.decode(fields, type_name)
         return {}
@@ -90,13 +97,27 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """An answer that leaves once what a stream has stored and removed so far is safe."""
+    """An answer that leaves once everything a stream has stored and removed so far is safe."""
 
     stream: Stream
     document: Mapping[str, Any]
+    is_kept: Callable[[], bool]
+    """Tells whether the change took effect although the disk has failed."""
+    is_undone: Callable[[], bool] = lambda: True
+    """Tells then whether nothing took effect: otherwise it cannot be refused either."""
 
 
-Answer = Mapping[str, Any] | Deferred | None
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An answer that shows messages of a stream, up to a sequence."""
+
+    document: Mapping[str, Any]
+    sequence: int
+
+
+Answer = Mapping[str, Any] | Deferred | Shown | None
+Portions = Generator[None, None, Answer]
+"""A call that gives others their turn each time it yields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +125,17 @@ class Call:
     """One row of the API."""
 
     kind: str
-    """What its answers are called: `io.nats.jetstream.api.v1.<kind>_response`."""
+    """The type of its answers: `io.nats.jetstream.api.v1.<kind>_response`."""
     names: int
-    """How many names follow in the subject; -1 for one or more."""
-    run: Callable[[Request], Answer]
-    """None is no answer, for now: the call has arranged for one."""
+    """The number of names in its subject; -1 for one or more."""
+    run: Callable[[Request], Answer | Portions]
+    """None means no answer yet: the call has arranged for one."""
     on_error: Mapping[str, Any] | None = None
-    """Fields that an error has beside itself."""
+    """Fields that an error answer carries besides the error."""
     is_audited: bool = True
-    """Whether an advisory tells of each request and its answer."""
+    """Whether an advisory reports each request and its answer."""
+    is_view: bool = False
+    """Whether its answers show stored messages: only safe ones may be shown."""
 
 
 class Api:
@@ -121,47 +144,80 @@ class Api:
     def __init__(self, engine: Engine, calls: Mapping[tuple[str, ...], Call]) -> None:
         self._engine = engine
         self._calls = calls
-        self.total = 0
-        self.errors = 0
 
     def open(self) -> None:
-        """Start to listen."""
-        account, domain = self._engine.account, self._engine.domain
-        account.listen(PREFIX + b">", lambda batch, who: self._on_batch(batch, who, PREFIX))
-        if domain:
-            prefix = f"$JS.{domain}.API.".encode()
-            account.listen(prefix + b">", lambda batch, who: self._on_batch(batch, who, prefix))
+        """Start listening."""
+        engine = self._engine
+        domain.listen(engine.listen, engine.context.domain, b">", self._on_batch, self._on_traced)
 
-    def _on_batch(self, batch: list[Op], publisher: Session | None, prefix: bytes) -> None:
+    def _on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:
+        if message[SUBJECT].startswith((GET, NEXT)):
+            # Streams and consumers answer these themselves, and traces leave them out.
+            self._on_batch([message], publisher)
+        else:
+            of_system(self._engine.account, self._on_batch)(message, publisher, trace)
+
+    def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         found: list[Op] = []
-        # A client that reads many keys of a bucket asks for the same stream each time.
-        readable: dict[bytes, Stream | None] = {}
+        # A client that reads many keys of a bucket names the same stream each time.
+        known, stream, safe_sequence = b"", None, 0
+        is_quick = False
         for index, publish in enumerate(batch):
-            if publisher is not None and publisher.is_turn_over:
-                publisher.do_later(partial(self._on_batch, batch[index:], publisher, prefix))
+            looks_at_clock = not is_quick or not index % GETS
+            if looks_at_clock and publisher is not None and publisher.is_turn_over:
+                publisher.do_later(partial(self._on_batch, batch[index:], publisher))
                 break
-            if not publish[1].startswith(prefix):
-                continue
-            name = publish[1][len(prefix) :]
-            if name.startswith(DIRECT_GET):
-                stream_name, _, subject = name[len(DIRECT_GET) :].partition(b".")
-                if stream_name not in readable:
-                    readable[stream_name] = self._readable(stream_name.decode(errors="replace"))
-                stream = readable[stream_name]
+            is_quick = False
+            _, subject, reply, _, size, _ = publish
+            if subject.startswith(GET):
+                name, _, key = subject[len(GET) :].partition(b".")
+                if name != known:
+                    known, stream = name, self._readable(name.decode(errors="replace"))
+                    safe_sequence = stream.safe_sequence if stream is not None else 0
+                # The message of a single key is found immediately.
+                is_quick = not size and b"*" not in key and b">" not in key
                 if stream is None:
                     self._engine.account.answer_no_responders([publish], publisher)
-                elif publish[2]:
-                    found += directget.answers(stream, publish, subject)
-            elif name.startswith(MESSAGE_NEXT):
-                self._next(publish, name[len(MESSAGE_NEXT) :], publisher)
-            else:
-                readable.clear()
-                self._on_request(publish, name.decode(errors="replace").split("."), publisher)
+                elif reply and safe_sequence == NO_END:
+                    found += directget.answers(stream, publish, key, NO_END)[0]
+                elif reply:
+                    found += self._read(stream, publish, key)
+            elif subject.startswith(NEXT):
+                self._next(publish, subject[len(NEXT) :], publisher)
+            elif subject.startswith(PREFIX):
+                known = b""
+                tokens = subject[len(PREFIX) :].decode(errors="replace").split(".")
+                self._on_request(publish, tokens, publisher)
+        if found:
+            self._engine.account.answer(found)
+
+    def _read(self, stream: Stream, publish: Op, subject: bytes) -> list[Op]:
+        """Return the answers to a direct get that may leave immediately; the others wait."""
+        safe_sequence = stream.safe_sequence
+        if safe_sequence < NO_END and stream.is_in_doubt:
+            if not stream.is_held:
+                return directget.failure(publish)
+            stream.wait(partial(self._read_again, stream, publish, subject))
+            return []
+        try:
+            found, is_safe = directget.answers(stream, publish, subject, safe_sequence)
+        except StoreError as error:
+            log.error("A request to %s failed: %s", publish[SUBJECT].decode(), cause(error))
+            return directget.failure(publish)
+        if is_safe:
+            return found
+        again = partial(self._read_again, stream, publish, subject)
+        stream.answers.owe(Promise(found, never, lambda error: again()))
+        self._engine.context.touch(stream)
+        return []
+
+    def _read_again(self, stream: Stream, publish: Op, subject: bytes) -> None:
+        found = [] if stream.is_closed else self._read(stream, publish, subject)
         if found:
             self._engine.account.answer(found)
 
     def _readable(self, name: str) -> Stream | None:
-        """Return the stream that answers direct gets of a name: itself, or a mirror of it."""
+        """Return the stream that answers direct gets for a name: itself, or a mirror of it."""
         stream = self._engine.streams.get(name)
         if stream is not None and stream.config.allow_direct:
             return stream
@@ -179,7 +235,7 @@ class Api:
             consumer.on_next(publish, publisher)
 
     def _on_request(self, publish: Op, tokens: list[str], publisher: Session | None) -> None:
-        """Find the call that a subject stands for; nats-server says nothing if there is none."""
+        """Find the call for a subject. An unknown call gets no answer, as in nats-server."""
         for length in (3, 2, 1):
             call = self._calls.get(tuple(tokens[:length]))
             names = tokens[length:]
@@ -195,22 +251,23 @@ class Api:
         names: tuple[str, ...],
         publisher: Session | None,
     ) -> None:
-        header_bytes = publish[3]
+        header_bytes = publish[HEADER_BYTES]
         requests = payloads(publish)
         for index, payload in enumerate(requests):
             if index and publisher is not None and publisher.is_turn_over:
-                rest = (*publish[:5], b"".join(requests[index:]))
+                rest = (*publish[:DATA], b"".join(requests[index:]))
                 publisher.do_later(partial(self._run_all, call, rest, tokens, names, publisher))
                 return
             request = Request(
+                api=self,
                 engine=self._engine,
                 call=call,
-                # As without a domain: that is how it is told to others.
+                # Without the domain: that is how advisories name it.
                 subject=PREFIX.decode() + ".".join(tokens),
                 names=names,
                 body=payload[header_bytes:-2],
                 header=payload[:header_bytes],
-                reply=publish[2],
+                reply=publish[REPLY],
                 publisher=publisher,
             )
             self._run(request)
@@ -220,50 +277,105 @@ class Api:
         if creation is not None:
             creation.wait(lambda: self._run(request))
             return
-        call = request.call
-        self.total += 1
+        stream = self._engine.streams.get(request.names[0]) if request.names else None
+        if stream is not None and stream.is_in_doubt and stream.is_held:
+            stream.wait(lambda: self._run(request))
+            return
+        self._engine.context.api_requests += 1
+        self._go_on(request, stream, _portions(request, stream))
+
+    def _go_on(self, request: Request, stream: Stream | None, portions: Portions) -> None:
+        """Work within the publisher's turn, and continue in its next turns."""
+        call, publisher = request.call, request.publisher
         try:
-            if not is_api_level_known(request.header):
-                raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
-            answer = call.run(request)
+            while True:
+                next(portions)
+                if publisher is not None and publisher.is_turn_over:
+                    publisher.do_later(partial(self._go_on, request, stream, portions))
+                    return
+        except StopIteration as end:
+            answer: Answer = end.value
         except JetStreamError as error:
             answer = self._refusal(call, error)
         except (ValueError, RecursionError, OverflowError) as error:
-            # What no rule was made for is still a request that makes no sense.
+            # A request that breaks no known rule may still make no sense.
             log.warning("A request to %s makes no sense: %s", request.subject, cause(error))
             answer = self._refusal(call, JetStreamError(errorcodes.BAD_REQUEST))
         except Exception as error:
             log.error("A request to %s failed: %s", request.subject, cause(error))
             refused = JetStreamError(errorcodes.STREAM_GENERAL, err="the request failed")
             answer = self._refusal(call, refused)
-        if answer is not None:
+        if answer is None:
+            return
+        sequence = NO_END
+        if isinstance(answer, Shown):
+            sequence, answer = answer.sequence, answer.document
+        if stream is not None and call.is_view and not isinstance(answer, Deferred):
+            self._show(request, stream, answer, sequence)
+        else:
             self.answer(request, answer)
+
+    def _show(
+        self, request: Request, stream: Stream, document: Mapping[str, Any], sequence: int
+    ) -> None:
+        """Answer with messages of a stream up to a sequence, once those are safe."""
+        if sequence <= stream.safe_sequence:
+            self.answer(request, document)
+        else:
+            messages = self._messages(request, document)
+            stream.answers.owe(Promise(messages, never, lambda error: self._run(request)))
+            self._engine.context.touch(stream)
 
     def refuse(self, request: Request, error: JetStreamError) -> None:
         """Answer with an error."""
         self.answer(request, self._refusal(request.call, error))
 
+    def _refuse_undone(self, request: Request, answer: Deferred, error: JetStreamError) -> None:
+        if answer.is_undone():
+            self.refuse(request, error)
+
     def _refusal(self, call: Call, error: JetStreamError) -> Mapping[str, Any]:
-        self.errors += 1
+        self._engine.context.api_errors += 1
         return {"error": error.document} | dict(call.on_error or {})
 
     def answer(
         self, request: Request, answer: Mapping[str, Any] | Deferred, *, header: bytes = b""
     ) -> None:
-        """Send an answer, at once or when it is true, and tell whoever audits the calls."""
+        """Send an answer, immediately or once it is true, and publish the audit advisory."""
         fields = answer.document if isinstance(answer, Deferred) else answer
+        messages = self._messages(request, fields, header=header)
+        if not messages:
+            return
+        if isinstance(answer, Deferred):
+            refuse = partial(self._refuse_undone, request, answer)
+            answer.stream.answers.owe(Promise(messages, answer.is_kept, refuse))
+            self._engine.context.touch(answer.stream)
+        else:
+            self._engine.account.respond(messages, None)
+
+    def _messages(
+        self, request: Request, fields: Mapping[str, Any], *, header: bytes = b""
+    ) -> list[Op]:
+        """Return the answer as messages, with the audit advisory."""
         document = encode_answer(request.call.kind, fields)
         reply = request.reply
         messages = [new_message(reply, document, header=header)] if reply else []
         if request.call.is_audited:
-            messages += self._engine.advisories.api_audit(request, document)
-        if not messages:
-            return
-        if isinstance(answer, Deferred):
-            answer.stream.owe(messages)
-            self._engine.touch(answer.stream)
-        else:
-            self._engine.account.respond(messages, None)
+            messages += audit.messages(
+                self._engine.context, request.publisher, request.subject, request.body, document
+            )
+        return messages
+
+
+def _portions(request: Request, stream: Stream | None) -> Portions:
+    if stream is not None and stream.is_in_doubt:
+        raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=stream.store.failure)
+    if not is_api_level_known(request.header):
+        raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
+    answer = request.call.run(request)
+    if isinstance(answer, Generator):
+        answer = yield from answer
+    return answer
 
 
 def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:

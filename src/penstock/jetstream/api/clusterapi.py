@@ -1,9 +1,9 @@
 """
-The calls of the API that only a cluster has an answer to.
+The API calls that only a cluster can answer.
 
-One server has no peers and no leader to elect, so it says what it would need, in
-nats-server's words. Calls about servers, the meta leader and other accounts'
-streams (`META.>`, `SERVER.>`, `ACCOUNT.>`) are silent, as they are there.
+A single server has no peers and no leader to elect, so it names the missing cluster, in
+nats-server's words. Calls about servers, the meta leader and other accounts' streams (`META.>`,
+`SERVER.>`, `ACCOUNT.>`) get no answer, as in nats-server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.protocol import errorcodes
 
 
 def refuse(request: Request) -> Answer:
-    """Say that there is no cluster."""
+    """Answer that there is no cluster."""
     raise JetStreamError(errorcodes.CLUSTER_REQUIRED)
 
 

@@ -1,4 +1,4 @@
-"""The calls of the API that are about consumers."""
+"""The API calls about consumers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream.api.api import Answer, Call, Request
+from penstock.jetstream.api.api import Answer, Call, Portions, Request
 from penstock.jetstream.config.consumer import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.config.consumerrules import check_group_name
 from penstock.jetstream.consumers import consumers
 from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.copies import sourcing
-from penstock.protocol import errorcodes, headers, strictjson
+from penstock.protocol import errorcodes, headers, strictjson, subjects
 from penstock.protocol.rfc3339 import ZERO, parse_time
 
 NAMES_MAX = 1024
@@ -34,7 +34,7 @@ UNPAUSED = {"paused": False, "pause_until": ZERO}
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 
-def create(request: Request) -> Answer:
+def create(request: Request) -> Portions:
     """`CONSUMER.CREATE.<stream>[.<name>[.<filter>]]`."""
     values, config = _decode(request)
     stream_name = request.names[0]
@@ -52,12 +52,12 @@ def create(request: Request) -> Answer:
         raise JetStreamError(errorcodes.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED)
     if filter_subject and config.filter_subject != filter_subject:
         raise JetStreamError(errorcodes.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH)
-    _create(request, values, config.but(name=name))
+    yield from _create(request, values, config.but(name=name))
     return None
 
 
-def create_durable(request: Request) -> Answer:
-    """`CONSUMER.DURABLE.CREATE.<stream>.<name>`: how it was done before names were for all."""
+def create_durable(request: Request) -> Portions:
+    """`CONSUMER.DURABLE.CREATE.<stream>.<name>`: the older way, when only durables had names."""
     values, config = _decode(request)
     if len(request.names) != 2:
         raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT)
@@ -68,7 +68,7 @@ def create_durable(request: Request) -> Answer:
         raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_SET)
     if config.durable_name != name:
         raise JetStreamError(errorcodes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT)
-    _create(request, values, config.but(name=name))
+    yield from _create(request, values, config.but(name=name))
     return None
 
 
@@ -85,7 +85,7 @@ def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
 
 
 def _check_time(text: str) -> int:
-    """Return a time, 0 if there is none; refuse what is no time: to Go that is bad JSON."""
+    """Return a time, 0 if it is missing. An invalid time is refused: to Go it is bad JSON."""
     try:
         return parse_time(text) if text else 0
     except ValueError as error:
@@ -102,16 +102,37 @@ def _check_separators(name: str) -> None:
         raise JetStreamError(errorcodes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS)
 
 
-def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) -> None:
-    """Make or change a consumer; it answers when that is safe."""
+def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) -> Portions:
+    """Make or change a consumer; answer when that is safe."""
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
+    if not _needs_survey(config):
+        _create_now(request, values, config)
+        return None
+    with request.stream().store.survey(config.filters) as steps:
+        yield from steps
+        _create_now(request, values, config)
+    return None
+
+
+def _needs_survey(config: ConsumerConfig) -> bool:
+    """Tell whether a new consumer first has to look at many subjects."""
+    if config.deliver_policy in ("new", "by_start_sequence", "by_start_time"):
+        return False
+    is_last = config.deliver_policy == "last_per_subject"
+    wide = [each for each in config.filters if not subjects.is_literal(each)]
+    return bool(set(wide) - {b">"}) or (is_last and bool(wide or not config.filters))
+
+
+def _create_now(request: Request, values: dict[str, Any], config: ConsumerConfig) -> None:
     stream = request.stream()
     answer: consumers.Answer = request.answer
     if config.is_private:
-        sourcing.check_identity(stream, request.header)
-        config = sourcing.served(config, stream)
-        answer = partial(request.answer, header=sourcing.identity_header(stream))
+        sourcing.check_identity(stream.identity, request.header)
+        config = sourcing.served(
+            config, retention=stream.config.retention, new_id=stream.context.new_id
+        )
+        answer = partial(request.answer, header=sourcing.identity_header(stream.identity))
     consumers.create(
         stream,
         config,
@@ -137,7 +158,7 @@ def delete(request: Request) -> Answer:
 
 
 def pause(request: Request) -> Answer:
-    """`CONSUMER.PAUSE.<stream>.<consumer>`: until a time, or no longer."""
+    """`CONSUMER.PAUSE.<stream>.<consumer>`: pause until a time, or resume."""
     options = request.decode_options(PAUSE_FIELDS, "JSApiConsumerPauseRequest")
     until_ns = _check_time(options.get("pause_until", ""))
     consumers.pause(_consumer(request), until_ns, request.answer)
@@ -160,15 +181,15 @@ def unpin(request: Request) -> Answer:
 
 
 def reset(request: Request) -> Answer:
-    """`CONSUMER.RESET.<stream>.<consumer>`: begin again; a consumer that is not there is silent."""
+    """`CONSUMER.RESET.<stream>.<consumer>`: begin again. An unknown consumer gets no answer."""
     stream = request.engine.streams.get(request.names[0])
     consumer = stream.consumers.get(request.names[1]) if stream is not None else None
-    if not isinstance(consumer, Consumer):
+    if stream is None or consumer is None:
         return None
     options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
     answer: consumers.Answer = request.answer
     if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
-        answer = partial(request.answer, header=sourcing.identity_header(consumer.stream))
+        answer = partial(request.answer, header=sourcing.identity_header(stream.identity))
     consumers.reset(consumer, options.get("seq", 0), answer)
     return None
 
@@ -192,13 +213,16 @@ def _page(
     found = request.stream().consumers
     ordered = [found[name] for name in sorted(found) if not found[name].config.direct]
     offset = min(max(options.get("offset", 0), 0), len(ordered))
-    shown = [each for each in ordered[offset:][:count_max] if isinstance(each, Consumer)]
-    return shown, {"total": len(ordered), "offset": offset, "limit": count_max}
+    return ordered[offset:][:count_max], {
+        "total": len(ordered),
+        "offset": offset,
+        "limit": count_max,
+    }
 
 
 def _consumer(request: Request) -> Consumer:
     consumer = request.stream().consumers.get(request.names[1])
-    if not isinstance(consumer, Consumer):
+    if consumer is None:
         raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
     return consumer
 
@@ -206,7 +230,7 @@ def _consumer(request: Request) -> Consumer:
 CALLS = {
     ("CONSUMER", "CREATE"): Call("consumer_create", -1, create),
     ("CONSUMER", "DURABLE", "CREATE"): Call("consumer_create", -1, create_durable),
-    ("CONSUMER", "INFO"): Call("consumer_info", 2, info),
+    ("CONSUMER", "INFO"): Call("consumer_info", 2, info, is_view=True),
     ("CONSUMER", "DELETE"): Call("consumer_delete", 2, delete),
     ("CONSUMER", "PAUSE"): Call("consumer_pause", 2, pause, UNPAUSED),
     ("CONSUMER", "UNPIN"): Call("consumer_unpin", 2, unpin),

@@ -1,10 +1,10 @@
 """
-`$JS.API.DIRECT.GET`: stored messages themselves as the answer, not wrapped in JSON.
+`$JS.API.DIRECT.GET`: the answer is the stored message itself, not JSON around it.
 
-This is what key-value reads are made of. ADR-31: an answer carries the message's
-own headers and, behind them, where it came from; what went wrong is a status.
-`batch` asks for messages in a row, `multi_last` for the last one of many subjects.
-Their answers say how many are still to come, and a `204 EOB` is behind them.
+Key-value reads use this. ADR-31: an answer carries the message's own headers, followed by headers
+that say where it is stored; an error is a status. `batch` asks for consecutive messages,
+`multi_last` for the last one of many subjects. Each of their answers gives the number still to
+come, and a `204 EOB` ends them.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock import hot
-from penstock.core.account import payloads
-from penstock.hot.wire import CRLF, PUB, Op
+from penstock.core.runs import payloads
+from penstock.hot.wire import CRLF, PUB, REPLY, Op
 from penstock.jetstream.config.stream import is_api_level_known
+from penstock.jetstream.promise import NO_END
 from penstock.jetstream.store import lookup
 from penstock.protocol import headers, strictjson
 
 if TYPE_CHECKING:
-    from penstock.jetstream.store.values import Message, Store
+    from penstock.jetstream.store.store import Store
+    from penstock.jetstream.store.values import Message
     from penstock.jetstream.stream import Stream
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""What one request is answered at most: its client has to take it in one piece."""
+"""The most bytes that answer one request: its client has to take them in one piece."""
 BATCH_MAX = 8192
-"""Messages of one answer: who wants more asks again from where it ended, as with the bytes."""
+"""The most messages that answer one request; as with bytes, a client asks again for the rest."""
 MULTI_LAST_MAX = 1024
 READ_COUNT = 256
 NOT_FOR_SUBJECT = (
     *("seq", "last_by_subj", "next_by_subj", "batch"),
     *("start_time", "multi_last", "up_to_seq", "up_to_time"),
 )
-"""What a request may not ask for if the subject it is sent to says what is wanted."""
+"""Options that are refused when the subject of the request already names the key."""
 QUESTIONS = ("seq", "last_by_subj", "next_by_subj", "multi_last", "start_time")
 CONFLICTS = (
     ("seq", "last_by_subj"),
@@ -46,22 +48,29 @@ CONFLICTS = (
 )
 
 Answer: TypeAlias = tuple[bytes, bytes]
-"""The header block and the payload of one."""
+"""The header block and the payload of an answer."""
 
 
 class _Status(Exception):
-    """What is answered in place of a message."""
+    """A status that is sent in place of a message."""
 
 
-def answers(stream: Stream, publish: Op, subject: bytes) -> list[Op]:
-    """Return the answers to requests; `subject` is what follows the stream's name, or empty."""
+def answers(
+    stream: Stream, publish: Op, subject: bytes, safe_sequence: int
+) -> tuple[list[Op], bool]:
+    """
+    Return the answers to requests; `subject` is the part after the stream's name, or empty.
+
+    Also return whether everything they show is safe, given the last safe sequence.
+    """
     _, _, reply, header_bytes, _, data = publish
     if data == CRLF and subject:
-        # The plainest question is also the most frequent one: what is stored under a key?
+        # The plainest request is also the most frequent: the message of one key.
         message = stream.store.get(lookup.last_sequence(stream.store, subject))
         if message is not None:
-            return [hot.stored_answer(reply, stream.name_bytes, message)]
-    found: list[Op] = []
+            found = [hot.stored_answer(reply, stream.name_bytes, message)]
+            return found, message[0] <= safe_sequence
+    found = []
     for request in payloads(publish):
         try:
             options = _options(request[:header_bytes], request[header_bytes:-2], subject)
@@ -71,11 +80,18 @@ def answers(stream: Stream, publish: Op, subject: bytes) -> list[Op]:
         for block, payload in parts:
             data = block + payload + CRLF
             found.append((PUB, reply, b"", len(block), len(data) - 2, data))
-    return found
+    return found, safe_sequence == NO_END
+
+
+def failure(publish: Op) -> list[Op]:
+    """Return the answers to requests while it is unknown which messages are stored."""
+    block = headers.encode((), status="500 Store Failed")
+    count = len(payloads(publish))
+    return [(PUB, publish[REPLY], b"", len(block), len(block), block + CRLF)] * count
 
 
 def _options(header: bytes, body: bytes, subject: bytes) -> dict[str, Any]:
-    """Return what is asked for."""
+    """Return the options of a request."""
     if header and not is_api_level_known(header):
         raise _Status("412 Required Api Level")
     if not body and not subject:
@@ -120,7 +136,7 @@ def _message(stream: Stream, options: dict[str, Any]) -> Answer:
 
 
 def _in_a_row(stream: Stream, options: dict[str, Any]) -> list[Answer]:
-    """Return as many messages as are asked for, from a sequence or a time on."""
+    """Return consecutive messages from a sequence or a time on, as many as requested."""
     store, following = stream.store, options.get("next_by_subj", "").encode()
     start, filters = lookup.start(store, options), (following,) if following else ()
     left = store.count(start, filters)
@@ -171,7 +187,7 @@ def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
 
 
 def _up_to(store: Store, options: dict[str, Any]) -> int:
-    """Return the last sequence that counts."""
+    """Return the last sequence to consider."""
     if not options.get("up_to_time"):
         return options.get("up_to_seq", 0) or store.last_sequence
     up_to = store.sequence_at(options["up_to_time"])
@@ -203,7 +219,7 @@ def _with_progress(stream: Stream, message: Message, left: int, last_sequence: i
 
 
 def _end(left: int, last_sequence: int, up_to: int = 0) -> bytes:
-    """Return what says that there are no more answers to come."""
+    """Return the header that ends the answers."""
     limit = b"Nats-UpTo-Sequence: %d\r\n" % up_to if up_to else b""
     return b"NATS/1.0 204 EOB\r\n" + _progress(left, last_sequence) + limit + CRLF
 

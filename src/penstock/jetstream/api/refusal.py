@@ -1,15 +1,18 @@
-"""What an account without JetStream is told by the API of a server that has it."""
+"""The API's answers to an account without JetStream, on a server that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import Account, message_count, new_message
+from penstock.core.account import Account
+from penstock.core.reports.messagetrace import of_system
+from penstock.core.runs import message_count, new_message
 from penstock.errors import ApiError, JetStreamError
-from penstock.hot.wire import Op
+from penstock.hot.wire import REPLY, SUBJECT, Op
 from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
-from penstock.jetstream.api.api import DIRECT_GET, MESSAGE_NEXT, PREFIX, encode_answer
+from penstock.jetstream.api.api import GET, NEXT, encode_answer
+from penstock.jetstream.api.domain import PREFIX, listen
 from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
@@ -17,38 +20,41 @@ if TYPE_CHECKING:
 
 CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
 SILENT = ("META.", "SERVER.", "ACCOUNT.")
-"""What one server never answers, whoever asks."""
+"""Calls that a single server never answers."""
 OF_CONSUMER = "CONSUMER.RESET."
-"""What a consumer answers itself, so where there is none, nobody does."""
+"""A call that the consumer itself answers, so without a consumer there is no answer."""
 SYSTEM_RESPONSE = "system"
 
 
 class Refusal:
-    """Answers each call of the API with an error; what is no call, with nothing."""
+    """Answers each API call with an error, and other subjects with nothing."""
 
-    def __init__(self, account: Account, *, is_system: bool) -> None:
+    def __init__(self, account: Account, domain: str, *, is_system: bool) -> None:
         self._account = account
+        self._domain = domain
         self._is_system = is_system
 
     def open(self) -> None:
-        """Start to listen."""
-        self._listening = self._account.listen(PREFIX + b">", self._on_batch)
+        """Start listening."""
+        traced = of_system(self._account, self._on_batch)
+        self._listening = listen(self._account.listen, self._domain, b">", self._on_batch, traced)
 
     def close(self) -> None:
-        """Leave the answers to others."""
-        self._account.unlisten(self._listening)
+        """Stop answering."""
+        for subscription in self._listening:
+            self._account.unlisten(subscription)
 
     def _on_batch(self, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
-            if not publish[1].startswith(PREFIX):
+            if not publish[SUBJECT].startswith(PREFIX):
                 continue
-            name = publish[1][len(PREFIX) :]
-            if name.startswith((DIRECT_GET, MESSAGE_NEXT)) and not self._is_system:
+            name = publish[SUBJECT][len(PREFIX) :]
+            if publish[SUBJECT].startswith((GET, NEXT)) and not self._is_system:
                 self._account.answer_no_responders([publish], publisher)
                 continue
             document = self._document(name.decode(errors="replace"))
-            if document is not None and publish[2]:
-                answers = [new_message(publish[2], document)] * message_count(publish)
+            if document is not None and publish[REPLY]:
+                answers = [new_message(publish[REPLY], document)] * message_count(publish)
                 self._account.respond(answers, None)
 
     def _document(self, name: str) -> bytes | None:

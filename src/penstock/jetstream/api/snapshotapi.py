@@ -1,4 +1,4 @@
-"""The calls of the API that take a stream away as bytes, and bring it back."""
+"""The API calls that take a stream away as bytes, and bring it back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESTORE_FIELDS = {"config": STREAM_CONFIG_FIELDS, "state": strictjson.ANYTHING}
 
 
 def snapshot(request: Request) -> Answer:
-    """`STREAM.SNAPSHOT.<stream>`: what it is; its chunks go to the deliver subject."""
+    """`STREAM.SNAPSHOT.<stream>`: answer with its state; send its chunks to the deliver subject."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)
     stream = request.stream()
@@ -36,7 +36,7 @@ def snapshot(request: Request) -> Answer:
 
 
 def restore(request: Request) -> Answer:
-    """`STREAM.RESTORE.<stream>`: where its chunks are to be sent."""
+    """`STREAM.RESTORE.<stream>`: answer with the subject for its chunks."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)
     values = request.decode(RESTORE_FIELDS, "JSApiStreamRestoreRequest").get("config", {})

@@ -1,18 +1,24 @@
-"""The calls of the API that are about streams and the messages in them."""
+"""The API calls about streams and the messages in them."""
 
 from __future__ import annotations
 
 import base64
+from collections import deque
+from collections.abc import Generator
 from typing import Any
 
-from penstock.errors import JetStreamError
-from penstock.jetstream.api.api import Answer, Call, Deferred, Request
+from penstock.config.accounts import JetStreamLimits
+from penstock.errors import JetStreamError, StoreError
+from penstock.jetstream.api import streaminfo
+from penstock.jetstream.api.api import Answer, Call, Deferred, Portions, Request, Shown
 from penstock.jetstream.config import rules
 from penstock.jetstream.config.stream import STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import lookup
-from penstock.jetstream.store.values import Message, Store
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Message
 from penstock.jetstream.stream import Stream
-from penstock.protocol import errorcodes, jsontext
+from penstock.protocol import errorcodes, jsontext, subjects
+from penstock.protocol.jsontext import Encoded
 from penstock.protocol.rfc3339 import format_time
 from penstock.version import API_LEVEL
 
@@ -20,40 +26,60 @@ NAMES_MAX = 1024
 LIST_MAX = 256
 SUBJECT_DETAILS_MAX = 100_000
 DELETED_DETAILS_MAX = 100_000
+ENCODED_AT_ONCE = 4096
+"""The number of subjects to encode before others have their turn."""
 
 INFO_FIELDS = {"offset": "int", "deleted_details": "bool", "subjects_filter": "subject"}
 LIST_FIELDS = {"offset": "int", "subject": "subject"}
 PURGE_FIELDS = {"filter": "subject", "seq": "uint64", "keep": "uint64"}
 DELETE_FIELDS = {"seq": "uint64", "no_erase": "bool"}
+NO_ROOM = JetStreamLimits(
+    max_memory=0,
+    max_store=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    store_max_stream_bytes=0,
+)
+"""The limits of an account with tiers, outside those tiers."""
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 
 def account_info(request: Request) -> Answer:
-    """`INFO`: what the account uses and may use."""
-    engine, limits = request.engine, request.engine.limits
-    info: dict[str, Any] = {
+    """`INFO`: the usage and the limits of the account."""
+    engine, limits = request.engine, request.engine.quota.limits
+    used = {
         "memory": engine.used_bytes("memory"),
         "storage": engine.used_bytes("file"),
         "reserved_memory": engine.reserved_bytes("memory"),
         "reserved_storage": engine.reserved_bytes("file"),
         "streams": len(engine.streams),
         "consumers": sum(len(stream.consumers) for stream in engine.streams.values()),
-        "limits": {
-            "max_memory": limits.memory_bytes_max,
-            "max_storage": limits.storage_bytes_max,
-            "max_streams": limits.streams_max,
-            "max_consumers": limits.consumers_max,
-            "max_ack_pending": limits.ack_pending_max,
-            "memory_max_stream_bytes": limits.memory_stream_bytes_max,
-            "storage_max_stream_bytes": limits.storage_stream_bytes_max,
-            "max_bytes_required": limits.requires_max_bytes,
-        },
     }
-    if engine.domain:
-        info["domain"] = engine.domain
-    # The request that asks does not count itself.
-    counts = {"total": engine.api.total - 1, "errors": engine.api.errors}
+    info: dict[str, Any] = used | {"limits": _limits(NO_ROOM if limits.tier else limits)}
+    if limits.tier:
+        # All streams of one server belong to one tier, so the tier uses as much as the account.
+        info["tiers"] = {limits.tier: used | {"limits": _limits(limits)}}
+    if engine.context.domain:
+        info["domain"] = engine.context.domain
+    # The request itself is not counted.
+    context = engine.context
+    counts = {"total": context.api_requests - 1, "errors": context.api_errors}
     return info | {"api": {"level": API_LEVEL} | counts}
+
+
+def _limits(limits: JetStreamLimits) -> dict[str, Any]:
+    return {
+        "max_memory": limits.max_memory,
+        "max_storage": limits.max_store,
+        "max_streams": limits.max_streams,
+        "max_consumers": limits.max_consumers,
+        "max_ack_pending": limits.max_ack_pending,
+        "memory_max_stream_bytes": limits.memory_max_stream_bytes,
+        "storage_max_stream_bytes": limits.store_max_stream_bytes,
+        "max_bytes_required": limits.max_bytes_required,
+    }
 
 
 def create(request: Request) -> Answer:
@@ -70,8 +96,8 @@ def create(request: Request) -> Answer:
         if stream is None:
             request.refuse(error)
             return
-        answer = stream.info() | {"did_create": True}
-        # The one answer about a stream that does not say where it is.
+        answer = streaminfo.describe(stream) | {"did_create": True}
+        # This is the only answer about a stream that leaves out its domain.
         answer.pop("domain", None)
         request.answer(answer)
 
@@ -92,48 +118,72 @@ def update(request: Request) -> Answer:
         if updated is None:
             request.refuse(error)
         else:
-            request.answer(updated.info())
+            request.answer(streaminfo.describe(updated))
 
     request.engine.update_stream(stream, config, done, pedantic=pedantic)
     return None
 
 
-def info(request: Request) -> Answer:
-    """`STREAM.INFO.<stream>`, perhaps with its subjects and its deleted messages."""
+def info(request: Request) -> Portions:
+    """`STREAM.INFO.<stream>`, optionally with its subjects and its deleted messages."""
     options = request.decode_options(INFO_FIELDS, "JSApiStreamInfoRequest")
     stream = request.stream()
     offset = max(options.get("offset", 0), 0)
     pattern = options.get("subjects_filter", "")
-    found = stream.store.subjects(pattern.encode()) if pattern else []
-    total = len(found)
-    found.sort()
-    answer = stream.info()
-    answer["state"] = stream.state(
-        subjects={
-            subject.decode(errors="replace"): count
-            for subject, _, count in found[offset : offset + SUBJECT_DETAILS_MAX]
-        },
+    listed, total = None, 0
+    if pattern:
+        listed, total = yield from _list_subjects(stream.store, pattern.encode(), offset)
+    answer = streaminfo.describe(stream)
+    state = streaminfo.state(
+        stream,
+        subjects=listed,
         deleted_max=DELETED_DETAILS_MAX if options.get("deleted_details") else 0,
     )
+    answer["state"] = Encoded(jsontext.encode(state))
     told = answer.pop("ts")
     page = UNPAGED
     if total:
         page = {"total": total, "offset": offset, "limit": SUBJECT_DETAILS_MAX}
     origins = {name: answer.pop(name) for name in ("mirror", "sources") if name in answer}
-    cluster = {"cluster": {"leader": request.engine.server_name}}
+    cluster = {"cluster": {"leader": request.engine.shared.server_name}}
     return page | answer | cluster | origins | {"ts": told}
 
 
+def _list_subjects(
+    store: Store, pattern: bytes, offset: int
+) -> Generator[None, None, tuple[Encoded | None, int]]:
+    """Return a page of the matching subjects with their messages, and the number of all matches."""
+    counts: dict[bytes, int] = {}
+    runs: deque[list[bytes]] = deque()
+    for rows in store.subject_portions(pattern):
+        counts.update((subject, count) for subject, _, count in rows)
+        runs.append(sorted(subject for subject, _, _ in rows))
+        yield
+    while len(runs) > 1:
+        # Merging two sorted lists is quick.
+        runs.append(sorted(runs.popleft() + runs.popleft()))
+        yield
+    page = runs.pop()[offset : offset + SUBJECT_DETAILS_MAX] if runs else []
+    members: list[str] = []
+    for start in range(0, len(page), ENCODED_AT_ONCE):
+        some = page[start : start + ENCODED_AT_ONCE]
+        members.append(
+            jsontext.members({each.decode(errors="replace"): counts[each] for each in some})
+        )
+        yield
+    return Encoded("{" + ",".join(members) + "}") if page else None, len(counts)
+
+
 def names(request: Request) -> Answer:
-    """`STREAM.NAMES`, perhaps only of those that store a subject."""
+    """`STREAM.NAMES`, optionally only of the streams that store a subject."""
     streams, page = _page(request, NAMES_MAX, "JSApiStreamNamesRequest")
     return page | {"streams": [stream.name for stream in streams] or None}
 
 
 def list_streams(request: Request) -> Answer:
-    """`STREAM.LIST`: the same, with everything about them."""
+    """`STREAM.LIST`: the same streams, with their StreamInfo."""
     streams, page = _page(request, LIST_MAX, "JSApiStreamListRequest")
-    listed = [stream.info_with(stream.config.encoded) for stream in streams]
+    listed = [streaminfo.describe(stream, stream.config.encoded) for stream in streams]
     return page | {"streams": jsontext.encode_all(listed)}
 
 
@@ -155,8 +205,8 @@ def delete(request: Request) -> Answer:
     return None
 
 
-def purge(request: Request) -> Answer:
-    """`STREAM.PURGE.<stream>`: everything, or what matches, lies below or is too many."""
+def purge(request: Request) -> Portions:
+    """`STREAM.PURGE.<stream>`: all, or by subject, below a sequence, beyond a number to keep."""
     options = request.decode_options(PURGE_FIELDS, "JSApiStreamPurgeRequest")
     before, keep = options.get("seq", 0), options.get("keep", 0)
     if before and keep:
@@ -167,8 +217,60 @@ def purge(request: Request) -> Answer:
     if stream.config.deny_purge:
         raise JetStreamError(errorcodes.STREAM_PURGE_FAILED, err="stream purge not permitted")
     pattern = options.get("filter", "").encode() or b">"
-    purged = stream.purge(pattern, before=before, keep=keep)
-    return Deferred(stream, {"success": True, "purged": purged})
+    first = yield from lookup.search(stream.store, 0, (pattern,))
+    answer = _Purged(stream, pattern, before, first[0] if first else 0)
+    is_all = pattern == b">" and not 0 < before <= stream.store.last_sequence
+    if is_all or keep:
+        return answer.after(stream.purge(pattern, before=before, keep=keep), keep)
+    purged = 0
+    try:
+        for count in stream.purge_in_portions(pattern, before=before):
+            purged += count
+            yield
+    except StoreError:
+        if not stream.is_in_doubt:
+            answer.refuse()
+            return None
+    return answer.after(purged)
+
+
+class _Purged:
+    """The answer to a purge, whether the disk fails or not."""
+
+    def __init__(self, stream: Stream, pattern: bytes, before: int, first_sequence: int) -> None:
+        self._stream = stream
+        self._filters = (pattern,)
+        self._end = before or stream.store.last_sequence + 1
+        self._first_sequence = first_sequence
+        """The first message to purge; 0 if there is none."""
+
+    def after(self, purged: int, keep: int = 0) -> Deferred:
+        """Answer once it is safe that this number of messages is gone, all but the kept ones."""
+        store = self._stream.store
+        last_sequence = store.last_sequence
+
+        def is_kept() -> bool:
+            if last_sequence > store.last_sequence or (purged and not self._is_begun):
+                return False
+            left = None if keep else next(lookup.following(store, 0, self._filters), None)
+            return left is None or left[0] >= self._end
+
+        document = {"success": True, "purged": purged}
+        return Deferred(self._stream, document, is_kept, lambda: not self._is_begun)
+
+    def refuse(self) -> None:
+        """Answer that nothing was purged; a purge that was done in part gets no answer."""
+        if not self._is_begun:
+            raise JetStreamError(
+                errorcodes.STREAM_STORE_FAILED, err=self._stream.store.failure or "taken back"
+            )
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether a part of it was done."""
+        first = self._first_sequence
+        store = self._stream.store
+        return 0 < first <= store.last_sequence and store.get(first) is None
 
 
 def delete_message(request: Request) -> Answer:
@@ -181,26 +283,34 @@ def delete_message(request: Request) -> Answer:
         raise JetStreamError(errorcodes.STREAM_SEALED)
     if stream.config.deny_delete:
         raise _delete_failed("message delete not permitted")
-    sequence = options.get("seq", 0)
+    if stream.is_failing:
+        raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=stream.store.failure)
+    sequence, store = options.get("seq", 0), stream.store
     if not stream.remove([sequence], erase=not options.get("no_erase", False)):
-        raise _not_there(stream.store, sequence)
-    return Deferred(stream, {"success": True})
+        raise _not_there(stream, sequence)
+    # A message that was taken back was never there, and another may get its sequence.
+    return Deferred(
+        stream,
+        {"success": True},
+        lambda: sequence <= store.last_sequence and store.get(sequence) is None,
+    )
 
 
-def _not_there(store: Store, sequence: int) -> JetStreamError:
-    """Return what nats-server says of a message that cannot be deleted: it depends on where."""
-    if sequence > store.last_sequence:
-        return _delete_failed("stream store EOF")
-    if sequence >= store.first_sequence:
+def _not_there(stream: Stream, sequence: int) -> JetStreamError:
+    """Return nats-server's error for a message that cannot be deleted."""
+    store = stream.store
+    is_within = store.first_sequence <= sequence <= store.last_sequence
+    if is_within or stream.config.storage == "memory":
         return JetStreamError(errorcodes.SEQUENCE_NOT_FOUND, seq=sequence)
-    return _delete_failed("no message found")
+    is_after = sequence > store.last_sequence
+    return _delete_failed("stream store EOF" if is_after else "no message found")
 
 
 def _delete_failed(text: str) -> JetStreamError:
     return JetStreamError(errorcodes.STREAM_MESSAGE_DELETE_FAILED, err=text)
 
 
-def get_message(request: Request) -> Answer:
+def get_message(request: Request) -> Portions:
     """`STREAM.MSG.GET.<stream>`: one message by sequence, by time or by subject."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)
@@ -209,12 +319,26 @@ def get_message(request: Request) -> Answer:
         raise JetStreamError(errorcodes.BAD_REQUEST)
     stream = request.stream()
     try:
-        message = lookup.find(stream.store, lookup.with_times(options))
+        options = lookup.with_times(options)
     except ValueError as error:
         raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
+    message = yield from _find(stream.store, options)
     if message is None:
         raise JetStreamError(errorcodes.NO_MESSAGE_FOUND)
-    return {"message": _stored(message, with_headers=not options.get("no_hdr"))}
+    document = {"message": _stored(message, with_headers=not options.get("no_hdr"))}
+    return Shown(document, message[0])
+
+
+def _find(store: Store, options: dict[str, Any]) -> Generator[None, None, Message | None]:
+    """Return the message that a get asks for, giving others their turn in between."""
+    filters = ((options.get("next_by_subj") or options.get("last_by_subj", "")).encode(),)
+    if options.get("next_by_subj"):
+        return (yield from lookup.search(store, lookup.start(store, options), filters))
+    if subjects.is_literal(filters[0]):
+        return lookup.find(store, options)
+    with store.survey(filters) as steps:
+        yield from steps
+        return lookup.find(store, options)
 
 
 def _stored(message: Message, *, with_headers: bool) -> dict[str, Any]:
@@ -231,11 +355,13 @@ CALLS = {
     ("INFO",): Call("account_info", 0, account_info),
     ("STREAM", "CREATE"): Call("stream_create", 1, create),
     ("STREAM", "UPDATE"): Call("stream_update", 1, update),
-    ("STREAM", "INFO"): Call("stream_info", 1, info, UNPAGED),
+    ("STREAM", "INFO"): Call("stream_info", 1, info, UNPAGED, is_view=True),
     ("STREAM", "NAMES"): Call("stream_names", 0, names, UNPAGED | {"streams": None}),
     ("STREAM", "LIST"): Call("stream_list", 0, list_streams, UNPAGED | {"streams": []}),
     ("STREAM", "DELETE"): Call("stream_delete", 1, delete),
     ("STREAM", "PURGE"): Call("stream_purge", 1, purge, {"purged": 0}),
-    ("STREAM", "MSG", "GET"): Call("stream_msg_get", 1, get_message, is_audited=False),
-    ("STREAM", "MSG", "DELETE"): Call("stream_msg_delete", 1, delete_message),
+    ("STREAM", "MSG", "GET"): Call(
+        "stream_msg_get", 1, get_message, is_audited=False, is_view=True
+    ),
+    ("STREAM", "MSG", "DELETE"): Call("stream_msg_delete", 1, delete_message, is_view=True),
 }

@@ -154,10 +154,17 @@ def test_a_time_without_all_its_parts_is_none(text: str) -> None:
         parse_time(text)
 
 
+@pytest.mark.parametrize(
+    ("storage", "before", "after"),
+    [
+        ("file", (10057, "no message found"), (10057, "stream store EOF")),
+        ("memory", (10043, "sequence 1 not found"), (10043, "sequence 9 not found")),
+    ],
+)
 def test_deleting_what_is_not_there_is_refused_in_the_words_for_where_it_would_be(
-    world: World,
+    storage: str, before: tuple[int, str], after: tuple[int, str], world: World
 ) -> None:
-    world.create("S")
+    world.create("S", storage=storage)
     for payload in "abc":
         world.ask("S", payload)
     for sequence in (1, 2):
@@ -167,7 +174,6 @@ def test_deleting_what_is_not_there_is_refused_in_the_words_for_where_it_would_b
 
     errors = [world.call("STREAM.MSG.DELETE.S", seq=seq)["error"] for seq in (1, 4, 9)]
 
-    assert [(10057, "no message found"), (10043, "sequence 4 not found")] == [
-        (error["err_code"], error["description"]) for error in errors[:2]
+    assert [before, (10043, "sequence 4 not found"), after] == [
+        (error["err_code"], error["description"]) for error in errors
     ]
-    assert (10057, "stream store EOF") == (errors[2]["err_code"], errors[2]["description"])

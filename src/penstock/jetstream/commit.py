@@ -1,80 +1,104 @@
 """
-Group commit: what was changed since the last time becomes durable together.
+Group commit: all changes since the last commit become durable together.
 
-Streams and consumers change at once in memory, and say so with `engine.touch`.
-The server then begins a commit, which hands everything to the operating system,
-runs its slow part in a thread, and finishes it on the loop. Answers that
-promise durability leave when the commit that covers them is finished; whatever
-arrives meanwhile collects for the next one.
+Streams and consumers change in memory immediately, and report it with `engine.touch`. The server
+then begins a commit, which hands everything to the operating system, runs its slow part in a
+thread, and finishes on the loop. Answers that promise durability leave when the commit that covers
+them is finished; changes that arrive meanwhile collect for the next one.
 
-The items of a commit belong to different streams of different accounts. So whatever goes
-wrong with one of them, foreseen or not, is kept for that one, and the others go on.
-And nobody's messages wait for long because somebody else makes a thousand streams: a commit
-takes a few changes of files along, and leaves the others to the next ones, see `Allowance`.
+The items of a commit belong to different streams of different accounts. So an error of one item,
+foreseen or not, stays with that item, and the others go on. Nobody's messages wait for long because
+somebody else makes a thousand streams: a commit takes a few changes of files along, and leaves the
+rest to the next commits, see `Allowance`. Accounts take turns, so a single change of one account
+does not queue behind a thousand of another.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice, zip_longest
 from typing import Protocol
 
 from penstock.errors import cause
-from penstock.jetstream.store.values import Work
+from penstock.jetstream.store.values import Independent, Work
 
 log = logging.getLogger("penstock")
 
 THREADS_MAX = 16
+CREW_MAX = 8
 CHANGES_MAX = 16
-"""How many streams and consumers one commit makes, changes and removes."""
+"""The number of streams and consumers that one commit makes, changes and removes."""
+ITEMS_MAX = 256
+"""The number of streams that one commit covers, so that none has to wait for all the others."""
 
 
 class Allowance:
-    """How many changes of files the commit that begins may still take along."""
+    """The number of file changes that the next commit may still take along."""
 
     def __init__(self) -> None:
-        self._left = CHANGES_MAX
+        self._left = self._share = CHANGES_MAX
+        self._commits = 0
 
-    def renew(self) -> None:
-        """Begin another commit."""
+    def choose(self, owners: Mapping[Durable, str]) -> list[Durable]:
+        """Return the items of the next commit; some of those that can wait stay for later ones."""
+        accounts = len(set(owners.values()))
         self._left = CHANGES_MAX
+        self._share = max(CHANGES_MAX // max(accounts, 1), 1)
+        self._commits += 1
+        items = in_turns(owners, self._commits) if accounts > 1 else owners
+        return list(islice((item for item in items if not self._waits(item)), ITEMS_MAX))
+
+    def _waits(self, item: Durable) -> bool:
+        return isinstance(item, Change) and item.can_wait and not self.take(1)
 
     def take(self, count: int) -> int:
-        """Return how many of so many changes are to be made now."""
-        taken = min(count, self._left)
+        """Return how many of these changes of one account to make now."""
+        taken = min(count, self._left, self._share)
         self._left -= taken
         return taken
 
 
+def in_turns(owners: Mapping[Durable, str], first: int) -> list[Durable]:
+    """
+    Return items in the order in which they came, their accounts taking turns.
+
+    Each time, another account goes first: `first` is a number that grows.
+    """
+    queues: dict[str, list[Durable]] = {}
+    for item, account in owners.items():
+        queues.setdefault(account, []).append(item)
+    accounts = list(queues)
+    start = first % len(accounts)
+    rounds = zip_longest(*(queues[each] for each in accounts[start:] + accounts[:start]))
+    return [item for each in rounds for item in each if item is not None]
+
+
 class Durable(Protocol):
-    """Something with changes that are to survive a power cut: a stream, a consumer."""
+    """An item with changes that have to survive a power cut: a stream, a consumer."""
 
     @property
     def is_prompt(self) -> bool:
-        """Whether its answers wait for the disk even where others do not: it makes files."""
+        """Whether its answers always wait for the disk, because it makes files."""
 
     def begin_commit(self) -> Work | None:
-        """Hand the changes made so far to the operating system; return what makes them safe."""
+        """Hand the changes so far to the operating system; return the work that makes them safe."""
 
     def end_commit(self) -> None:
-        """Let go of the answers that waited for it. The work's `finish` was called before."""
+        """Send the answers that waited for the commit. The work's `finish` was called before."""
 
     def fail_commit(self, reason: str) -> None:
-        """In place of `end_commit`: tell those who waited that nobody knows what is safe."""
-
-
-class Independent:
-    """Work that touches nothing that other work of its commit does, and may run beside it."""
+        """Called instead of `end_commit`: report that it is unknown what is safe."""
 
 
 class Change:
     """
     A change of files that somebody waits for: a `Durable`, and its own `Work`.
 
-    Changes are made in the order in which they came. Those with something to do at `last` have
-    nothing to do with each other: they come first, side by side, and share what is done last.
+    Changes are made in the order in which they came. Changes with a `last` step are independent of
+    each other: they come first, side by side, and share that last step.
     """
 
     is_prompt = True
@@ -91,10 +115,10 @@ class Change:
         self._done = done
         self.last = last
         self.can_wait = can_wait
-        """Whether it is left to a later commit if this one has enough to do."""
+        """Whether a later commit may take it if this one is full."""
         self._error: Exception | None = None
 
-    def begin_commit(self) -> Work:
+    def begin_commit(self) -> Work | None:
         """Do nothing yet: all of it is slow."""
         return self
 
@@ -103,31 +127,32 @@ class Change:
         self._act()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Remember how it went."""
+        """Remember the outcome."""
         self._error = error
 
     def end_commit(self) -> None:
-        """Tell who waits."""
+        """Report the outcome."""
         self._done(self._error)
 
     def fail_commit(self, reason: str) -> None:
-        """Say why it failed: only who waits can have failed at it, and was told."""
+        """Do nothing: only the callback can have failed, and it has its error."""
 
 
 class Together:
-    """Pieces of work that are done one after the other, each of which may fail for itself."""
+    """Pieces of work that run one after the other; each may fail on its own."""
 
-    def __init__(self, works: Sequence[Work | None]) -> None:
+    def __init__(self, works: Sequence[Work | None], crew: Crew) -> None:
         self.works = works
-        # A thread that ends halfway has not made the others durable.
+        self._crew = crew
+        # If the thread stops halfway, the remaining ones are not durable.
         self._errors: dict[int, Exception] = {
             index: OSError("it was never done") for index, work in enumerate(works) if work
         }
 
     def run(self) -> None:
-        """Do the slow part of all of them."""
+        """Do the slow part of each."""
         beside = [index for index, work in enumerate(self.works) if _is_independent(work)]
-        side_by_side([partial(self._run_one, index) for index in beside])
+        self._crew.do([partial(self._run_one, index) for index in beside])
         for index, work in enumerate(self.works):
             if work is not None and not _is_independent(work):
                 self._run_one(index)
@@ -143,7 +168,7 @@ class Together:
             self._errors[index] = error
 
     def _run_shared(self) -> None:
-        """Do once what several of them need: one sync covers the names they made side by side."""
+        """Do the shared step once: one sync covers the names made side by side."""
         shared: dict[Callable[[], None], list[int]] = {}
         for index, work in enumerate(self.works):
             if isinstance(work, Change) and work.last is not None and index not in self._errors:
@@ -155,7 +180,7 @@ class Together:
                 self._errors |= dict.fromkeys(indexes, error)
 
     def finish(self) -> dict[int, Exception]:
-        """Tell each how it went; return those who could not even take that."""
+        """Report its outcome to each; return the errors of those that failed at that."""
         failed: dict[int, Exception] = {}
         for index, work in enumerate(self.works):
             if work is not None:
@@ -167,8 +192,31 @@ class Together:
         return failed
 
 
+class Crew:
+    """
+    Threads that wait for the disk side by side, for as long as the server runs.
+
+    They mostly wait for syncs, and the operating system merges syncs that wait together.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(CREW_MAX, thread_name_prefix="penstock-disk")
+
+    def do(self, actions: Sequence[Callable[[], None]]) -> None:
+        """Do independent actions; one of them in this thread."""
+        others = [self._pool.submit(action) for action in actions[1:]]
+        for action in actions[:1]:
+            action()
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
+
+
 def release(items: Iterable[Durable]) -> list[Work]:
-    """Write changes, let the answers go before the sync, and return that: it is made later."""
+    """Write changes, send their answers before the sync, and return the syncs to do later."""
     works: list[Work] = []
     for item in items:
         work, error = _begun(item)
@@ -181,22 +229,22 @@ def release(items: Iterable[Durable]) -> list[Work]:
 class Commit:
     """One sync under way. `run` belongs in a thread, everything else on the loop."""
 
-    def __init__(self, items: Iterable[Durable]) -> None:
+    def __init__(self, items: Iterable[Durable], crew: Crew) -> None:
         begun = [(item, *_begun(item)) for item in items]
         self._items = [(item, error) for item, _, error in begun]
-        self._works = Together([work for _, work, _ in begun])
+        self._works = Together([work for _, work, _ in begun], crew)
 
     @property
     def is_slow(self) -> bool:
-        """Whether there is anything to wait for; memory streams have nothing."""
+        """Whether there is anything to wait for; memory streams never have."""
         return any(work is not None for work in self._works.works)
 
     def run(self) -> None:
-        """Wait for the disk. An error is kept for the stream it belongs to."""
+        """Wait for the disk. An error is kept for its stream."""
         self._works.run()
 
     def finish(self) -> None:
-        """Tell everybody how it went."""
+        """Report the outcome to every item."""
         failed = self._works.finish()
         for index, (item, error) in enumerate(self._items):
             _end(item, error or failed.get(index))
@@ -208,10 +256,9 @@ def _is_independent(work: Work | None) -> bool:
 
 def side_by_side(actions: Sequence[Callable[[], None]]) -> None:
     """
-    Do things that have nothing to do with each other, several at a time.
+    Do independent actions, several at a time.
 
-    Most of their time is waiting for syncs, and the operating system makes one of those
-    that wait together.
+    For use inside a crew thread, which cannot wait for the crew: all its threads may be waiting.
     """
     if len(actions) < 2:
         for action in actions:
@@ -231,7 +278,7 @@ def _begun(item: Durable) -> tuple[Work | None, Exception | None]:
 
 
 def _end(item: Durable, error: Exception | None) -> None:
-    """Let an item answer; one that fails at that says so to those who still wait."""
+    """Let an item send its answers; if that fails, report it to those who still wait."""
     if error is None:
         try:
             item.end_commit()
@@ -242,7 +289,7 @@ def _end(item: Durable, error: Exception | None) -> None:
     try:
         item.fail_commit(str(error) or type(error).__name__)
     except Exception as caught:
-        log.error("%s can not say that it failed: %s", _name(item), cause(caught))
+        log.error("%s cannot say that it failed: %s", _name(item), cause(caught))
 
 
 def _name(item: object) -> str:

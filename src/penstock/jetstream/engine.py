@@ -1,64 +1,48 @@
 """
-JetStream in one account: its streams, and everything that happens by itself.
+JetStream in one account: its streams, and the routing of requests and acks to them.
 
-The engine has no socket, no thread and no clock of its own. It listens in its
-account, answers through it, and is driven from outside:
-
-    engine.begin_commit()               after each tick: what is to be made durable, see `commit`
-    engine.timers.next_deadline_ns()    when something is due without any message
-    engine.timers.run(now_ns)           do it
-
-For a consumer the engine is where time comes from (`clock_ns`, `timers.at`), how
-messages leave (`account.publish`, `account.deliver_as`), where interest is asked
-for (`account.has_interest`) and watched (`account.routes.watch`), and whom to
-tell of changes that are not safe yet (`touch`). Acks, flow control and pull
-requests come to it through `Consumer.on_acks`, `on_flow_control` and `on_next`.
+The engine has no socket, no thread and no clock of its own. It listens in its account and answers
+through it. Time and commits are the server's, see `shared`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock import hot
 from penstock.config.accounts import JetStreamLimits
 from penstock.core.account import Account
-from penstock.core.routing.route import ACK_PREFIX
+from penstock.core.routing.route import ACK_PREFIX, Handler, Subscription, Traced
 from penstock.errors import JetStreamError, StoreError, cause, reason
-from penstock.hot.wire import Op
-from penstock.jetstream import quota
-from penstock.jetstream.advisories import Advisories
-from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
-from penstock.jetstream.api.api import Api
-from penstock.jetstream.commit import Allowance, Change, Commit, Durable, release
+from penstock.jetstream.commit import Change
 from penstock.jetstream.config import originrules, rules
 from penstock.jetstream.config.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
 from penstock.jetstream.config.stream import StreamConfig
 from penstock.jetstream.consumers import consumers
-from penstock.jetstream.copies.remote import AccountRemote, Remote
-from penstock.jetstream.files.rubbish import Rubbish
-from penstock.jetstream.files.streamfiles import Creation, Deletion, StreamFiles, close_store
+from penstock.jetstream.consumers.replies import FLOW_CONTROL_PREFIX, Replies
+from penstock.jetstream.context import Context
+from penstock.jetstream.copies.reach import Reach
+from penstock.jetstream.files.streamfiles import Creation, StreamFiles, close_store
+from penstock.jetstream.housekeeping import Housekeeping
+from penstock.jetstream.quota import Quota
+from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.memory import open_memory_store
-from penstock.jetstream.store.values import Store, Work
-from penstock.jetstream.stream import Consumer, Stream
-from penstock.jetstream.timers import Timer, Timers
-from penstock.protocol import errorcodes, subjects
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Work
+from penstock.jetstream.stream import Stream
+from penstock.jetstream.streamchanges import Deletion, RestoreEnd
+from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
-    from penstock.config.server import JetStreamConfig
-    from penstock.core.session import Session
+    from penstock.jetstream.consumers.consumer import Consumer
+    from penstock.jetstream.copies.remote import Remote
 
 log = logging.getLogger("penstock")
 
-CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
-FLOW_CONTROL_PREFIX = b"$JS.FC."
-RETRY_NS = 1_000_000_000
-"""How long after a failure of the disk it is tried again."""
 UNLIMITED = JetStreamLimits()
 Made = Callable[[Stream | None, JetStreamError | None], None]
-"""Takes the stream once it is as it was asked for, or why it is not."""
-NAME_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""Takes the stream once the request is fulfilled, or the error that prevented it."""
 
 
 class Engine:
@@ -67,67 +51,60 @@ class Engine:
     def __init__(
         self,
         account: Account,
-        config: JetStreamConfig,
+        shared: Shared,
         *,
-        server_name: str,
-        clock_ns: Callable[[], int],
-        random: Callable[[], float],
         files: StreamFiles,
         limits: JetStreamLimits = UNLIMITED,
         remotes: Mapping[str, Remote] | None = None,
-        beside: Engine | None = None,
     ) -> None:
-        """Begin; engines of one server share their deadlines and their commits."""
+        """Begin; `remotes` are other servers to copy from, by the API prefix of each."""
         self.account = account
-        self.config = config
-        self.server_name = server_name
-        self.domain = config.domain or ""
-        self.waits_for_sync = config.sync == "always"
-        """Whether answers wait until what they promise would survive a power cut."""
-        self.clock_ns = clock_ns
+        self.shared = shared
         self.files = files
-        self.limits = limits
-        self.remotes = {} if remotes is None else remotes
-        """Other servers that streams may copy from, by the API prefix that stands for each."""
-        self.peers: list[Engine] = [] if beside is None else beside.peers
-        """The engines of all accounts, this one among them."""
-        self.peers.append(self)
-        self.timers: Timers = Timers() if beside is None else beside.timers
+        self.quota = Quota(limits, shared.config, self, shared.tenants)
+        self.context = Context(account, shared, files=files, quota=self.quota)
         self.streams: dict[str, Stream] = {}
+        self._reach = Reach(self.context, self.streams, {} if remotes is None else remotes)
         self._subjects = PatternIndex()
+        """The subjects of the existing streams, and of those being made."""
+        self._copying: dict[str, None] = {}
+        """The names of the streams that copy from others."""
         self.creating: dict[str, Creation] = {}
-        """Streams whose files are being made: their names, subjects and room are taken."""
+        """Streams whose files are being made: their names, subjects and space are taken."""
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
-        self.unreadable_consumers: dict[str, str] = {}
-        """Streams with a consumer on disk that could not be brought back, and why."""
-        self.dirty: dict[Durable, None] = {} if beside is None else beside.dirty
-        """What has changes that no commit has covered yet, in order."""
-        self.allowance: Allowance = Allowance() if beside is None else beside.allowance
-        self.rubbish: Rubbish = Rubbish(files.disk) if beside is None else beside.rubbish
-        """The files of deleted streams of all accounts."""
-        self.appended_bytes = 0
-        """What all commits together gave the streams to write."""
-        self.advisories = Advisories(self)
-        self.api = Api(self, CALLS)
-        self.random = random
-        self._retry: Timer | None = None
-        self._turn = 0
-        """Which stream is asked first whether it wants housekeeping."""
-        self._untidy: set[str] = set()
-        """Streams whose housekeeping fails."""
+        self._subscriptions: list[Subscription] = []
+        self._replies = Replies(account, self.consumer)
+        self._housekeeping = Housekeeping(account.name)
+        shared.tenants.append(self)
 
     def open(self) -> None:
-        """Bring back the streams on disk and start to listen."""
+        """Bring back the streams on disk and start listening."""
         self.files.prepare()
         for name in self.files.names():
             self._recover(name)
-        self.api.open()
-        self.account.listen(ACK_PREFIX + b">", self._on_acks)
-        self.account.listen(FLOW_CONTROL_PREFIX + b">", self._on_flow_control)
+        self.listen(ACK_PREFIX + b">", self._replies.on_acks)
+        self.listen(FLOW_CONTROL_PREFIX + b">", self._replies.on_flow_control)
+
+    def listen(
+        self, subject: bytes, handler: Handler, *, traced: Traced | None = None
+    ) -> Subscription:
+        """Call a handler with clients' messages to a subject, until `stop_listening`."""
+        subscription = self.account.listen(subject, handler, traced=traced)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def stop_listening(self) -> None:
+        """Take no more messages and requests; earlier ones are still stored and answered."""
+        for subscription in self._subscriptions:
+            self.account.unlisten(subscription)
+        self._subscriptions.clear()
+        for stream in self.streams.values():
+            stream.stop_listening()
 
     def close(self) -> None:
-        """Make everything durable and let go of it. Blocks; no commit may be under way."""
+        """Make everything durable and close it. Blocks; no commit may be under way."""
+        self.stop_listening()
         for stream in self.streams.values():
             stream.close()
             if stream.consumer_files is not None:
@@ -135,65 +112,15 @@ class Engine:
             close_store(stream.store)
         self.streams.clear()
 
-    def new_id(self, length: int = 22) -> str:
-        """Return a random name: 22 characters for an event, 8 for an ephemeral consumer."""
-        return "".join(NAME_CHARACTERS[int(self.random() * 62)] for _ in range(length))
-
-    def is_likely(self, percent: int) -> bool:
-        """Return True so often in a hundred times."""
-        return self.random() * 100 < percent
-
-    # Commits.
-
-    def touch(self, item: Durable) -> None:
-        """Say that something has changes which are to be made durable."""
-        self.dirty[item] = None
-
-    def begin_commit(self) -> Commit | None:
-        """Begin to make all changes so far durable, if there are any."""
-        return Commit(self._take_dirty()) if self.dirty else None
-
-    def write_unsynced(self) -> tuple[list[Work], Commit | None]:
-        """
-        Write all changes so far, answer, and return what is to make them durable later.
-
-        And a commit for what is answered only then: files that were made, and that
-        whoever kills the server now must find.
-        """
-        items = self._take_dirty()
-        prompt = [item for item in items if item.is_prompt]
-        works = release([item for item in items if item not in prompt])
-        return works, Commit(prompt) if prompt else None
-
-    def _take_dirty(self) -> list[Durable]:
-        """Return what the next commit covers; some of what can wait stays for the ones after."""
-        self.allowance.renew()
-        items = [item for item in self.dirty if not self._waits(item)]
-        for item in items:
-            del self.dirty[item]
-        return items
-
-    def _waits(self, item: Durable) -> bool:
-        return isinstance(item, Change) and item.can_wait and not self.allowance.take(1)
-
-    def failed(self) -> None:
-        """Try again after a while: the disk may be well by then."""
-        if self._retry is None or not self._retry.is_armed:
-            deadline_ns = self.clock_ns() + RETRY_NS
-            self._retry = self.timers.at(deadline_ns, lambda now_ns: self.retry_failed())
+    # Failures.
 
     def retry_failed(self) -> None:
-        """Try all streams again that can not store."""
+        """Commit again all streams whose disk has failed."""
         for stream in self.streams.values():
-            if stream.store.failure is not None:
-                self.touch(stream)
-
-    def retry(self, item: Durable) -> None:
-        """Have something committed again after a while."""
-        self.timers.at(self.clock_ns() + RETRY_NS, lambda now_ns: self.touch(item))
+            stream.retry_failed()
 
     def failures(self) -> dict[str, str]:
-        """Return the streams that can not store at the moment, and why."""
+        """Return the streams that cannot store at the moment, and why."""
         return {
             stream.name: stream.store.failure
             for stream in self.streams.values()
@@ -201,7 +128,7 @@ class Engine:
         }
 
     def consumer_failures(self) -> dict[str, str]:
-        """Return the streams whose consumers can not be kept at the moment, and why."""
+        """Return the streams whose consumers cannot be kept at the moment, and why."""
         opened = [(each.name, each.consumer_files) for each in self.streams.values()]
         return {
             name: files.log.failure
@@ -209,49 +136,35 @@ class Engine:
             if files is not None and files.log.failure is not None
         }
 
-    def maintain(self) -> Work | None:
-        """Return the next piece of housekeeping that some store wants done; they take turns."""
-        if self.rubbish:
-            return self.rubbish.sweep()
-        streams = list(self.streams.values())
-        for index in range(self._turn, self._turn + len(streams)):
-            work = self._maintained(streams[index % len(streams)])
-            if work is not None:
-                self._turn = index % len(streams) + 1
-                return work
-        return None
+    def unreadable_consumers(self) -> dict[str, str]:
+        """Return the streams with a consumer on disk that could not be brought back, and why."""
+        found = {each.name: each.unreadable_consumer for each in self.streams.values()}
+        return {name: problem for name, problem in found.items() if problem}
 
-    def _maintained(self, stream: Stream) -> Work | None:
-        """Ask one stream; one that fails at it is skipped, and said so once."""
-        try:
-            work = stream.store.maintain()
-        except Exception as error:
-            if stream.name not in self._untidy:
-                self._untidy.add(stream.name)
-                name = f"{self.account.name} > {stream.name}"
-                log.error("Stream '%s' can not be kept in order: %s", name, cause(error))
-            return None
-        self._untidy.discard(stream.name)
-        return work
+    def maintain(self) -> Work | None:
+        """Return the next piece of housekeeping that a store wants done; stores take turns."""
+        if self.shared.rubbish:
+            return self.shared.rubbish.sweep()
+        return self._housekeeping.next(list(self.streams.values()))
 
     # Streams.
 
     def find(self, name: str) -> Stream:
-        """Return a stream, or raise the error that says it is not there."""
+        """Return a stream, or raise the error that it does not exist."""
         stream = self.streams.get(name)
         if stream is None:
             raise JetStreamError(errorcodes.STREAM_NOT_FOUND)
         return stream
 
     def find_config(self, name: str) -> StreamConfig | None:
-        """Return the configuration of a stream, if it is there."""
+        """Return the configuration of a stream, if it exists."""
         stream = self.streams.get(name) or self.creating.get(name)
         return None if stream is None else stream.config
 
     def create_stream(self, config: StreamConfig, done: Made, *, pedantic: bool = False) -> None:
-        """Make a stream, or take the one that is there and is the same; say so when it is safe."""
+        """Make a stream, or take an identical existing one; call `done` when it is safe."""
         config = rules.checked_create(config, self.find_config, pedantic=pedantic)
-        originrules.check_reach(config, self._reaches)
+        originrules.check_reach(config, self._reach.includes)
         existing = self.streams.get(config.name)
         if existing is not None:
             if existing.config != config:
@@ -264,36 +177,49 @@ class Engine:
                 if config.first_seq > 1:
                     stream.purge(b">", before=config.first_seq)
                 # First, so that a stream of advisories does not begin with its own.
-                self.advisories.stream_action(config.name, "create")
+                self.context.advisories.stream_action(config.name, "create")
                 self._open_stream(stream)
             done(stream, error)
 
         self._add_stream(config, made)
 
     def begin_restore(self, config: StreamConfig, done: Made) -> None:
-        """Make a stream that is to be filled before it takes messages."""
+        """Make a stream that will be filled before it takes messages."""
         rules.check_replicas(config)
         if config.name in self.streams or config.name in self.creating:
             raise JetStreamError(errorcodes.STREAM_NAME_EXIST_RESTORE_FAILED)
-        self._add_stream(config, done)
+        self._add_stream(config, done, is_restored=True)
 
-    def end_restore(self, stream: Stream) -> None:
-        """Let a stream that was filled take messages."""
-        if stream.config.allow_msg_ttl:
-            stream.expiry.recover()
-        self.advisories.stream_action(stream.name, "create")
-        self._open_stream(stream)
+    def end_restore(self, stream: Stream, done: Made) -> None:
+        """Let a restored stream take messages; call `done` when it cannot be lost any more."""
 
-    def _add_stream(self, config: StreamConfig, done: Made) -> None:
+        def kept(error: Exception | None) -> None:
+            if error is not None:
+                text = f"can not write: {reason(error)}"
+                done(None, JetStreamError(errorcodes.STREAM_RESTORE, err=text))
+                return
+            self._wake(stream)
+            self.context.advisories.stream_action(stream.name, "create")
+            self._open_stream(stream)
+            done(stream, None)
+
+        self.context.touch(stream)
+        if stream.config.storage == "memory":
+            kept(None)
+        else:
+            self.context.touch(RestoreEnd(stream, kept))
+
+    def _add_stream(self, config: StreamConfig, done: Made, *, is_restored: bool = False) -> None:
         self._check_new(config)
-        created_ns = self.clock_ns()
+        created_ns = self.context.clock_ns()
         if config.storage == "memory":
             done(self._new_stream(config, created_ns, open_memory_store()), None)
             return
-        creation = Creation(self.files, config, created_ns)
+        creation = Creation(self.files, config, created_ns, is_restored=is_restored)
 
         def made(error: Exception | None) -> None:
             del self.creating[config.name]
+            self._forget(config.name)
             if error is None:
                 assert creation.store is not None
                 done(self._new_stream(config, created_ns, creation.store), None)
@@ -305,43 +231,59 @@ class Engine:
             creation.let_go()
 
         self.creating[config.name] = creation
-        self.touch(Change(creation.run, made, last=self.files.sync_names))
+        self._know(config)
+        self.context.touch(Change(creation.run, made, last=self.files.sync_names))
 
     def _new_stream(self, config: StreamConfig, created_ns: int, store: Store) -> Stream:
-        stream = Stream(self, config, created_ns=created_ns, store=store)
-        self.streams[config.name] = stream
+        stream = Stream(self.context, config, created_ns=created_ns, store=store, reach=self._reach)
+        self.streams[stream.name] = stream
+        self._know(stream.config)
         return stream
+
+    def _know(self, config: StreamConfig) -> None:
+        """Index the subjects and origins of a stream, so that a new one need not ask all others."""
+        self._subjects.put(config.name, config.subjects)
+        if config.mirror is not None or config.sources:
+            self._copying[config.name] = None
+        else:
+            self._copying.pop(config.name, None)
+
+    def _forget(self, name: str) -> None:
+        self._subjects.remove(name)
+        self._copying.pop(name, None)
 
     def _open_stream(self, stream: Stream) -> None:
         stream.open()
-        for other in self.streams.values():
-            if other.config.mirror is not None or other.config.sources:
+        for other in [self.streams.get(name) for name in self._copying]:
+            if other is not None:
                 other.origins.on_stream(stream)
 
     def update_stream(
         self, stream: Stream, config: StreamConfig, done: Made, *, pedantic: bool = False
     ) -> None:
-        """Change a stream's configuration; say so when it is safe."""
+        """Change a stream's configuration; call `done` when it is safe."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
-        originrules.check_reach(config, self._reaches)
+        originrules.check_reach(config, self._reach.includes)
         self._check_overlap(config)
-        quota.check_stream(self, config, stream)
+        self.quota.check_stream(config, stream.config)
         consumers.check_limits(stream, config)
         old = stream.config
         stream.update(config)
+        self._know(config)
 
         def written(error: Exception | None) -> None:
             if error is None:
-                self.advisories.stream_action(config.name, "modify")
+                self.context.advisories.stream_action(config.name, "modify")
                 done(stream, None)
                 return
             if stream.config is config and not stream.is_closed:
                 stream.update(old)
+                self._know(old)
             text = f"can not write: {reason(error)}"
             done(None, JetStreamError(errorcodes.STREAM_UPDATE, err=text))
 
         def write() -> None:
-            # A stream that was deleted meanwhile may have a successor of its name.
+            # A stream that was deleted meanwhile may have a successor of the same name.
             if stream.is_closed:
                 raise OSError("the stream was deleted")
             self.files.write(config, stream.created_ns)
@@ -349,32 +291,34 @@ class Engine:
         if config.storage == "memory":
             written(None)
         else:
-            self.touch(Change(write, written))
+            self.context.touch(Change(write, written))
 
     def delete_stream(self, stream: Stream, done: Callable[[], None]) -> None:
-        """Take a stream away, and call `done` once it can not come back."""
+        """Delete a stream, and call `done` once it cannot come back."""
         path = self._bury(stream)
         del self.streams[stream.name]
+        stream.is_dropped = True
+        self._forget(stream.name)
         for consumer in tuple(stream.consumers.values()):
             consumer.delete()
         stream.origins.close(for_good=True)
         stream.close()
-        self.dirty.pop(stream, None)
+        self.shared.dirty.pop(stream, None)
         if stream.consumer_files is not None:
             stream.consumer_files.abandon()
-        self.advisories.stream_action(stream.name, "delete")
+        self.context.advisories.stream_action(stream.name, "delete")
 
         def gone(error: Exception | None) -> None:
-            # What may come back after a power cut must come back whole.
+            # A stream that may come back after a power cut must come back whole.
             if path is not None and error is None:
-                self.rubbish.add(path)
+                self.shared.rubbish.add(path)
             done()
 
         last = self.files.sync_names if path is not None else None
-        self.touch(Deletion(stream, gone, last=last))
+        self.context.touch(Deletion(stream, gone, last=last))
 
     def _bury(self, stream: Stream) -> str | None:
-        """Take a stream's files out of sight; return where they are now."""
+        """Move a stream's files out of sight; return their new path."""
         if stream.config.storage == "memory":
             return None
         try:
@@ -383,14 +327,17 @@ class Engine:
             raise JetStreamError(errorcodes.STREAM_DELETE, err=str(error)) from error
 
     def _recover(self, name: str) -> None:
-        """Bring back one stream; one that can not be read does not keep the others away."""
+        """Bring back one stream; an unreadable one does not keep the others away."""
         try:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
             self.files.make_room_for_consumers(name)
-            self._serve(Stream(self, config, created_ns=created_ns, store=store))
+            self._serve(self._new_stream(config, created_ns, store))
         except Exception as error:
-            self.streams.pop(name, None)
+            stream = self.streams.pop(name, None)
+            if stream is not None:
+                stream.is_dropped = True
+            self._forget(name)
             self.unreadable[name] = str(error)
             told = error if isinstance(error, OSError | StoreError) else cause(error)
             log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, told)
@@ -402,39 +349,26 @@ class Engine:
         )
 
     def _serve(self, stream: Stream) -> None:
-        """Go on with a stream that was found on disk."""
-        self.streams[stream.name] = stream
-        # A crash may have kept a message and not the removal of those it pushed out.
-        stream.store.enforce(self.clock_ns())
-        self.touch(stream)
+        """Serve a stream that was found on disk."""
+        # After a crash a message may be there without the removal of those it pushed out.
+        stream.store.enforce(self.context.clock_ns())
+        self.context.touch(stream)
         stream.open()
-        if stream.config.allow_msg_ttl:
-            stream.expiry.recover()
-        if stream.config.allow_msg_schedules:
-            stream.schedules.recover()
+        self._wake(stream)
         consumers.recover(stream)
 
-    # Origins elsewhere.
-
-    def remote_of(self, origin: Mapping[str, Any]) -> Remote | None:
-        """Return how an origin is reached; None if it is a stream here that can be read."""
-        external = origin.get("external")
-        if external is not None:
-            api = external.get("api", "")
-            return self.remotes.get(api) or AccountRemote(self, api)
-        return AccountRemote(self, originrules.API_PREFIX) if origin.get("consumer") else None
-
-    def _reaches(self, api: str) -> bool:
-        imports = [each for each in self.account.config.imports if each.kind == "service"]
-        pattern = f"{api}.>".encode()
-        imported = any(subjects.overlap(each.local.encode(), pattern) for each in imports)
-        return api in self.remotes or (bool(api) and imported)
+    def _wake(self, stream: Stream) -> None:
+        """Schedule the timed work for the messages of a recovered stream."""
+        if stream.config.allow_msg_ttl:
+            stream.intake.expiry.recover()
+        if stream.config.allow_msg_schedules:
+            stream.intake.schedules.recover()
 
     # Limits.
 
     def _check_new(self, config: StreamConfig) -> None:
         self._check_overlap(config)
-        quota.check_stream(self, config)
+        self.quota.check_stream(config)
 
     def _check_overlap(self, config: StreamConfig) -> None:
         if not self.storing(config.subjects) <= {config.name}:
@@ -442,72 +376,34 @@ class Engine:
 
     def storing(self, patterns: Iterable[str]) -> set[str]:
         """Return the names of the streams that store subjects of some patterns."""
-        self._subjects.refresh({each.name: each.subjects for each in self._taken()})
         steps = Steps(STEPS_MAX)
         try:
             return {name for each in patterns for name in self._subjects.overlapping(each, steps)}
         except TooManySteps:
             raise rules.invalid(rules.TOO_BROAD) from None
 
+    @property
+    def stream_count(self) -> int:
+        """The number of streams, including those being made."""
+        return len(self.streams) + len(self.creating)
+
     def reserved_bytes(self, storage: str) -> int:
-        """Return what streams with a bound may take together."""
+        """Return the bytes that streams with a `max_bytes` may take together."""
         return sum(max(each.max_bytes, 0) for each in self._taken() if each.storage == storage)
 
     def _taken(self) -> list[StreamConfig]:
-        """Return what the streams are that there are, and those that are being made."""
+        """Return the configurations of the existing streams, and of those being made."""
         made = [each.config for each in self.streams.values()]
         return made + [each.config for each in self.creating.values()]
 
     def used_bytes(self, storage: str) -> int:
-        """Return what streams take together."""
+        """Return the bytes that streams take together."""
         return sum(each.store.size_bytes for each in self._stored_in(storage))
 
     def _stored_in(self, storage: str) -> list[Stream]:
         return [each for each in self.streams.values() if each.config.storage == storage]
 
-    # What clients send to consumers.
-
     def consumer(self, stream: str, name: str) -> Consumer | None:
-        """Return a consumer by the names of its stream and its own."""
+        """Return a consumer by its stream's name and its own."""
         found = self.streams.get(stream)
         return found.consumers.get(name) if found is not None else None
-
-    def _on_acks(self, batch: list[Op], publisher: Session | None) -> None:
-        """Hand acks to their consumers, those for the same one together."""
-        prefix, consumer = self._ack_target(batch[0][1])
-        if consumer is not None and hot.have_prefix(batch, prefix):
-            consumer.on_acks(batch, len(prefix))
-            return
-        prefix, consumer = b" ", None
-        group: list[Op] = []
-        for publish in batch:
-            if not publish[1].startswith(prefix):
-                if consumer is not None:
-                    consumer.on_acks(group, len(prefix))
-                prefix, consumer = self._ack_target(publish[1])
-                group = []
-            if consumer is None:
-                self.account.answer_no_responders([publish], publisher)
-            group.append(publish)
-        if consumer is not None:
-            consumer.on_acks(group, len(prefix))
-
-    def _ack_target(self, subject: bytes) -> tuple[bytes, Consumer | None]:
-        """Return what the acks of this one's consumer start with, and the consumer."""
-        if not subject.startswith(ACK_PREFIX):
-            return b" ", None
-        tokens = subject.split(b".")
-        # The newer form has the domain and a hash of the account before the names.
-        start = 4 if len(tokens) >= 11 else 2
-        names = [token.decode(errors="replace") for token in tokens[start : start + 2]]
-        prefix = b".".join(tokens[: start + 2]) + b"."
-        consumer = self.consumer(*names) if len(tokens) >= start + 7 else None
-        return prefix, consumer if consumer is not None and consumer.hears_acks else None
-
-    def _on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
-        for publish in batch:
-            tokens = publish[1].decode(errors="replace").split(".")
-            is_ours = len(tokens) > 3 and publish[1].startswith(FLOW_CONTROL_PREFIX)
-            consumer = self.consumer(tokens[2], tokens[3]) if is_ours else None
-            if consumer is not None:
-                consumer.on_flow_control(publish)

@@ -1,4 +1,4 @@
-"""Deadlines without a clock: whoever has one asks for the next, and says what time it is."""
+"""Deadlines without a clock: the caller asks for the next one, and passes the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import cause
 log = logging.getLogger("penstock")
 
 Action = Callable[[int], None]
-"""Called with the time it is now, in nanoseconds."""
+"""Called with the current time, in nanoseconds."""
 
 
 class Timer:
@@ -25,11 +25,11 @@ class Timer:
 
     @property
     def is_armed(self) -> bool:
-        """Whether it is still to come."""
+        """Whether its deadline is still to come."""
         return self.action is not None
 
     def cancel(self) -> None:
-        """Never mind."""
+        """Cancel the deadline."""
         self.action = None
 
     def __lt__(self, other: Timer) -> bool:
@@ -49,13 +49,13 @@ class Timers:
         return timer
 
     def next_deadline_ns(self) -> int | None:
-        """Return when there is something to do, or None if nothing is due ever."""
+        """Return the next deadline, or None if there is none."""
         while self._heap and not self._heap[0].is_armed:
             heapq.heappop(self._heap)
         return self._heap[0].deadline_ns if self._heap else None
 
     def run(self, now_ns: int) -> None:
-        """Do what is due. What that schedules for now or earlier waits for the next call."""
+        """Run the due timers. Timers they set for now or earlier wait for the next call."""
         due = []
         while self._heap and self._heap[0].deadline_ns <= now_ns:
             due.append(heapq.heappop(self._heap))
@@ -65,5 +65,5 @@ class Timers:
                 try:
                     action(now_ns)
                 except Exception as error:
-                    # They belong to different accounts: the others are due all the same.
+                    # They belong to different accounts: the others still run.
                     log.error("What was due at %d failed: %s", timer.deadline_ns, cause(error))

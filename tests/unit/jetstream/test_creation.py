@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,36 @@ def _counted(name: str) -> Any:
 
 for _name in CHANGES:
     setattr(CountingDisk, _name, _counted(_name))
+
+
+def opcodes(action: Callable[[], None]) -> int:
+    """Return how much Python has to do for something."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_new_stream_asks_nothing_of_those_that_are_there(tmp_path: Path) -> None:
+    def cost(others: int) -> int:
+        world = World(tmp_path / str(others))
+        for number in range(others):
+            world.create(f"S{number}", subjects=[f"s{number}"])
+        world.create("FIRST", subjects=["first"])
+        return opcodes(lambda: world.create("MINE", subjects=["mine"]))
+
+    assert cost(500) < cost(5) * 1.1
 
 
 @pytest.fixture
@@ -175,10 +207,10 @@ def test_a_stream_can_be_made_again_right_after_it_was_deleted(world: World) -> 
 
 
 def test_with_a_sync_interval_files_are_made_before_the_answer_too(tmp_path: Path) -> None:
-    world = World(tmp_path, sync=60.0)
+    world = World(tmp_path, sync_interval=60.0)
     ask(world, "STREAM.CREATE.S", name="S", subjects=["s"])
 
-    works, prompt = world.engine.write_unsynced()
+    works, prompt = world.shared.write_unsynced()
 
     assert (works, world.received()) == ([], [])
     assert prompt is not None
@@ -231,12 +263,12 @@ def test_the_loop_changes_no_file_to_keep_how_far_sources_were_read(world: World
     world.now_ns += 6_000_000_000
     world.publish("o", "x")
     on_loop = commits = 0
-    while commit := world.engine.begin_commit():
+    while commit := world.shared.begin_commit():
         commit.run()
         before = world.disk.total()
         commit.finish()
         on_loop += world.disk.total() - before
-        world.engine.timers.run(world.now_ns)
+        world.shared.timers.run(world.now_ns)
         commits += 1
 
     saved = world.engine.files.read_sources("N")
@@ -248,19 +280,19 @@ def test_the_loop_changes_no_file_to_keep_how_far_sources_were_read(world: World
 def test_a_purge_is_answered_when_it_is_kept_how_far_sources_were_read(
     tmp_path: Path, sync: Any
 ) -> None:
-    world = World(tmp_path, disk=CountingDisk(), sync=sync)
+    world = World(tmp_path, disk=CountingDisk(), sync_interval=sync)
     sourcing(world)
     world.engine.streams["N"].origins._is_changed = True
     world.received()
 
     ask(world, "STREAM.PURGE.N")
     saved = None
-    while world.engine.dirty and not world.received():
+    while world.shared.dirty and not world.received():
         saved = world.engine.files.read_sources("N")
         works, commit = (
-            ([], world.engine.begin_commit())
-            if world.engine.waits_for_sync
-            else world.engine.write_unsynced()
+            ([], world.shared.begin_commit())
+            if world.engine.context.waits_for_sync
+            else world.shared.write_unsynced()
         )
         if commit is not None:
             commit.run()

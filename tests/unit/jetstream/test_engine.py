@@ -75,7 +75,7 @@ def test_a_name_is_free_as_soon_as_its_stream_is_deleted(world: World) -> None:
 def test_a_stream_may_be_deleted_while_it_is_being_committed(world: World) -> None:
     world.create("S", storage="file")
     world.publish("S", "x", reply="_INBOX.ack")
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
 
     world.publish("$JS.API.STREAM.DELETE.S", reply="_INBOX.1")
@@ -140,7 +140,7 @@ def test_a_disk_that_fails_refuses_new_streams_updates_and_deletions(world: Worl
 
 
 def test_streams_may_not_reserve_more_than_there_is(tmp_path: Path) -> None:
-    world = World(tmp_path, max_memory_bytes=1000, max_storage_bytes=500)
+    world = World(tmp_path, max_mem=1000, max_file=500)
     world.create("S", max_bytes=600)
 
     answer = world.call("STREAM.CREATE.T", name="T", storage="memory", max_bytes=600)
@@ -167,7 +167,7 @@ def test_those_who_listen_hear_of_streams_that_come_change_and_go(world: World) 
 def test_consumer_events_name_both(world: World) -> None:
     world.send(b"SUB $JS.EVENT.ADVISORY.CONSUMER.CREATED.S.C 2\r\n")
 
-    world.engine.advisories.consumer_action("S", "C", "create")
+    world.engine.context.advisories.consumer_action("S", "C", "create")
 
     (event,) = world.received()
     assert ("S", "C") == (event["stream"], event["consumer"])

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.jetstream.test_creation import CountingDisk, ask
-from tests.unit.jetstream.world import World, error
+from tests.unit.jetstream.world import FailingDisk, FailingFile, World, error
 
-from penstock.jetstream.commit import CHANGES_MAX
+from penstock.core.account import Account
+from penstock.jetstream import commit as commits
+from penstock.jetstream import engine, housekeeping
+from penstock.jetstream.commit import CHANGES_MAX, Change, Durable, in_turns
+from penstock.jetstream.config.consumer import ConsumerConfig
+from penstock.jetstream.config.stream import StreamConfig
+from penstock.jetstream.consumers import consumers
 from penstock.jetstream.files.rubbish import SWEPT_MAX
+from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.values import complete
 
 FEW = CHANGES_MAX + 4
@@ -73,7 +82,7 @@ def changes_before_an_ack(world: World, steps: tuple[Step, ...], count: int) -> 
     steps[-1](world, count)
     asked = world.disk.total()
     world.publish("mine", "x", reply="_INBOX.mine")
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
     commit.run()
     commit.finish()
@@ -108,7 +117,7 @@ def test_an_ack_waits_for_no_more_changes_if_more_are_asked_for(
     assert 0 < many <= few
     world.settle()
     assert not [each for each in world.received() if "error" in each]
-    assert not world.engine.dirty
+    assert not world.shared.dirty
 
 
 def test_the_files_of_a_deleted_stream_go_a_few_at_a_time(tmp_path: Path) -> None:
@@ -117,7 +126,7 @@ def test_the_files_of_a_deleted_stream_go_a_few_at_a_time(tmp_path: Path) -> Non
     make_consumers(world, MANY)
     world.settle()
     ask(world, "STREAM.DELETE.ONE")
-    while commit := world.engine.begin_commit():
+    while commit := world.shared.begin_commit():
         commit.run()
         commit.finish()
     root = Path(world.engine.files.root)
@@ -142,13 +151,13 @@ def test_one_consumer_does_not_wait_for_the_many_of_another_stream(tmp_path: Pat
     make_consumer(world, "TWO", "mine")
 
     for _ in range(2):
-        commit = world.engine.begin_commit()
+        commit = world.shared.begin_commit()
         assert commit is not None
         commit.run()
         commit.finish()
 
     assert "mine" in [each["name"] for each in world.received()]
-    assert world.engine.dirty
+    assert world.shared.dirty
 
 
 @pytest.mark.parametrize("before", [0, MANY])
@@ -183,7 +192,7 @@ def test_a_server_that_is_stopped_in_the_middle_removes_the_rest_at_its_start(
     make_consumers(world, MANY)
     world.settle()
     ask(world, "STREAM.DELETE.ONE")
-    commit: Any = world.engine.begin_commit()
+    commit: Any = world.shared.begin_commit()
     commit.run()
     commit.finish()
     complete(world.engine.maintain())
@@ -193,3 +202,150 @@ def test_a_server_that_is_stopped_in_the_middle_removes_the_rest_at_its_start(
 
     assert [] == list(Path(again.engine.files.root).iterdir())
     assert {} == again.engine.streams
+
+
+def test_a_commit_covers_so_many_streams_and_the_next_one_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    make_streams(world, 10)
+    world.settle()
+    world.received()
+    monkeypatch.setattr(commits, "ITEMS_MAX", 4)
+    for number in range(10):
+        world.publish(f"s{number}", "x", reply="_INBOX.ack")
+
+    acked = []
+    while commit := world.shared.begin_commit():
+        commit.run()
+        commit.finish()
+        acked.append(len(world.received()))
+
+    assert [4, 4, 2] == acked
+
+
+def test_what_waits_for_its_turn_keeps_no_message_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.create("MINE", storage="file", subjects=["mine"])
+    monkeypatch.setattr(commits, "ITEMS_MAX", CHANGES_MAX + 1)
+    make_streams(world, MANY)
+    world.publish("mine", "x", reply="_INBOX.mine")
+
+    commit: Any = world.shared.begin_commit()
+    commit.run()
+    commit.finish()
+
+    assert {"stream": "MINE", "seq": 1} in world.received()
+
+
+def changes(count: int) -> list[Change]:
+    return [Change(lambda: None, lambda _: None) for _ in range(count)]
+
+
+def test_accounts_have_turns_and_each_keeps_its_order() -> None:
+    ours, theirs = changes(5), changes(2)
+    owners: dict[Durable, str] = dict.fromkeys(ours, "A") | dict.fromkeys(theirs, "B")
+
+    first, second = in_turns(owners, 0), in_turns(owners, 1)
+
+    assert first == [ours[0], theirs[0], ours[1], theirs[1], *ours[2:]]
+    assert second == [theirs[0], ours[0], theirs[1], *ours[1:]]
+    assert in_turns(dict.fromkeys(ours, "A"), 7) == ours
+
+
+def neighbour(world: World) -> engine.Engine:
+    """Return the engine of another account, which shares the commits of the world's."""
+    first = world.engine
+    beside = engine.Engine(
+        Account("B", route_cache_size=100, random=first.account.random),
+        world.shared,
+        files=StreamFiles(world.disk, world.config.store_dir, "B"),
+    )
+    beside.open()
+    return beside
+
+
+def test_one_stream_of_one_account_does_not_wait_for_the_many_of_another(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    beside = neighbour(world)
+    make_streams(world, MANY)
+    made: list[str] = []
+    config = StreamConfig.from_json({"name": "MINE", "subjects": ["mine"], "storage": "file"})
+    beside.create_stream(config, lambda stream, _: made.append(stream.name if stream else ""))
+
+    commit = world.shared.begin_commit()
+    assert commit is not None
+    commit.run()
+    commit.finish()
+
+    assert made == ["MINE"]
+    assert len(world.received()) == CHANGES_MAX - 1
+
+
+def test_one_consumer_of_one_account_does_not_wait_for_the_many_of_another(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    beside = neighbour(world)
+    world.create("ONE", storage="file")
+    made: list[Any] = []
+    config = StreamConfig.from_json({"name": "MINE", "subjects": ["mine"], "storage": "file"})
+    beside.create_stream(config, lambda stream, _: made.append(stream))
+    world.settle()
+    make_consumers(world, MANY)
+    wanted = ConsumerConfig.from_json({"name": "mine", "durable_name": "mine"})
+    consumers.create(made[0], wanted, action="", pedantic=False, answer=made.append)
+
+    commit = world.shared.begin_commit()
+    assert commit is not None
+    commit.run()
+    commit.finish()
+
+    assert made[1]["name"] == "mine"
+
+
+def test_the_syncs_of_several_streams_wait_together(tmp_path: Path) -> None:
+    """Each sync ends only once another one has begun: one after the other, none would."""
+    barrier = threading.Barrier(2, timeout=30)
+
+    class MeetingFile(FailingFile):
+        def sync(self) -> None:
+            if "/messages/" in self.path:
+                barrier.wait()
+            super().sync()
+
+    class MeetingDisk(FailingDisk):
+        def create(self, path: str) -> Any:
+            file = MeetingFile(self, RealDisk.create(self, path))
+            file.path = path
+            return file
+
+    world = World(tmp_path, disk=MeetingDisk())
+    for name in ("ONE", "TWO"):
+        world.create(name, storage="file", subjects=[name.lower()])
+    world.publish("one", "x", reply="_INBOX.one")
+    world.publish("two", "x", reply="_INBOX.two")
+
+    commit = world.shared.begin_commit()
+    assert commit is not None
+    commit.run()
+    commit.finish()
+
+    assert {"ONE", "TWO"} == {each["stream"] for each in world.received()}
+
+
+def test_housekeeping_asks_some_streams_at_a_time_and_all_of_them_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    asked: list[str] = []
+    for number in range(10):
+        world.create(f"S{number}", subjects=[f"s{number}"])
+        store = world.engine.streams[f"S{number}"].store
+        monkeypatch.setattr(store, "maintain", lambda number=number: asked.append(number))
+    monkeypatch.setattr(housekeeping, "ASKED_MAX", 4)
+
+    for _ in range(5):
+        assert world.engine.maintain() is None
+
+    assert [*range(10), *range(10)] == asked

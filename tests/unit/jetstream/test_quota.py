@@ -14,19 +14,19 @@ SMALL = 1000
 
 def limited(directory: Path, **limits: int) -> World:
     world = World(directory)
-    world.engine.limits = JetStreamLimits(**limits)
+    world.engine.quota.limits = JetStreamLimits(**limits)
     return world
 
 
 @pytest.mark.parametrize(
     ("limits", "config", "error"),
     [
-        ({"streams_max": 1}, {}, 10027),
-        ({"consumers_max": 2}, {"max_consumers": 3}, 10026),
-        ({"requires_max_bytes": True}, {}, 10113),
-        ({"memory_stream_bytes_max": 9}, {"max_bytes": 10}, 10122),
-        ({"memory_bytes_max": SMALL}, {"max_bytes": SMALL + 1}, 10028),
-        ({"memory_bytes_max": SMALL}, {"max_bytes": SMALL}, None),
+        ({"max_streams": 1}, {}, 10027),
+        ({"max_consumers": 2}, {"max_consumers": 3}, 10026),
+        ({"max_bytes_required": True}, {}, 10113),
+        ({"memory_max_stream_bytes": 9}, {"max_bytes": 10}, 10122),
+        ({"max_memory": SMALL}, {"max_bytes": SMALL + 1}, 10028),
+        ({"max_memory": SMALL}, {"max_bytes": SMALL}, None),
     ],
 )
 def test_an_account_may_have_so_many_streams_and_so_large(
@@ -34,7 +34,7 @@ def test_an_account_may_have_so_many_streams_and_so_large(
 ) -> None:
     world = limited(tmp_path)
     world.create("FIRST", subjects=["first"])
-    world.engine.limits = JetStreamLimits(**limits)
+    world.engine.quota.limits = JetStreamLimits(**limits)
 
     answer = world.call("STREAM.CREATE.S", name="S", storage="memory", **config)
 
@@ -42,7 +42,7 @@ def test_an_account_may_have_so_many_streams_and_so_large(
 
 
 def test_a_message_above_the_limit_of_the_account_is_refused(tmp_path: Path) -> None:
-    world = limited(tmp_path, memory_bytes_max=SMALL)
+    world = limited(tmp_path, max_memory=SMALL)
     world.create("S", subjects=["s"])
 
     assert "error" not in world.ask("s", b"x" * (SMALL // 2))
@@ -50,7 +50,7 @@ def test_a_message_above_the_limit_of_the_account_is_refused(tmp_path: Path) -> 
 
 
 def test_a_consumer_gets_the_open_messages_that_the_account_allows(tmp_path: Path) -> None:
-    world = limited(tmp_path, ack_pending_max=10, consumers_max=1)
+    world = limited(tmp_path, max_ack_pending=10, max_consumers=1)
     world.create("S", subjects=["s"])
     create = "CONSUMER.CREATE.S."
 

@@ -99,7 +99,7 @@ def test_messages_go_when_they_are_too_old(world: World) -> None:
     assert [2] == sequences(world)
     world.advance(0.6)
     assert [] == sequences(world)
-    assert None is world.engine.timers.next_deadline_ns()
+    assert None is world.shared.timers.next_deadline_ns()
 
 
 def test_age_is_kept_watch_on_after_a_restart(world: World) -> None:
@@ -161,12 +161,12 @@ def test_consumers_see_a_message_only_when_it_is_safe(world: World) -> None:
 def test_without_a_sync_before_the_ack_they_see_it_as_soon_as_it_is_written(
     tmp_path: Path,
 ) -> None:
-    world = World(tmp_path, sync=60.0)
+    world = World(tmp_path, sync_interval=60.0)
     world.create("S", storage="file")
     witness = Witness(world, "S")
 
     world.publish("S", "x", reply="_INBOX.ack")
-    works, _ = world.engine.write_unsynced()
+    works, _ = world.shared.write_unsynced()
 
     assert [{"stream": "S", "seq": 1}] == world.received()
     assert [1] == witness.heard
@@ -280,24 +280,30 @@ def test_a_failing_disk_refuses_publishes_until_it_is_well_again(world: World) -
     world.ask("S", "before")
 
     world.disk.is_broken = True
-    code, text = error(world.ask("S", "during"))
+    world.publish("S", "during", reply="_INBOX.during")
+    world.settle()
+    assert [] == world.received()
+    code, text = error(world.ask("S", "still"))
     assert 10077 == code
     assert "No space left on device" in text
     assert {"S": text} == world.engine.failures()
-    assert 10077 == error(world.ask("S", "still"))[0]
 
     world.disk.is_broken = False
     world.advance(1.1)
+    assert [10077] == [error(each)[0] for each in world.received()]
+    world.advance(1.1)
     assert {} == world.engine.failures()
-    assert "seq" in world.ask("S", "after")
+    assert 2 == world.ask("S", "after")["seq"]
 
 
 def test_nothing_acknowledged_is_lost_when_the_disk_failed_in_between(world: World) -> None:
     world.create("S", storage="file")
     acked = [world.ask("S", "1")["seq"]]
     world.disk.is_broken = True
-    world.ask("S", "2")
+    world.publish("S", "2")
+    world.settle()
     world.disk.is_broken = False
+    world.advance(1.1)
     world.advance(1.1)
     acked.append(world.ask("S", "3")["seq"])
 
@@ -310,8 +316,15 @@ def test_an_api_answer_that_promises_what_failed_is_an_error(world: World) -> No
     world.create("S", storage="file")
     world.ask("S", "x")
     world.disk.is_broken = True
+    world.publish("$JS.API.STREAM.MSG.DELETE.S", '{"seq":1}', reply="_INBOX.1")
+    world.settle()
+    assert [] == world.received()
 
-    assert 10077 == error(world.call("STREAM.MSG.DELETE.S", seq=1))[0]
+    world.disk.is_broken = False
+    world.advance(1.1)
+
+    assert [10077] == [error(each)[0] for each in world.received()]
+    assert [1] == sequences(world)
 
 
 def test_an_ack_waits_for_the_commit_that_syncs_the_segment_its_message_is_in(
@@ -323,7 +336,7 @@ def test_an_ack_waits_for_the_commit_that_syncs_the_segment_its_message_is_in(
     world.publish("S", "new", reply="_INBOX.3")
     world.publish("S", "newer", reply="_INBOX.4")
 
-    commit = world.engine.begin_commit()
+    commit = world.shared.begin_commit()
     assert commit is not None
     commit.run()
     commit.finish()

@@ -16,8 +16,9 @@ from penstock.config.server import JetStreamConfig, ServerConfig
 from penstock.core.broker import Broker
 from penstock.hot import wire
 from penstock.jetstream.copies.remote import Remote
-from penstock.jetstream.engine import Engine
 from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.server import JetStream
+from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.values import complete
 from penstock.protocol import headers
@@ -82,16 +83,17 @@ class World:
             random_bytes=bytes,
             call_later=Later,
         )
-        self.engine = Engine(
-            self.broker.default_account,
+        self.shared = Shared(
             self.config,
+            self.disk,
             server_name="ID",
             clock_ns=lambda: self.now_ns,
             random=chance.random,
-            files=self.files(),
-            remotes=self.remotes,
         )
-        self.engine.open()
+        self.jetstream = JetStream(self.shared)
+        account = self.broker.default_account
+        self.engine = self.jetstream.add(account, self.files(), remotes=self.remotes)
+        self.jetstream.open(account.name)
         self.session = self.broker.open("127.0.0.1", 1)
         self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
         self.send(b"SUB _INBOX.> 1\r\n")
@@ -153,18 +155,18 @@ class World:
     def settle(self) -> None:
         """Commit until nothing is left to commit, and nothing of what was deleted."""
         for _ in range(100):
-            commit = self.engine.begin_commit()
+            commit = self.shared.begin_commit()
             if commit is None:
                 break
             commit.run()
             commit.finish()
-        while self.engine.rubbish:
-            complete(self.engine.rubbish.sweep())
+        while self.shared.rubbish:
+            complete(self.shared.rubbish.sweep())
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and do what is due."""
         self.now_ns += int(seconds * SECOND_NS)
-        self.engine.timers.run(self.now_ns)
+        self.shared.timers.run(self.now_ns)
         self.settle()
 
     def received(self) -> list[Any]:
@@ -173,13 +175,17 @@ class World:
 
     def deliveries(self) -> list[tuple[int, bytes]]:
         """Return the same as it came: how much of it is headers, and headers and payload."""
+        return [each[4:6] for each in self.operations()]
+
+    def operations(self) -> list[wire.Op]:
+        """Return the same with the subjects it came to."""
         entries = [
             entry if isinstance(entry, bytes) else entry[0].join(entry[1])
             for entry in self.session.outbox
         ]
         self.session.outbox.clear()
         operations, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
-        return [each[4:6] for each in operations if each[0] == wire.MSG]
+        return [each for each in operations if each[0] == wire.MSG]
 
 
 def _decoded(header_bytes: int, data: bytes) -> Any:

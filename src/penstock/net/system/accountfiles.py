@@ -1,13 +1,16 @@
 """
-The tokens of accounts, kept in a directory: a file for each, named by the account's key.
+Account tokens in a directory: one file for each, named by the account's key.
 
-This is the `full` resolver of nats-server, and its files. A token counts once it is on disk.
+This is the `full` resolver of nats-server, with the same files. A token takes effect once
+it is on disk. The `cache` resolver also removes files: when they expire, or when there are
+too many. It only takes newer tokens of accounts that it already has.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +32,9 @@ class AccountFiles:
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
+        self.ttl_s = resolver.ttl_s
+        """How long a cache keeps a file; 0: forever."""
+        self._started_s = time.time()
         self._directory = Path(resolver.directory)
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,7 +45,7 @@ class AccountFiles:
             ) from error
 
     def merged(self, preload: Mapping[str, str], operators: frozenset[str]) -> dict[str, str]:
-        """Return the tokens on disk with those of the file, of which newer ones are kept too."""
+        """Return the newest token of each account, on disk or preloaded; save preloaded ones."""
         found = self._read(operators)
         for key, token in preload.items():
             try:
@@ -49,22 +55,25 @@ class AccountFiles:
                     found[key] = token
                     self.save(key, token)
             except InvalidToken:
-                found[key] = token  # Who reads it next says what is wrong with it.
+                found[key] = token  # The next reader reports the error.
         return found
 
     def save(self, key: str, token: str) -> None:
-        """Keep a token, in place of an older one."""
+        """Save a token, replacing an older one."""
         path = self._path(key)
         if path.exists() and path.read_text() == token:
             return
         limit = self._resolver.limit
-        if limit and not path.exists() and len(list(self._directory.glob(f"*{SUFFIX}"))) >= limit:
-            raise OSError("jwt store is full")
+        files = list(self._directory.glob(f"*{SUFFIX}")) if limit and not path.exists() else []
+        if limit and len(files) >= limit:
+            if not self._resolver.is_cache:
+                raise OSError("jwt store is full")
+            min(files, key=lambda file: file.stat().st_mtime).unlink()
         replace_file(path, token, mode=PRIVATE, durable=True)
         self._sync()
 
     def delete(self, key: str) -> None:
-        """Forget a token; unless told otherwise, its file stays under another name."""
+        """Delete a token. Without `hard_delete`, its file is only renamed."""
         path = self._path(key)
         if not path.exists():
             return
@@ -73,6 +82,13 @@ class AccountFiles:
         else:
             path.rename(path.with_name(path.name + DELETED))
         self._sync()
+
+    def sweep(self) -> None:
+        """Remove expired files of a cache; their accounts stay until the server ends."""
+        now_s = time.time()
+        for path in self._directory.glob(f"*{SUFFIX}"):
+            if now_s - max(path.stat().st_mtime, self._started_s) >= self.ttl_s:
+                path.unlink(missing_ok=True)
 
     def _read(self, operators: frozenset[str]) -> dict[str, str]:
         found = {}

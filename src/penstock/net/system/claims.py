@@ -1,52 +1,76 @@
 """
-`CLAIMS` of the system account: who has the operator's word changes accounts while all goes on.
+`CLAIMS` requests of the system account: operators change accounts at run time.
 
-Tokens are pushed as `nsc push` does, looked up, listed and deleted. With a directory they are
-kept there; without one an account that is known may change until the next start.
+Tokens are pushed, as with `nsc push`, looked up, listed and deleted. A directory resolver
+saves them. Without one, only known accounts can change, until the next start.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.config import accounttokens
-from penstock.core.account import payloads
 from penstock.core.reports.system import encode
-from penstock.hot.wire import Op
+from penstock.core.runs import payloads
+from penstock.hot.wire import HEADER_BYTES, REPLY, SUBJECT, Op
 from penstock.keys import nkeys, tokens
 from penstock.keys.tokens import InvalidToken
 
 if TYPE_CHECKING:
+    from penstock.config.server import ServerConfig
+    from penstock.core.broker import Broker
     from penstock.core.session import Session
-    from penstock.net.server import Server
+    from penstock.net.system.accountfiles import AccountFiles
 
 log = logging.getLogger("penstock")
 
-UPDATED = "jwt updated"
-SKIPPED = "jwt update skipped"
-FAILED = "jwt update resulted in error"
+
+class Words(NamedTuple):
+    """The texts about a pushed token."""
+
+    updated: str
+    skipped: str
+    failed: str
+
+
+OF_STORE = Words("jwt updated", "jwt update skipped", "jwt update resulted in error")
+OF_CACHE = Words(
+    "jwt updated cache", "jwt update cache skipped", "jwt update cache resulted in error"
+)
 ACCOUNT_TOKEN = {"$SYS.REQ.ACCOUNT": 3, "$SYS.ACCOUNT": 2}
-"""Which token of a subject names the account, by how the subject begins."""
+"""The prefix of a subject → the index of the token that names the account."""
 
 
 class Failed(Exception):
-    """What an order came to, and why."""
+    """A failed command, with its account and reason."""
 
     def __init__(self, account: str, message: str, reason: object) -> None:
         super().__init__(f"{message} - {reason}")
         self.account = account
 
 
-class ClaimsRequests:
-    """Answers requests about the tokens of accounts, where there is an operator."""
+class TrustingServer(Protocol):
+    """A server whose accounts come from tokens that an operator has signed."""
 
-    def __init__(self, server: Server) -> None:
+    config: ServerConfig
+    broker: Broker
+    account_files: AccountFiles | None
+    """The directory of account tokens, if one is configured."""
+
+    def change_accounts(self, tokens: Mapping[str, str]) -> None:
+        """Replace the accounts by those in these tokens."""
+
+
+class ClaimsRequests:
+    """Answers requests about account tokens in operator mode."""
+
+    def __init__(self, server: TrustingServer) -> None:
         self._server = server
 
     def open(self) -> None:
-        """Start to listen."""
+        """Start listening."""
         if not self._server.config.authorization.trusts_operators:
             return
         system = self._server.broker.directory.system
@@ -57,14 +81,21 @@ class ClaimsRequests:
         system.listen(b"$SYS.REQ.CLAIMS.UPDATE", self._orders(self._update))
         system.listen(b"$SYS.REQ.CLAIMS.DELETE", self._orders(self._delete))
         system.listen(b"$SYS.REQ.CLAIMS.LIST", self._on_list)
-        system.listen(b"$SYS.REQ.CLAIMS.PACK", self._on_pack)
-        system.listen(b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._on_lookup)
+        if not self._is_cache:
+            system.listen(b"$SYS.REQ.CLAIMS.PACK", self._on_pack)
+            system.listen(b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._on_lookup)
 
     def hears(self, kind: str) -> bool:
-        """Tell whether a request about the token of one account is answered here."""
+        """Tell whether requests of this kind about one account's token are answered here."""
         if not self._server.config.authorization.trusts_operators:
             return False
-        return kind == "UPDATE" or (kind == "LOOKUP" and self._server.account_files is not None)
+        has_lookup = self._server.account_files is not None and not self._is_cache
+        return kind == "UPDATE" or (kind == "LOOKUP" and has_lookup)
+
+    @property
+    def _is_cache(self) -> bool:
+        resolver = self._server.config.authorization.resolver
+        return resolver is not None and resolver.is_cache
 
     @property
     def _tokens(self) -> dict[str, str]:
@@ -73,7 +104,7 @@ class ClaimsRequests:
     def _orders(
         self, order: Callable[[str, str], tuple[str, str]]
     ) -> Callable[[list[Op], Session | None], None]:
-        """Return a handler that obeys each request, and tells what became of it."""
+        """Return a handler that executes each request, and answers with the result."""
 
         def on_batch(batch: list[Op], publisher: Session | None) -> None:
             for subject, reply, body in _requests(batch):
@@ -98,26 +129,39 @@ class ClaimsRequests:
         files = self._server.account_files
         if not body and files is None:
             raise Failed(account, "jwt update error", "request body is empty")
-        claims = _decoded(body, account if files is None else "n/a")
+        named = account if files is None or self._is_cache else "n/a"
+        claims = self._decoded(body, named)
         if claims.subject != account:
-            raise Failed(account, FAILED, "subject does not match jwt content")
+            raise Failed(account, self._words.failed, "subject does not match jwt content")
         if files is None and account not in self._tokens:
-            return account, SKIPPED
+            return account, self._words.skipped
         return self._save(claims.subject, body)
 
     def _update(self, subject: str, body: str) -> tuple[str, str]:
-        return self._save(_decoded(body, "n/a").subject, body)
+        return self._save(self._decoded(body, "n/a").subject, body)
+
+    def _decoded(self, token: str, account: str) -> tokens.Claims:
+        try:
+            return tokens.decode(token, "account")
+        except InvalidToken as error:
+            raise Failed(account, self._words.failed, error) from None
+
+    @property
+    def _words(self) -> Words:
+        return OF_CACHE if self._is_cache else OF_STORE
 
     def _save(self, account: str, token: str) -> tuple[str, str]:
+        if self._is_cache and account not in self._tokens:
+            return account, self._words.skipped
         keys = self._server.config.authorization.operator_keys
         try:
             accounttokens.decode(account, token, keys)
             if self._server.account_files is not None:
                 self._server.account_files.save(account, token)
         except (InvalidToken, OSError) as error:
-            raise Failed(account, FAILED, error) from None
+            raise Failed(account, self._words.failed, error) from None
         self._server.change_accounts(self._tokens | {account: token})
-        return account, UPDATED
+        return account, self._words.updated
 
     def _delete(self, subject: str, body: str) -> tuple[str, str]:
         files = self._server.account_files
@@ -137,7 +181,7 @@ class ClaimsRequests:
         return "", f"deleted {len(accounts)} accounts"
 
     def _deletable(self, claims: tokens.Claims) -> list[str]:
-        """Return the accounts that an operator wants to be gone, if that may be."""
+        """Return the accounts in a delete request; raise InvalidToken if it is not allowed."""
         authorization = self._server.config.authorization
         assert authorization.resolver is not None
         if not authorization.resolver.allow_delete:
@@ -159,7 +203,7 @@ class ClaimsRequests:
             self._send(reply, encode({"server": server, "data": sorted(self._tokens)}))
 
     def _on_pack(self, batch: list[Op], publisher: Session | None) -> None:
-        """Send each token, and then an empty message: who has the same anyway is not known."""
+        """Send all tokens, since the asker's own are unknown, and then an empty message."""
         for _, reply, _ in _requests(batch):
             for key, token in sorted(self._tokens.items()):
                 self._send(reply, f"{key}|{token}".encode())
@@ -177,15 +221,8 @@ class ClaimsRequests:
 def _requests(batch: list[Op]) -> Iterator[tuple[str, bytes, str]]:
     for publish in batch:
         for message in payloads(publish):
-            body = message[publish[3] : -2].decode(errors="replace")
-            yield publish[1].decode(errors="replace"), publish[2], body
-
-
-def _decoded(token: str, account: str) -> tokens.Claims:
-    try:
-        return tokens.decode(token, "account")
-    except InvalidToken as error:
-        raise Failed(account, FAILED, error) from None
+            body = message[publish[HEADER_BYTES] : -2].decode(errors="replace")
+            yield publish[SUBJECT].decode(errors="replace"), publish[REPLY], body
 
 
 def _said(account: str) -> dict[str, Any]:

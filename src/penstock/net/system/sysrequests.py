@@ -1,31 +1,31 @@
 """
-`$SYS.REQ.>`: what the users of the system account may ask the server, and have it do.
+`$SYS.REQ.>`: requests and commands of the system account's users.
 
-Every view of the monitoring is here too, asked for with a JSON object in place of a
-query. Other accounts may ask for their own connections and figures, nothing else.
+All views of the monitoring are here too, with a JSON object instead of a query. Other
+accounts may only ask for their own connections and figures.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.account import Account, payloads
-from penstock.core.reports.system import account_stats, encode
+from penstock.core.account import Account
+from penstock.core.reports.messagetrace import of_system
+from penstock.core.reports.system import encode
+from penstock.core.runs import payloads
 from penstock.core.session import Session
-from penstock.hot.wire import Op
-from penstock.net.monitor import accountz, query, usage, views
-from penstock.net.monitor.connz import connz
-from penstock.net.monitor.healthz import healthz
-from penstock.net.monitor.jsz import jsz
+from penstock.hot.wire import HEADER_BYTES, REPLY, SUBJECT, Op
+from penstock.net.monitor import query
 from penstock.net.monitor.query import Query, QueryError
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
+    from penstock.net.system.systemviews import SystemViews, View
 
 Json = dict[str, Any]
-View = Callable[[Query], Json]
 
 SERVER = "$SYS.REQ.SERVER."
 ACCOUNT = "$SYS.REQ.ACCOUNT."
@@ -35,7 +35,7 @@ OWN = {
     "$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
     "$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
 }
-"""What any account may ask about itself."""
+"""Requests that any account may make about itself."""
 NAMES = {
     "subscriptions": "subs",
     "account": "acc",
@@ -43,14 +43,14 @@ NAMES = {
     "js_enabled_only": "js-enabled-only",
     "js_server_only": "js-server-only",
 }
-"""Options that are called something else in a query."""
+"""Options with another name in a query."""
 TYPES: dict[str, type] = {
     **dict.fromkeys(("server_name", "host", "cluster"), str),
     "tags": list,
     "exact_match": bool,
     "cid": int,
 }
-"""What the options have to be that are not left to a view."""
+"""The types of options that are checked here, and not by a view."""
 STATES = ("open", "closed", "any")
 BODY_BYTES_MAX = 16 * 1024
 BAD_REQUEST = 400
@@ -60,32 +60,38 @@ FAILED = 500
 class SystemRequests:
     """Answers requests of the system account, and of each account about itself."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self,
+        server: Watched,
+        *,
+        hears_claims: Callable[[str], bool],
+        load_again: Callable[[], Callable[[], str] | None],
+    ) -> None:
+        """
+        Prepare to answer, except for token requests that `hears_claims` takes.
+
+        `load_again` returns the function that reloads the configuration; None without a
+        file.
+        """
         self._server = server
+        self._hears_claims = hears_claims
+        self._load_again = load_again
         self._broker = server.broker
-        self._views: dict[str, View] = {
-            "VARZ": lambda asked: views.varz(server),
-            "CONNZ": lambda asked: connz(self._broker, asked),
-            "SUBSZ": lambda asked: views.subsz(self._broker, asked),
-            "JSZ": lambda asked: jsz(server, asked),
-            "HEALTHZ": self._healthz,
-            "ACCOUNTZ": lambda asked: accountz.accountz(server, asked),
-            "LEAFZ": lambda asked: accountz.leafz(self._broker),
-            "ROUTEZ": lambda asked: accountz.routez(self._broker),
-            "GATEWAYZ": lambda asked: accountz.gatewayz(self._broker),
-            "IPQUEUESZ": lambda asked: {},
-            "RAFTZ": lambda asked: {},
-            "EXPVARZ": lambda asked: usage.variables(),
-            "PROFILEZ": lambda asked: usage.profile(asked.get("name", "")),
-        }
         self._orders: dict[str, Callable[[Json], None]] = {
             "KICK": self._kick,
             "LDM": self._lame_duck,
             "RELOAD": self._reload,
         }
 
+    @cached_property
+    def _views(self) -> SystemViews:
+        # Imported on the first request, so that the start of the server does not wait for it.
+        from penstock.net.system.systemviews import SystemViews
+
+        return SystemViews(self._server)
+
     def open(self) -> None:
-        """Start to listen."""
+        """Start listening."""
         system = self._broker.directory.system
         system.listen(b"$SYS.REQ.SERVER.>", self._on_server)
         system.listen(b"$SYS.REQ.ACCOUNT.>", self._on_account)
@@ -93,40 +99,42 @@ class SystemRequests:
 
     def _install(self, account: Account) -> None:
         if account is not self._broker.directory.system:
-            for subject in OWN:
-                account.listen(subject.encode(), self._on_own)
+            for subject, kind in OWN.items():
+                to = f"$SYS.REQ.ACCOUNT.{account.name}.{kind}".encode()
+                traced = of_system(account, self._on_own, to)
+                account.listen(subject.encode(), self._on_own, traced=traced)
 
     def _on_server(self, batch: list[Op], publisher: Session | None) -> None:
         for subject, reply, body, publish in _requests(batch, SERVER):
             target, _, kind = subject.removeprefix(SERVER).partition(".")
             if target == PING and kind in ("", "STATSZ"):
-                self._answer(reply, body, lambda asked: {"statsz": views.statsz(self._server)})
+                self._answer(reply, body, self._views.statsz)
             elif target not in (PING, self._broker.server_id):
                 self._nobody(publish, publisher)
             elif kind == "IDZ":
                 self._send(reply, self._id())
             elif kind == "STATSZ":
-                self._answer(reply, body, lambda asked: {"statsz": views.statsz(self._server)})
+                self._answer(reply, body, self._views.statsz)
             elif kind in self._orders and target != PING:
                 self._obey(reply, body, self._orders[kind])
-            elif kind in self._views:
-                self._view(reply, body, self._views[kind])
+            elif kind in self._views.of_server:
+                self._view(reply, body, self._views.of_server[kind])
             else:
                 self._nobody(publish, publisher)
 
     def _on_account(self, batch: list[Op], publisher: Session | None) -> None:
         for subject, reply, body, publish in _requests(batch, ACCOUNT):
             name, _, kind = subject.removeprefix(ACCOUNT).rpartition(".")
-            if name.endswith(".CLAIMS") and self._server.claims.hears(kind):
+            if name.endswith(".CLAIMS") and self._hears_claims(kind):
                 continue
             if (name, kind) == (PING, "STATZ"):
-                self._view(reply, body, lambda asked: accountz.accstatz(self._broker, asked))
+                self._view(reply, body, self._views.accstatz)
             elif kind in ("CONNS", "STATZ") and name not in self._broker.accounts:
                 continue
             elif kind == "CONNS":
                 account = self._broker.accounts[name]
                 self._send(reply, self._broker.system.connections_event(account))
-            elif (view := self._account_view(name, kind)) is not None:
+            elif (view := self._views.of_account(name, kind)) is not None:
                 self._view(reply, body, view)
             else:
                 self._nobody(publish, publisher)
@@ -136,38 +144,9 @@ class SystemRequests:
             return
         account = publisher.account
         for subject, reply, body, _ in _requests(batch):
-            view = self._account_view(account.name, OWN[subject])
+            view = self._views.of_account(account.name, OWN[subject])
             assert view is not None
             self._view(reply, body, view, account=account)
-
-    def _account_view(self, name: str, kind: str) -> View | None:
-        """Return a view of one account."""
-        account = self._broker.accounts.get(name)
-        found: dict[str, View] = {
-            "CONNZ": lambda asked: connz(self._broker, {**asked, "acc": name}),
-            "SUBSZ": lambda asked: views.subsz(self._broker, {"subs": "1", **asked, "acc": name}),
-            "INFO": lambda asked: accountz.account_detail(self._server, name),
-            "LEAFZ": lambda asked: accountz.leafz(self._broker),
-            "JSZ": lambda asked: self._account_jsz(name, asked),
-            "STATZ": lambda asked: {
-                **accountz.accstatz(self._broker, {}),
-                "account_statz": [account_stats(self._broker, account)] if account else [],
-            },
-        }
-        return found.get(kind)
-
-    def _account_jsz(self, name: str, asked: Query) -> Json:
-        if name not in self._broker.accounts:
-            raise QueryError(f'account "{name}" not found')
-        details = jsz(self._server, {**asked, "acc": name}).get("account_details", iter(()))
-        detail: Json | None = next(details, None)
-        if detail is None:
-            raise QueryError(f'jetstream not enabled for account "{name}"')
-        return detail
-
-    def _healthz(self, asked: Query) -> Json:
-        status, document = healthz(self._server, asked)
-        return {"status": document["status"], "status_code": status} | document
 
     def _id(self) -> Json:
         broker = self._broker
@@ -181,7 +160,7 @@ class SystemRequests:
     def _answer(
         self, reply: bytes, body: bytes, make: View, *, account: Account | None = None
     ) -> None:
-        """Answer with what was asked for, or with what is wrong; not if another is meant."""
+        """Answer with the requested view or an error; not at all if another server is meant."""
         try:
             options = _options(body)
             if not self._is_meant(options):
@@ -203,7 +182,7 @@ class SystemRequests:
         self._send(reply, document)
 
     def _is_meant(self, options: Json) -> bool:
-        """Tell whether a request that goes to all servers is for this one."""
+        """Tell whether a request to all servers is for this one."""
         broker = self._broker
         is_exact = bool(options.get("exact_match", False))
         for key, own in (("server_name", broker.server_name), ("host", broker.config.host)):
@@ -212,7 +191,7 @@ class SystemRequests:
                 return False
         # There is no cluster and, unless it is named, no domain.
         tags = options.pop("tags", [])
-        return not options.pop("cluster", "") and set(tags) <= set(broker.config.tags)
+        return not options.pop("cluster", "") and set(tags) <= set(broker.config.server_tags)
 
     def _kick(self, options: Json) -> None:
         self._connection(options, "no such client or leafnode id").close("Kicked")
@@ -222,9 +201,10 @@ class SystemRequests:
         session.write(self._broker.info_line(session, ldm=True))
 
     def _reload(self, options: Json) -> None:
-        if self._server.load_again is None:
+        load_again = self._load_again()
+        if load_again is None:
             raise QueryError("there is no configuration file to read again")
-        problem = self._server.load_again()
+        problem = load_again()
         if problem:
             raise QueryError(problem)
 
@@ -243,16 +223,16 @@ class SystemRequests:
 
 
 class _BadRequest(Exception):
-    """A request that is no JSON object."""
+    """A request that is not a JSON object."""
 
 
 def _requests(batch: list[Op], prefix: str = "") -> Iterator[tuple[str, bytes, bytes, Op]]:
-    """Yield subject, reply and body of each request, and the run it came in."""
+    """Yield subject, reply and body of each request, and its run."""
     for publish in batch:
-        subject = publish[1].decode(errors="replace")
+        subject = publish[SUBJECT].decode(errors="replace")
         if subject.startswith(prefix):
             for message in payloads(publish):
-                yield subject, publish[2], message[publish[3] : -2], publish
+                yield subject, publish[REPLY], message[publish[HEADER_BYTES] : -2], publish
 
 
 def _options(body: bytes) -> Json:
@@ -266,7 +246,7 @@ def _options(body: bytes) -> Json:
         raise _BadRequest(str(error)) from None
     if not isinstance(options, dict):
         raise _BadRequest("a request is a JSON object, or empty")
-    # Go takes null for a field that is not there.
+    # Go takes null for a missing field.
     options = {name: value for name, value in options.items() if value is not None}
     for name, kind in TYPES.items():
         if name in options and type(options[name]) is not kind:
@@ -277,7 +257,7 @@ def _options(body: bytes) -> Json:
 
 
 def _query(options: Json) -> Query:
-    """Return options as the monitoring takes them."""
+    """Return options in the form of a monitoring query."""
     found: dict[str, str] = {}
     for name, value in options.items():
         if name == "subscriptions_detail" and value:
@@ -288,13 +268,13 @@ def _query(options: Json) -> Query:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             found.setdefault(NAMES.get(name, name), text)
     if query.integer(found, "limit") > query.LIMIT:
-        # An answer is one message, and made in one go.
+        # An answer is one message, made in one go, so it has a limit.
         found["limit"] = str(query.LIMIT)
     return found
 
 
 def _plain(value: Any) -> Any:
-    """Return a document with the lists that were still to be made."""
+    """Return a document with all lazy lists evaluated."""
     if isinstance(value, Iterator):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

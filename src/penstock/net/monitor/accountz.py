@@ -1,7 +1,7 @@
 """
-`/accountz`, `/accstatz`, and the views of what one server does not have.
+`/accountz`, `/accstatz`, and views of features that a single server does not have.
 
-Routes, gateways and leaf nodes are between servers; tools ask for them all the same.
+Routes, gateways and leaf nodes connect servers; tools ask for them all the same.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from penstock.net.monitor.views import route_figures
 from penstock.protocol import times
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 Json = dict[str, Any]
 
 RESPONSES = {"singleton": "Singleton", "stream": "Streamed", "chunked": "Chunked"}
 
 
-def accountz(server: Server, asked: Query) -> Json:
-    """Return the names of all accounts, or all about one."""
+def accountz(server: Watched, asked: Query) -> Json:
+    """Return the names of all accounts, or the details of one."""
     broker = server.broker
     document = _head(broker) | {"system_account": broker.directory.system.name}
     name = asked.get("acc", "")
@@ -36,8 +36,8 @@ def accountz(server: Server, asked: Query) -> Json:
     return document | {"account_detail": account_detail(server, name)}
 
 
-def account_detail(server: Server, name: str) -> Json:
-    """Return all about one account."""
+def account_detail(server: Watched, name: str) -> Json:
+    """Return the details of one account."""
     broker = server.broker
     account = broker.accounts.get(name)
     if account is None:
@@ -70,7 +70,7 @@ def account_detail(server: Server, name: str) -> Json:
 
 
 def accstatz(broker: Broker, asked: Query) -> Json:
-    """Return the figures of the accounts that have connections, or of all with `unused`."""
+    """Return the figures of all accounts with connections; with `unused`, of all."""
     wants_all = query.boolean(asked, "unused")
     accounts = broker.accounts.values()
     chosen = [each for each in accounts if wants_all or each.connections]
@@ -82,19 +82,19 @@ def accstatz(broker: Broker, asked: Query) -> Json:
 
 
 def leafz(broker: Broker) -> Json:
-    """Return the leaf nodes: there are none."""
+    """Return the leaf nodes, which is an empty list."""
     return _head(broker) | {"leafnodes": 0, "leafs": []}
 
 
 def routez(broker: Broker) -> Json:
-    """Return the routes to other servers: there are none."""
+    """Return the routes to other servers, which is an empty list."""
     head = _head(broker)
     named = {"server_id": head["server_id"], "server_name": broker.server_name, "now": head["now"]}
     return named | {"num_routes": 0, "routes": []}
 
 
 def gatewayz(broker: Broker) -> Json:
-    """Return the gateways to other clusters: there are none."""
+    """Return the gateways to other clusters, which is empty."""
     return _head(broker) | {"outbound_gateways": {}, "inbound_gateways": {}}
 
 

@@ -1,8 +1,8 @@
 """
 `/connz`: the connections, open and closed.
 
-Connections are chosen and sorted as they are, and only those on the page asked for are
-written out, one by one as the document is: the server does other things meanwhile.
+Connections are selected and sorted first. Only those on the requested page are described,
+one by one as the document is written, so that the server can do other things meanwhile.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STATES = {
 }
 ONLY_CLOSED = ("stop", "reason")
 LISTED_MAX = 16_384
-"""Subscriptions in one answer: `/subsz` has them all, page by page."""
+"""The maximum number of subscriptions in one answer: `/subsz` pages through all of them."""
 STEPS_MAX = 100_000
-"""Tokens that are looked at to find who subscribes to a subject."""
+"""The budget of tokens for finding the subscribers of a subject."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """The options of a request."""
 
     sort: str
     states: tuple[str, ...]
@@ -57,7 +57,7 @@ class Options:
 
 
 def connz(broker: Broker, asked: Query) -> dict[str, Any]:
-    """Return the connections asked for. Those of the page are written out when iterated over."""
+    """Return the requested connections. The page is described lazily, on iteration."""
     options = read_options(asked)
     now_ns = broker.clock_ns()
     known = [each for each in _known(broker, options) if _is_of_account(each, options.account)]
@@ -78,7 +78,7 @@ def connz(broker: Broker, asked: Query) -> dict[str, Any]:
 
 
 def _described(page: list[Connection], options: Options, now_ns: int) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a page, the first ones with their subscriptions."""
+    """Yield the entries of a page. Only the first ones get their subscriptions, up to a limit."""
     left = LISTED_MAX
     for connection in page:
         yield describe(connection, options, now_ns, listed_max=left)
@@ -86,7 +86,7 @@ def _described(page: list[Connection], options: Options, now_ns: int) -> Iterato
 
 
 def read_options(asked: Query) -> Options:
-    """Read the options of a request, and refuse those that make no sense."""
+    """Read the options of a request; refuse invalid ones."""
     state = asked.get("state", "").lower()
     if state not in STATES:
         raise QueryError(f"Error decoding state for {asked['state']}")
@@ -125,7 +125,7 @@ def _is_of_account(connection: Connection, account: str) -> bool:
 
 
 def _hearing(broker: Broker, options: Options) -> set[Session | None]:
-    """Return the sessions that subscribe to what overlaps with a subject."""
+    """Return the sessions with a subscription that overlaps with a subject."""
     steps = Steps(STEPS_MAX)
     accounts = broker.accounts.values()
     chosen = [each for each in accounts if not options.account or each.name == options.account]
@@ -156,7 +156,7 @@ def _is_chosen(connection: Connection, options: Options, hearing: set[Session | 
 def describe(
     connection: Connection, options: Options, now_ns: int, *, listed_max: int = 0
 ) -> dict[str, Any]:
-    """Return one entry of the list, with so many subscriptions if they are asked for."""
+    """Return one entry of the list, with up to `listed_max` subscriptions if requested."""
     is_open = isinstance(connection, Session)
     record = SessionRecord(connection) if isinstance(connection, Session) else connection
     until_ns = now_ns if is_open else record.stop_ns
@@ -189,7 +189,7 @@ def describe(
 def _extras(
     connection: Connection, record: SessionRecord, options: Options, listed_max: int
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that are only there if they say something."""
+    """Yield the optional fields; the caller drops empty ones."""
     yield "name", record.name
     yield "lang", record.language
     yield "version", record.version
@@ -256,7 +256,7 @@ def _uptime_ns(connection: Connection) -> int:
 
 
 def _round_trip(round_trip_ns: int) -> str:
-    """Return it without the nanoseconds that say nothing, as nats-server does."""
+    """Return the duration without meaningless nanoseconds, as nats-server does."""
     if 1_000 < round_trip_ns < 1_000_000:
         round_trip_ns -= round_trip_ns % 1_000
     return times.duration(round_trip_ns)
@@ -278,4 +278,4 @@ SORTS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "reason": (attrgetter("reason"), False),
     "rtt": (attrgetter("round_trip_ns"), True),
 }
-"""Sort option → what it sorts by, and whether the most comes first."""
+"""Sort option → its key, and whether to sort in descending order."""

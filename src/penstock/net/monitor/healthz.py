@@ -1,4 +1,4 @@
-"""`/healthz`: whether clients can connect, and JetStream can store; or what is wrong."""
+"""`/healthz`: whether clients can connect and JetStream can store, or the problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.net.monitor import query
 from penstock.net.monitor.query import Query
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 SWITCHES = ("js-enabled", "js-enabled-only", "js-server-only", "js-meta-only")
 NEEDS = (("stream", "account"), ("consumer", "stream"))
@@ -21,18 +21,18 @@ UNAVAILABLE = 503
 
 
 class Problem(NamedTuple):
-    """One thing that is not well."""
+    """One problem."""
 
     status: int
     type: str
-    """What it is about, in the words of nats-server."""
+    """The kind of problem, in nats-server's words."""
     error: str
     where: dict[str, str]
-    """The account, the stream and the consumer, as far as it is about one."""
+    """The affected account, stream and consumer, as far as there is one."""
 
 
-def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
-    """Return the HTTP status, and whether all is well or what is not."""
+def healthz(server: Watched, asked: Query) -> tuple[int, dict[str, Any]]:
+    """Return the HTTP status, and "ok" or the problems."""
     switches = {name for name in SWITCHES if query.boolean(asked, name)}
     has_details = query.boolean(asked, "details")
     problems = list(_problems(server, asked, switches))
@@ -46,14 +46,14 @@ def healthz(server: Server, asked: Query) -> tuple[int, dict[str, Any]]:
     return first.status, {"status": status, "error": first.error}
 
 
-def _damage(server: Server) -> dict[str, int]:
-    """Return how many messages are damaged, if any: a restart would not bring them back."""
+def _damage(server: Watched) -> dict[str, int]:
+    """Return the number of damaged messages, if any. No restart would bring them back."""
     engines = server.journal.engines.values() if server.journal is not None else ()
     lost = sum(stream.store.lost for engine in engines for stream in engine.streams.values())
     return {"lost_messages": lost} if lost else {}
 
 
-def _problems(server: Server, asked: Query, switches: set[str]) -> Iterator[Problem]:
+def _problems(server: Watched, asked: Query, switches: set[str]) -> Iterator[Problem]:
     for name, needed in NEEDS:
         if asked.get(name) and not asked.get(needed):
             text = f'"{needed}" must not be empty when checking {name} health'
@@ -61,7 +61,7 @@ def _problems(server: Server, asked: Query, switches: set[str]) -> Iterator[Prob
             return
     if not server.is_ready:
         yield Problem(UNAVAILABLE, "CONN", "the server accepts no connections", {})
-    # `js-enabled-only` asks whether it runs, `js-server-only` leaves the streams out.
+    # `js-enabled-only` asks whether JetStream runs, `js-server-only` leaves the streams out.
     if server.journal is not None and not switches - {"js-meta-only"}:
         if server.journal.stuck_s:
             text = f"JetStream waits for its disk since {server.journal.stuck_s:.0f} s"
@@ -93,7 +93,7 @@ def _stream_problems(engine: Engine, asked: Query) -> Iterator[Problem]:
         yield Problem(NOT_FOUND, "CONSUMER", text, where)
     for verb, failures in (
         ("be recovered", engine.unreadable),
-        ("recover a consumer", engine.unreadable_consumers),
+        ("recover a consumer", engine.unreadable_consumers()),
         ("store", engine.failures()),
         ("store how far its consumers are", engine.consumer_failures()),
     ):

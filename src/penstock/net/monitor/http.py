@@ -1,10 +1,10 @@
 """
 A small HTTP/1.1 server for the monitoring endpoints: GET and HEAD, nothing more.
 
-It is on the same network as the operators, not on the open Internet, and still every
-request is bounded: its size, the time it takes to come, and how many there are at once.
-When all places are taken, whoever has most of them loses the one used longest ago: no
-number of idle connections keeps a probe of `/healthz` out.
+It runs on the operators' network, not on the open Internet. Still every request is bounded:
+its size, its time, and the number of connections. When all places are taken, the address
+with the most connections loses its least recently used one, so no number of idle
+connections keeps a probe of `/healthz` out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger("penstock")
 HEAD_BYTES_MAX = 16 * 1024
 CONNECTIONS_MAX = 128
 REQUEST_S = 5.0
-"""Time a new connection has to send its first request."""
+"""The time limit for the first request of a connection."""
 IDLE_S = 60.0
-"""Time a connection that has been served may wait before the next one."""
+"""The time limit for each further request of a connection."""
 WRITE_S = 30.0
 PARAMETERS_MAX = 64
 
@@ -38,7 +38,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """A parsed request."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What is answered."""
+    """The response to a request."""
 
     status: int
     body: bytes
@@ -60,7 +60,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class BadRequest(Exception):
-    """A request that cannot be served; the response is all that is sent before closing."""
+    """A request that cannot be served; the response is sent before closing."""
 
     def __init__(self, status: int, **headers: str) -> None:
         self.response = plain(status, **headers)
@@ -72,11 +72,11 @@ class HttpServer:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._tasks: dict[asyncio.Task[None], str] = {}
-        """The connections and whose they are, the one used longest ago first."""
+        """Connection → its address, the least recently used first."""
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Serve the connections of a listening socket, over TLS if there is a context for it."""
+        """Serve the connections of a listening socket, over TLS if there is a context."""
         self._server = await asyncio.start_server(
             self._accept,
             sock=listener,
@@ -86,7 +86,7 @@ class HttpServer:
         )
 
     async def close(self) -> None:
-        """Stop to listen and drop every connection; twice is once."""
+        """Stop listening and drop every connection. Idempotent."""
         if self._server is None:
             return
         self._server.close()
@@ -106,14 +106,14 @@ class HttpServer:
         self._tasks.pop(task, None)
 
     def _make_room(self) -> None:
-        """Drop the connection used longest ago of the address that has the most."""
+        """Drop the least recently used connection of the address with the most."""
         [(address, _)] = Counter(self._tasks.values()).most_common(1)
         victim = next(task for task, owner in self._tasks.items() if owner == address)
         self._forget(victim)
         victim.cancel()
 
     def _used(self) -> None:
-        """Put the connection of this task behind the others: it has just been used."""
+        """Mark this task's connection as the most recently used."""
         task = asyncio.current_task()
         assert task is not None
         if task in self._tasks:
@@ -125,12 +125,12 @@ class HttpServer:
             await self._serve_requests(reader, writer)
             writer.close()
         except (OSError, EOFError):
-            # Whoever hangs up, is slow or says nothing for long needs no answer.
+            # A client that hangs up, is slow or stays silent gets no answer.
             pass
         except Exception:
             log.exception("Error in the monitoring of the server")
         finally:
-            # What is written and flushed is with the kernel; what is not, nobody takes.
+            # Flushed data is with the kernel already; nobody will take the rest.
             await _drop(writer)
 
     async def _serve_requests(
@@ -153,7 +153,7 @@ class HttpServer:
 
 
 def plain(status: int, text: str | None = None, **headers: str) -> Response:
-    """Return a response in words: those of the status, if there are no others."""
+    """Return a plain-text response; by default with the phrase of its status."""
     if text is None:
         text = f"{status} {HTTPStatus(status).phrase}\n"
     return Response(status, text.encode(), headers=headers)
@@ -170,7 +170,7 @@ def parse(head: bytes) -> Request:
         raise BadRequest(400)
     if method not in ("GET", "HEAD"):
         raise BadRequest(405, Allow="GET, HEAD")
-    # A body is not read, so what follows it cannot be either.
+    # A body is not read, so the connection cannot continue after it.
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     connection = headers.get("connection", "").lower()
     wants_more = connection == "keep-alive" or (version == "HTTP/1.1" and connection != "close")
@@ -179,7 +179,7 @@ def parse(head: bytes) -> Request:
 
 
 def encode(response: Response, *, keeps_alive: bool, with_body: bool = True) -> bytes:
-    """Return a response as it is sent. Without its body it still tells the size of it."""
+    """Return an encoded response. Without its body, it still carries the size of it."""
     fields = {
         "Content-Type": response.content_type,
         "Content-Length": str(len(response.body)),
@@ -226,11 +226,11 @@ def _words(request_line: str) -> tuple[str, str, str]:
 
 
 def _headers(lines: Iterable[str]) -> dict[str, str]:
-    """Read header lines; of those that say where a request ends there is one."""
+    """Read header lines; refuse repeated ones that decide where a request ends."""
     headers: dict[str, str] = {}
     for name, value in map(_header, lines):
         if name in headers and name in FRAMING:
-            # Whoever stands before us may have believed the other one.
+            # A proxy in front of us may have used the other one.
             raise BadRequest(400)
         headers[name] = value
     if "content-length" in headers and "transfer-encoding" in headers:
@@ -248,7 +248,7 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _target(target: str) -> tuple[str, dict[str, str]]:
-    """Split a target into its path and its parameters, of which the first of a name counts."""
+    """Split a target into path and parameters; of repeated parameters, the first counts."""
     try:
         parts = urlsplit(target)
         pairs = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)

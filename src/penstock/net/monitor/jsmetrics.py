@@ -1,4 +1,4 @@
-"""The metrics of JetStream: of all of it, of each stream, and of each consumer."""
+"""The metrics of JetStream: totals, per stream, and per consumer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.config.accounts import GLOBAL
-from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.engine import Engine
 from penstock.net.monitor.metric import Labels, Metric
 
@@ -33,8 +32,11 @@ def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
     yield "consumers", "Consumers.", consumers
     yield "memory_bytes", "Messages in memory streams.", _used(engines, "memory")
     yield "storage_bytes", "Messages in file streams.", _used(engines, "file")
-    yield "api_requests_total", "Requests to the API.", sum(each.api.total for each in engines)
-    yield "api_errors_total", "Requests that failed.", sum(each.api.errors for each in engines)
+    contexts = [each.context for each in engines]
+    requests = sum(each.api_requests for each in contexts)
+    yield "api_requests_total", "Requests to the API.", requests
+    errors = sum(each.api_errors for each in contexts)
+    yield "api_errors_total", "Requests that failed.", errors
     yield (
         "commits_total",
         "Commits to the disk; each syncs all that came meanwhile.",
@@ -48,7 +50,7 @@ def _used(engines: Iterable[Engine], storage: str) -> int:
 
 
 def _labels(engine: Engine, **names: str) -> Labels:
-    """Label what belongs to a stream; the account only where there are others."""
+    """Return the labels of a sample; the account only if it is not the global one."""
     account = engine.account.name
     return names if account == GLOBAL else {"account": account} | names
 
@@ -80,7 +82,6 @@ def _of_consumers(engines: list[Engine]) -> Iterator[Metric]:
         for engine in engines
         for stream in engine.streams.values()
         for each in stream.consumers.values()
-        if isinstance(each, Consumer)
     ]
     prefix = "penstock_consumer_"
     found: list[tuple[Labels, float]]

@@ -1,8 +1,8 @@
 """
-`/jsz`: what JetStream holds and does, down to each consumer if that is asked for.
+`/jsz`: the state of JetStream, down to each consumer on request.
 
-The names of the fields are those of nats-server. A limit that is not set is -1. Streams
-and consumers are described when the document is written, piece by piece.
+The names of the fields are those of nats-server. A limit that is not set is -1. Streams and
+consumers are described lazily, while the document is written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.server import JetStreamConfig
+from penstock.jetstream.api import streaminfo
 from penstock.jetstream.config.stream import REQUIRED_LEVEL
 from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.engine import Engine
@@ -22,20 +23,20 @@ from penstock.protocol.rfc3339 import format_time
 from penstock.version import API_LEVEL
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 Json = dict[str, Any]
 
 SWITCHES = ("accounts", "streams", "consumers", "config")
 IGNORED_SWITCHES = ("leader-only", "stream-leader-only", "raft", "direct-consumers")
-"""There is one server, and it leads everything: these change nothing, but must make sense."""
+"""Options that change nothing, because one server leads everything; but they must be valid."""
 LIMITS = {"default_max_consumers": 1000}
 NO_RESERVATION = (1 << 64) - 1
-"""What nats-server says of an account without limits."""
+"""The reservation of an account without limits, as nats-server reports it."""
 
 
-def jsz(server: Server, asked: Query) -> Json:
-    """Return the figures of JetStream, with as much detail as was asked for."""
+def jsz(server: Watched, asked: Query) -> Json:
+    """Return the figures of JetStream, in the requested detail."""
     offset, limit = query.page(asked)
     chosen = {name for name in SWITCHES if query.boolean(asked, name)}
     for name in IGNORED_SWITCHES:
@@ -55,8 +56,8 @@ def jsz(server: Server, asked: Query) -> Json:
     return document | {"total": len(engines)}
 
 
-def jetstream_varz(server: Server) -> Json:
-    """Return what `/varz` says about JetStream: nothing, if it is off."""
+def jetstream_varz(server: Watched) -> Json:
+    """Return JetStream's part of `/varz`; empty if it is off."""
     if server.journal is None:
         return {}
     described = describe(server.journal.config)
@@ -67,14 +68,14 @@ def jetstream_varz(server: Server) -> Json:
 def describe(config: JetStreamConfig) -> Json:
     """Return the settings of JetStream."""
     settings: Json = {
-        "max_memory": _or_unlimited(config.max_memory_bytes),
-        "max_storage": _or_unlimited(config.max_storage_bytes),
+        "max_memory": _or_unlimited(config.max_mem),
+        "max_storage": _or_unlimited(config.max_file),
         "store_dir": f"{config.store_dir}/jetstream",
     }
-    if config.sync == "always":
+    if config.sync_interval == "always":
         settings["sync_always"] = True
     else:
-        settings["sync_interval"] = int(config.sync * times.SECOND_NS)
+        settings["sync_interval"] = int(config.sync_interval * times.SECOND_NS)
     if config.domain:
         settings["domain"] = config.domain
     return {"config": settings | {"strict": True}, "limits": LIMITS}
@@ -99,8 +100,8 @@ def _stats(engines: list[Engine], level: int) -> Json:
         "ha_assets": 0,
         **_api(
             level,
-            sum(engine.api.total for engine in engines),
-            sum(engine.api.errors for engine in engines),
+            sum(engine.context.api_requests for engine in engines),
+            sum(engine.context.api_errors for engine in engines),
         ),
     }
 
@@ -122,17 +123,18 @@ def _totals(engines: list[Engine]) -> Json:
 def _account(engine: Engine, chosen: set[str]) -> Json:
     name = engine.account.name
     details: Json = {"name": name, "id": name} | _stats([engine], 0)
-    limits = {"memory": engine.limits.memory_bytes_max, "storage": engine.limits.storage_bytes_max}
+    context, most_of = engine.context, engine.quota.limits
+    limits = {"memory": most_of.max_memory, "storage": most_of.max_store}
     for kind, most in limits.items():
         details[f"reserved_{kind}"] = most if most >= 0 else NO_RESERVATION
-    details |= {"accounts": 0, **_api(0, engine.api.total, engine.api.errors)}
+    details |= {"accounts": 0, **_api(0, context.api_requests, context.api_errors)}
     if chosen & {"streams", "consumers"}:
         details["stream_detail"] = _streams(engine, chosen)
     return details
 
 
 def _streams(engine: Engine, chosen: set[str]) -> Iterator[Json]:
-    """Yield what is told of each stream that is still there when its turn comes."""
+    """Yield the description of each stream that still exists when its turn comes."""
     for name in sorted(engine.streams):
         if name in engine.streams:
             yield _stream(engine.streams[name], chosen)
@@ -142,11 +144,11 @@ def _stream(stream: Stream, chosen: set[str]) -> Json:
     details: Json = {
         "name": stream.name,
         "created": format_time(stream.created_ns),
-        "cluster": {"leader": stream.engine.server_name},
+        "cluster": {"leader": stream.context.shared.server_name},
     }
     if "config" in chosen:
         details["config"] = stream.config.to_json()
-    details["state"] = stream.state()
+    details["state"] = streaminfo.state(stream)
     if "consumers" in chosen and stream.consumers:
         details["consumer_detail"] = _consumers(stream, chosen)
     return details
@@ -155,7 +157,7 @@ def _stream(stream: Stream, chosen: set[str]) -> Json:
 def _consumers(stream: Stream, chosen: set[str]) -> Iterator[Json]:
     for name in sorted(stream.consumers):
         consumer = stream.consumers.get(name)
-        if isinstance(consumer, Consumer):
+        if consumer is not None:
             yield _consumer(consumer, chosen)
 
 

@@ -1,4 +1,4 @@
-"""One metric, as `/metrics` has many."""
+"""One metric of `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Metric(NamedTuple):
 
     @property
     def type(self) -> str:
-        """What it is to Prometheus. By convention the name of a counter says so."""
+        """The Prometheus type. By convention, the name of a counter ends in `_total`."""
         return "counter" if self.name.endswith("_total") else "gauge"

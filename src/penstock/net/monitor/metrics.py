@@ -1,7 +1,7 @@
 """
-`/metrics`: the figures of the server in the text format of Prometheus.
+`/metrics`: the figures of the server in Prometheus's text format.
 
-The format is a few lines for each metric, so they are written by hand here.
+The format has a few lines for each metric, so it needs no library.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.protocol import times
 from penstock.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def metrics(server: Server) -> str:
+def metrics(server: Watched) -> str:
     """Return every metric of the server."""
     by_path = [({"path": path}, count) for path, count in sorted(server.http_requests.items())]
     return render(
@@ -40,7 +40,7 @@ def metrics(server: Server) -> str:
 
 
 def render(found: Iterable[Metric]) -> str:
-    """Write metrics as Prometheus reads them."""
+    """Write metrics in Prometheus's text format."""
     lines = [line for metric in found if metric.samples for line in _lines(metric)]
     return "\n".join(lines) + "\n"
 
@@ -56,7 +56,7 @@ def _info(broker: Broker) -> Metric:
     return Metric("penstock_info", "Which server this is; always 1.", [(labels, 1)])
 
 
-def _figures(server: Server) -> Iterator[tuple[str, str, float]]:
+def _figures(server: Watched) -> Iterator[tuple[str, str, float]]:
     broker = server.broker
     in_messages, in_bytes, out_messages, out_bytes = broker.totals()
     pending = sum(session.outbox_bytes for session in broker.sessions.values())
@@ -87,7 +87,7 @@ def _figures(server: Server) -> Iterator[tuple[str, str, float]]:
     yield "penstock_routes", "Subjects whose subscribers are remembered.", remembered
     worked_out = sum(table.matches for table in tables)
     yield "penstock_routes_matched_total", "Routes worked out.", worked_out
-    # These two have the names that Prometheus gives them everywhere.
+    # These two have the same names in all programs that Prometheus watches.
     yield "process_resident_memory_bytes", "Resident memory.", usage.resident_bytes()
     yield "process_cpu_seconds_total", "Processor time used.", time.process_time()
 

@@ -1,8 +1,8 @@
 """
 The monitoring endpoints: which path shows which view, and how it is written.
 
-Documents are JSON with a field a line and, in a long list, an entry a line. That is
-made entry by entry, and between entries the server goes on with its work.
+Documents are JSON with one field per line and, in a long list, one entry per line. They are
+written entry by entry, and between entries the server goes on with its work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.net.monitor.query import QueryError
 from penstock.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 ENDPOINTS = {
     "/": ("This page", "_index"),
@@ -49,14 +49,14 @@ ENDPOINTS = {
     "/healthz": ("Is all well?", "_healthz"),
     "/metrics": ("Figures for Prometheus", "_metrics"),
 }
-"""Each path, what it shows, and the method of `Monitor` that shows it."""
+"""Each path with its description, and the method of `Monitor` that serves it."""
 ALIASES = {"/subscriptionsz": "/subsz"}
 ENTRIES_AT_ONCE = 32
 CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 ANYBODY = {"Access-Control-Allow-Origin": "*"}
-"""Pages from elsewhere may read these figures, as with nats-server."""
+"""Pages of any origin may read these figures, as with nats-server."""
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -82,7 +82,7 @@ PAGE = """<!doctype html>
 class Monitor:
     """The views of one server, over HTTP."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Watched) -> None:
         self._server = server
         self._http = HttpServer(self._respond)
         self._pipelines = Pipelines(server.broker.clock_ns)
@@ -92,11 +92,11 @@ class Monitor:
         }
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Answer requests on a listening socket, over TLS if there is a context for it."""
+        """Answer requests on a listening socket, over TLS if there is a context."""
         await self._http.start(listener, context)
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         await self._http.close()
 
     async def _respond(self, request: Request) -> Response:
@@ -124,7 +124,7 @@ class Monitor:
         return Response(200, page.encode(), HTML)
 
     async def _dashboard(self, request: Request) -> Response:
-        page = resources.files("penstock.net").joinpath("dashboard", "index.html")
+        page = resources.files("penstock.net.monitor").joinpath("dashboard", "index.html")
         return Response(200, page.read_bytes(), HTML)
 
     async def _pipelinez(self, request: Request) -> Response:
@@ -193,7 +193,7 @@ async def _json(request: Request, document: Mapping[str, Any]) -> Response:
 
 
 def write(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the JSON of a document in pieces: a field, or an entry of a list still to be made."""
+    """Yield the JSON of a document in pieces: by field, and by entry of a lazy list."""
     if not document:
         yield "{}\n"
         return

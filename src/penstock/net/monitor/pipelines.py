@@ -1,9 +1,9 @@
 """
-`/pipelinez`: how far Spark pipelines are, as they say themselves.
+`/pipelinez`: the progress of Spark pipelines, as they report it.
 
-A pipeline reads ranges of a stream and has no consumer that the server could count, so it
-tells: a JSON document on `$PENSTOCK.PIPELINE` after each micro-batch. The last one of
-each pipeline is kept, for the dashboard; what makes no sense is not.
+A pipeline reads ranges of a stream and has no consumer that the server could count. So it
+reports: a JSON document on `$PENSTOCK.PIPELINE` after each micro-batch. The server keeps
+the last valid report of each pipeline, for the dashboard.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.core.account import Account, payloads
-from penstock.hot.wire import Op
-from penstock.protocol import times
+from penstock.core.account import Account
+from penstock.core.runs import payloads
+from penstock.hot.wire import HEADER_BYTES, Op
+from penstock.protocol import times, wellknown
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
 
-SUBJECT = b"$PENSTOCK.PIPELINE"
+SUBJECT = wellknown.PIPELINE.encode()
 TEXTS = ("name", "stream")
 NUMBERS = ("batch", "rows_per_s", "behind_messages", "behind_s")
 PIPELINES_MAX = 256
-"""Pipelines that are remembered. The account with the most loses the one silent for longest."""
+"""The maximum number of reports. The account with the most loses its oldest one."""
 REPORT_BYTES_MAX = 4096
 NUMBER_MAX = 2**63
 
 
 class Pipelines:
-    """The last word of each pipeline."""
+    """The last report of each pipeline."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns = clock_ns
         self._last: dict[str, dict[str, tuple[int, dict[str, Any]]]] = {}
-        """By account and name, in each account the one silent for longest first."""
+        """By account and name; in each account the oldest report first."""
 
     def listen(self, account: Account) -> None:
-        """Hear the pipelines of an account."""
+        """Listen for the reports of an account."""
         account.listen(SUBJECT, partial(self._hear, account.name))
 
     def view(self) -> dict[str, Any]:
-        """Return what is known, by name."""
+        """Return all reports, sorted by account and name."""
         now_ns = self._clock_ns()
         return {
             "pipelines": [
@@ -55,12 +56,12 @@ class Pipelines:
     def _hear(self, account: str, batch: list[Op], publisher: Session | None) -> None:
         for publish in batch:
             for payload in payloads(publish):
-                report = read_report(payload[publish[3] : -2])
+                report = read_report(payload[publish[HEADER_BYTES] : -2])
                 if report is not None:
                     self.keep(account, report)
 
     def keep(self, account: str, report: dict[str, Any]) -> None:
-        """Take over the last word of a pipeline."""
+        """Keep the report of a pipeline."""
         pipelines = self._last.setdefault(account, {})
         pipelines.pop(report["name"], None)
         pipelines[report["name"]] = (self._clock_ns(), report)
@@ -68,7 +69,7 @@ class Pipelines:
             self._forget_one()
 
     def _forget_one(self) -> None:
-        """Make room at the cost of whoever takes most of it."""
+        """Drop the oldest report of the account with the most."""
         account = max(self._last, key=lambda name: len(self._last[name]))
         pipelines = self._last[account]
         del pipelines[next(iter(pipelines))]
@@ -77,7 +78,7 @@ class Pipelines:
 
 
 def read_report(payload: bytes) -> dict[str, Any] | None:
-    """Return the fields of a report, or None if it is none."""
+    """Return the fields of a report, or None if it is invalid."""
     if len(payload) > REPORT_BYTES_MAX:
         return None
     try:
@@ -96,7 +97,7 @@ def read_report(payload: bytes) -> dict[str, Any] | None:
 
 
 def _is_figure(value: object) -> bool:
-    """Tell whether others can read it in JSON, and draw it: `1e999` is read as infinity."""
+    """Tell whether a value is a number that JSON can carry and a chart can draw (not `1e999`)."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < NUMBER_MAX  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What this process takes of the machine, and what it is at."""
+"""CPU and memory use of this process, and its stacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_S = 1.0
 
 
 class Usage:
-    """The share of a processor used, measured from one look to the next."""
+    """The CPU share of this process, measured from one call to the next."""
 
     def __init__(self) -> None:
         self._wall_s = time.monotonic()
@@ -24,7 +24,7 @@ class Usage:
         self._percent = 0.0
 
     def cpu_percent(self) -> float:
-        """Return the use since the last look; looks that come too soon see the last value."""
+        """Return the CPU percentage since the last sample, or the same value if that is recent."""
         wall_s, cpu_s = time.monotonic(), time.process_time()
         elapsed_s = wall_s - self._wall_s
         if elapsed_s >= SAMPLE_S:
@@ -34,7 +34,7 @@ class Usage:
 
 
 def resident_bytes() -> int:
-    """Return how much memory is resident, or was at most where the system tells no more."""
+    """Return the resident memory; where the system does not tell, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -45,7 +45,7 @@ def resident_bytes() -> int:
 
 
 def cores() -> int:
-    """Return how many processors this process may run on."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -53,18 +53,18 @@ def cores() -> int:
 
 
 def variables() -> dict[str, Any]:
-    """Return what `/debug/vars` shows: how the process was started, and its memory."""
+    """Return the content of `/debug/vars`: the command line and the memory."""
     return {"cmdline": redact_arguments(sys.orig_argv), "memstats": {"Sys": resident_bytes()}}
 
 
 def profile(name: str) -> dict[str, Any]:
-    """Return what is said of a profile: Go has some, and Python has others."""
+    """Return the answer to a request for a Go profile: Python has none of them."""
     error = f'Profile "{name}" not found' if name else "Profile name not specified"
     return {"profile": None, "error": error}
 
 
 def stacks() -> str:
-    """Return where each thread is."""
+    """Return the stack of each thread."""
     return "\n".join(
         f"thread {thread}:\n{''.join(traceback.format_stack(frame))}"
         for thread, frame in sys._current_frames().items()

@@ -1,10 +1,9 @@
 """
-What the monitoring endpoints tell: documents, as functions of a server.
+The documents of the monitoring endpoints, as functions of a server.
 
-The names of the fields are those of nats-server, since its tools read them.
-Nothing is counted for these views while messages pass: they add up what
-the sessions know anyway, when somebody looks. (`/connz`, `/jsz` and `/healthz` have
-files of their own.)
+The names of the fields are those of nats-server, since its tools read them. Messages cost
+no extra counting: the views add up the figures of the sessions on request. (`/connz`,
+`/jsz` and `/healthz` have their own files.)
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from penstock.net.monitor.connz import describe_subscription
 from penstock.net.monitor.jsz import jetstream_varz
 from penstock.net.monitor.query import Query, QueryError
 from penstock.protocol import subjects, times
-from penstock.version import VERSION
+from penstock.version import FEATURE_FLAGS, VERSION
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
+    from penstock.net.monitor.watched import Watched
 
 ROUTES_LOOKED_AT = 4096
-"""Of more remembered routes, it is not looked at each how many it leads to."""
+"""The maximum number of cached routes whose fan-out is computed."""
 
 
-def varz(server: Server) -> dict[str, Any]:
+def varz(server: Watched) -> dict[str, Any]:
     """Return the general state of the server."""
     return {
         **_identity(server),
@@ -53,8 +52,8 @@ def varz(server: Server) -> dict[str, Any]:
     }
 
 
-def statsz(server: Server) -> dict[str, Any]:
-    """Return the figures that tools watch, as `$SYS.SERVER.<id>.STATSZ` has them."""
+def statsz(server: Watched) -> dict[str, Any]:
+    """Return the figures for monitoring tools, as in `$SYS.SERVER.<id>.STATSZ`."""
     broker = server.broker
     in_messages, in_bytes, out_messages, out_bytes = broker.totals()
     sent = {"msgs": out_messages, "bytes": out_bytes}
@@ -79,44 +78,45 @@ def statsz(server: Server) -> dict[str, Any]:
     return figures | ({"jetstream": jetstream} if jetstream else {})
 
 
-def _identity(server: Server) -> dict[str, Any]:
+def _identity(server: Watched) -> dict[str, Any]:
     info = server.broker.info
     names = ("server_id", "server_name", "version", "proto", "go", "host", "port")
     only_if_said = ("auth_required", "connect_urls")
     config = server.config
-    labels = {"tags": list(config.tags), "metadata": dict(config.metadata)}
+    labels = {"tags": list(config.server_tags), "metadata": dict(config.server_metadata)}
     return (
         {name: info[name] for name in names}
         | {name: info[name] for name in only_if_said if info.get(name)}
         | {name: value for name, value in labels.items() if value}
+        | {"feature_flags": FEATURE_FLAGS}
     )
 
 
-def _settings(server: Server) -> dict[str, Any]:
+def _settings(server: Watched) -> dict[str, Any]:
     config, limits = server.config, server.config.limits
     ports = (server.http_port or 0, 0)
     http_port, https_port = ports if config.https_port is None else ports[::-1]
     settings = {
-        # To nats-server no limit is -1, and 0 is its default.
-        "max_connections": limits.connections_max or -1,
-        "ping_interval": _nanoseconds(limits.ping_interval_s),
+        # nats-server shows no limit as -1, and takes 0 for its default.
+        "max_connections": limits.max_connections or -1,
+        "ping_interval": _nanoseconds(limits.ping_interval),
         "ping_max": limits.ping_max,
         "http_host": config.http_host or config.host,
         "http_port": http_port,
         "http_base_path": "",
         "https_port": https_port,
-        "auth_timeout": limits.auth_timeout_s,
-        "max_control_line": limits.control_line_bytes_max,
-        "max_payload": limits.payload_bytes_max,
-        "max_pending": limits.pending_bytes_max,
-        "write_deadline": _nanoseconds(limits.write_deadline_s),
+        "auth_timeout": limits.auth_timeout,
+        "max_control_line": limits.max_control_line,
+        "max_payload": limits.max_payload,
+        "max_pending": limits.max_pending,
+        "write_deadline": _nanoseconds(limits.write_deadline),
     }
-    if limits.subscriptions_max:
-        settings["max_subscriptions"] = limits.subscriptions_max
+    if limits.max_subscriptions:
+        settings["max_subscriptions"] = limits.max_subscriptions
     return settings
 
 
-def _times(server: Server) -> dict[str, Any]:
+def _times(server: Watched) -> dict[str, Any]:
     broker = server.broker
     now_ns = broker.clock_ns()
     return {
@@ -127,7 +127,7 @@ def _times(server: Server) -> dict[str, Any]:
     }
 
 
-def _figures(server: Server) -> dict[str, Any]:
+def _figures(server: Watched) -> dict[str, Any]:
     broker = server.broker
     in_messages, in_bytes, out_messages, out_bytes = broker.totals()
     return {
@@ -154,12 +154,12 @@ def _figures(server: Server) -> dict[str, Any]:
 
 
 def subscription_count(broker: Broker) -> int:
-    """Return how many subscriptions there are, those of the server itself included."""
+    """Return the number of subscriptions, including the server's own."""
     return sum(len(account.routes.trie) for account in broker.accounts.values())
 
 
 def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
-    """Return what is known of subscriptions and routes; with `subs`, the clients' own too."""
+    """Return the figures of subscriptions and routes; with `subs`, list those of clients."""
     offset, limit = query.page(asked)
     test = asked.get("test", "").encode()
     if test and not subjects.is_valid_literal(test):
@@ -184,13 +184,13 @@ def subsz(broker: Broker, asked: Query) -> dict[str, Any]:
 
 
 def _matching(accounts: list[Account], test: bytes) -> list[list[Subscription]]:
-    """Return what clients have subscribed to that hears a subject, by account."""
+    """Return the clients' subscriptions that match a subject, by account."""
     found = [account.routes.trie.match(test) for account in accounts]
     return [[each for each in some if each.session and not each.origin] for some in found]
 
 
 def _of_sessions(broker: Broker, accounts: list[Account]) -> list[ValuesView[Subscription]]:
-    """Return what clients have subscribed to, by client."""
+    """Return the clients' subscriptions, by client."""
     chosen = set(accounts)
     sessions = [each for each in broker.sessions.values() if each.account in chosen]
     return [each.subscriptions.values() for each in sessions]
@@ -199,7 +199,7 @@ def _of_sessions(broker: Broker, accounts: list[Account]) -> list[ValuesView[Sub
 def _page(
     groups: Sequence[Collection[Subscription]], offset: int, limit: int
 ) -> list[Subscription]:
-    """Return so many from an offset on, without looking at those before."""
+    """Return up to `limit` subscriptions from an offset on, skipping whole groups."""
     page: list[Subscription] = []
     for group in groups:
         if offset < len(group):
@@ -218,7 +218,7 @@ def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
 
 
 def route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
-    """Return what is known of the routes of some accounts."""
+    """Return the figures of some accounts' routes."""
     tables = [account.routes for account in accounts]
     routes = chain.from_iterable(table.cache.values() for table in tables)
     fanouts = [_fanout(route) for route in islice(routes, ROUTES_LOOKED_AT)]
@@ -230,7 +230,7 @@ def route_figures(broker: Broker, accounts: list[Account]) -> dict[str, Any]:
         "num_inserts": sum(table.inserts for table in tables),
         "num_removes": sum(table.removes for table in tables),
         "num_matches": matches,
-        # Hits are not counted: they are the messages whose route was not worked out anew.
+        # Hits are not counted: they are the messages whose route was not computed anew.
         "cache_hit_rate": max(messages - matches, 0) / messages,
         "max_fanout": max(fanouts, default=0),
         "avg_fanout": sum(fanouts) / max(len(fanouts), 1),

@@ -134,7 +134,7 @@ def test_a_closed_connection_keeps_nothing_of_its_session(world: World) -> None:
 
 
 def test_only_so_many_closed_connections_are_remembered() -> None:
-    world = World(limits=Limits(closed_connections_max=2))
+    world = World(limits=Limits(max_closed_clients=2))
     for _ in range(3):
         world.broker.close(world.client(), "Client Closed")
 
@@ -365,7 +365,7 @@ def with_server(check: Callable[[Server], None], **settings: Any) -> None:
 
 
 def test_the_settings_are_told_in_the_units_of_nats_server() -> None:
-    limits = Limits(ping_interval_s=1.5, write_deadline_s=2, connections_max=0, subscriptions_max=7)
+    limits = Limits(ping_interval=1.5, write_deadline=2, max_connections=0, max_subscriptions=7)
 
     def check(server: Server) -> None:
         server.http_requests["/varz"] = 3
@@ -379,7 +379,7 @@ def test_the_settings_are_told_in_the_units_of_nats_server() -> None:
         assert (varz["cpu"], varz["http_req_stats"]) == (server.usage.cpu_percent(), {"/varz": 3})
         assert set(varz["penstock"]) == {"version", "compiled"}
 
-    with_server(check, limits=limits, tags=("a",), metadata={"k": "v"})
+    with_server(check, limits=limits, server_tags=("a",), server_metadata={"k": "v"})
 
 
 def test_a_reload_is_told_by_its_time() -> None:

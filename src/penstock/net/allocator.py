@@ -1,10 +1,10 @@
 """
-Keep freed memory while it is busy, give it back when it is quiet.
+Keep freed memory while the server is busy, return it when it is quiet.
 
-glibc returns the top of the heap to the kernel as soon as 128 KiB of it are
-free, and a busy server takes them back at once, page fault by page fault: that
-was half of all time spent in the kernel. A process that is only a server tells
-glibc to wait; one that merely embeds a server is left as its owner wants it.
+glibc returns the top of the heap to the kernel as soon as 128 KiB of it are free. A busy
+server takes them back at once, page fault by page fault: that was half of all time spent in
+the kernel. A process that is only a server tells glibc to wait. A process that merely
+embeds a server keeps its own settings.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 64 * 1024 * 1024
-"""Freed memory at the top of the heap beyond this goes back at once."""
+"""Freed memory at the top of the heap beyond this is returned at once."""
 MAPPED_BYTES = 4 * 1024 * 1024
-"""Blocks from this size on are mapped alone, and always go back at once."""
+"""Blocks from this size on are mapped separately, and always returned at once."""
 
 
 class Allocator:
-    """glibc's settings of this process; does nothing where there is no glibc."""
+    """The glibc settings of this process; does nothing without glibc."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ class Allocator:
         self._is_trimmed = True
 
     def keep_freed(self) -> None:
-        """Hold on to memory that will be wanted again."""
+        """Keep freed memory, because it will be needed again."""
         if self._tune is not None:
             self._tune(M_TRIM_THRESHOLD, KEPT_BYTES)
             self._tune(M_MMAP_THRESHOLD, MAPPED_BYTES)

@@ -1,10 +1,11 @@
 """
-Find out who sessions are while they wait: by bcrypt on a thread, or by asking a service.
+Authenticate waiting sessions: on a thread, by bcrypt or an account lookup, or by callout.
 
-bcrypt is slow by design, and strangers may ask for as much of it as they like. So there are
-no more checks at a time than processors, a bounded number waits and no longer than a client
-has to authenticate, and who has gone meanwhile is not checked at all. Addresses take turns,
-and when no more may wait, the one with the most in line makes room for others.
+bcrypt is slow by design, and strangers may ask for any amount of it. So the number of
+parallel checks is the number of processors. The number of waiting checks is bounded, and
+none waits longer than the authentication timeout. A client that has gone is not checked at
+all. Addresses take turns; when the queue is full, the address with the longest line gives
+up a place.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.identity.auth import Check, Identity, Pending, Question
+from penstock.core.identity.auth import Identity, Lookup, Pending, Question, Slow
 from penstock.core.session import Session
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ log = logging.getLogger("penstock")
 
 TIMEOUT = "Authentication Timeout"
 HUNG_UP = getattr(select, "POLLRDHUP", 0)
-"""Where the system cannot tell, only a connection that was reset has gone."""
+"""Where the system has no such flag, only a reset connection counts as gone."""
 LET_IN = ""
-"""The address of everybody who was let in before."""
+"""The address of all sessions that were authenticated before."""
 BUSY = "Too many passwords wait to be checked. Please try again later."
 
 
@@ -38,19 +39,21 @@ class Checks:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._waiting: dict[str, deque[tuple[Session, Check]]] = {}
-        """By address, in the order of their turns; together those who were let in before."""
+        self._waiting: dict[str, deque[tuple[Session, Slow]]] = {}
+        """By address, in the order of turns. Sessions authenticated before share one line."""
         self._running = 0
         self._running_max = os.cpu_count() or 1
 
     def start(self, session: Session) -> None:
-        """Find out who a session is, then let it go on."""
+        """Authenticate a session, then let it go on."""
         check = session.check
         if isinstance(check, Question):
             self._ask(session, check)
             return
-        assert isinstance(check, Check)
-        # Who was let in before a reload stays until it is known better.
+        assert isinstance(check, Slow)
+        if isinstance(check, Lookup):
+            check.elsewhere = self._reactor.broker.elsewhere
+        # A session authenticated before a reload stays until the new verdict.
         address = LET_IN if session.identity is not None else session.ip
         if address != LET_IN:
             if not self._make_room(address):
@@ -64,7 +67,7 @@ class Checks:
             self._waiting.setdefault(address, deque()).append((session, check))
 
     def _make_room(self, address: str) -> bool:
-        """See that one more may wait: where it must, the longest line gives up its last."""
+        """Make room for one more, if need be in the longest line; tell whether there is room."""
         if not self._is_full():
             return True
         self._forget_gone()
@@ -79,7 +82,7 @@ class Checks:
 
     def _is_full(self) -> bool:
         waiting = sum(len(line) for each, line in self._waiting.items() if each != LET_IN)
-        return waiting >= self._reactor.limits.password_checks_max
+        return waiting >= self._reactor.limits.max_password_checks
 
     def _forget_gone(self) -> None:
         everybody = [each for line in self._waiting.values() for each in line]
@@ -96,29 +99,29 @@ class Checks:
         session.check = None
         session.fail(BUSY, TIMEOUT)
 
-    def _give_up(self, session: Session, check: Check) -> None:
+    def _give_up(self, session: Session, check: Slow) -> None:
         if _waits(session, check):
             session.check = None
             session.fail(TIMEOUT, TIMEOUT)
             self._reactor.flush()
 
-    def _run(self, session: Session, check: Check) -> None:
+    def _run(self, session: Session, check: Slow) -> None:
         self._running += 1
         future = self._reactor.loop.run_in_executor(None, check.run)
         future.add_done_callback(partial(self._done, session, check))
 
-    def _done(self, session: Session, check: Check, done: asyncio.Future[bool]) -> None:
+    def _done(self, session: Session, check: Slow, done: asyncio.Future[bool]) -> None:
         self._running -= 1
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            log.error("! %s password check failed: %.200r", session, error)
+            log.error("! %s cannot be checked: %.200r", session, error)
         succeeded = not done.cancelled() and error is None and done.result()
         self._settle(session, check, check.verdict(succeeded))
         self._run_next()
         self._reactor.flush()
 
     def _run_next(self) -> None:
-        """Run the check of the next address's first in line who is still there."""
+        """Run the first check of the next address, skipping clients that have gone."""
         while self._waiting and self._running < self._running_max:
             address = next(iter(self._waiting))
             line = self._waiting.pop(address)
@@ -131,26 +134,25 @@ class Checks:
                 self._run(session, check)
 
     def _ask(self, session: Session, question: Question) -> None:
-        """Ask the service that says who users are."""
+        """Ask the auth callout service."""
         callouts = self._reactor.broker.callouts
         assert callouts is not None, "who asks was there from the start"
         callouts.ask(session, question, partial(self._settle, session, question))
         self._reactor.flush()
 
     def _settle(self, session: Session, check: Pending, identity: Identity | None) -> None:
-        """Let a session go on, unless it has gone, or a reload has replaced what it waits for."""
-        if not _waits(session, check):
-            return
-        session.settle(identity)
-        if session.check is not None:
-            # Behind the one CONNECT there was another.
-            self.start(session)
+        """Apply a verdict, unless the session has gone or a reload has replaced its check."""
+        if _waits(session, check):
+            session.settle(identity)
+            if session.check is not None:
+                # Another CONNECT followed the first.
+                self.start(session)
         if session.transport is not None:
             self._reactor.watch(session.transport)
 
 
 def _close_gone(sessions: list[Session]) -> None:
-    """Close whose peer has hung up: what waits is not read from, so nobody has seen it."""
+    """Close sessions whose peer has hung up. They are not read from, so nothing else notices."""
     poller = select.poll()
     transports = {session.transport.fd: session.transport for session in sessions}
     for fd in transports:

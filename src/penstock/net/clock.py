@@ -1,4 +1,4 @@
-"""The time of day, by a clock that does not go back."""
+"""The time of day, by a clock that never goes back."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from penstock.protocol.times import SECOND_NS
 
 class SteadyClock:
     """
-    Return the time of day in nanoseconds; when that is set back, go on from where it was.
+    Return the time of day in nanoseconds; if it is set back, continue from the former time.
 
-    Deadlines are kept as times of day, because much of them is on disk. Were the clock
-    to go back an hour, nothing would be redelivered, grow too old or be forgotten for
-    an hour. So only steps forward are followed.
+    Deadlines are kept as times of day, because many of them are on disk. If the clock went
+    back an hour, then for an hour nothing would be redelivered, expire or be forgotten. So
+    the clock only follows steps forward.
     """
 
     def __init__(self, wall_ns: Callable[[], int], monotonic_s: Callable[[], float]) -> None:

@@ -1,12 +1,11 @@
 """
-Drives JetStream: gives the engines of all accounts time, and their changes to the disk.
+Drives JetStream: runs the timers of all engines, and writes their changes to disk.
 
-One commit is under way at a time, in one thread that does nothing else. What
-arrives meanwhile collects for the next, so a thousand publishers wait for one
-sync and not for a thousand. With a sync interval the answers do not wait: what
-was written is synced by a timer. The same thread does the housekeeping of the
-stores, in pieces, when there is nothing else to do; and between two commits it
-removes a few files of deleted streams.
+One commit is in progress at a time, in a thread of its own. Changes that arrive meanwhile
+go into the next one, so a thousand publishers wait for one sync and not for a thousand.
+With a sync interval the answers do not wait, and a timer syncs the written data. The same
+thread does the stores' housekeeping, in small steps, when there is nothing else to do;
+between two commits it removes a few files of deleted streams.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from penstock.errors import StoreError, cause
 from penstock.jetstream.api.accountpurge import AccountPurge
 from penstock.jetstream.api.refusal import Refusal
 from penstock.jetstream.commit import Commit, Together
-from penstock.jetstream.engine import Engine
 from penstock.jetstream.files.streamfiles import StreamFiles
+from penstock.jetstream.server import JetStream
+from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.file.disk import Lock, RealDisk
 from penstock.jetstream.store.file.log import FileSettings
 from penstock.jetstream.store.values import Work
@@ -42,24 +42,34 @@ log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 0.5
 HOUSEKEEPING_LATEST_S = 1.0
-"""A busy server puts housekeeping off no longer than this."""
+"""The longest time that a busy server postpones housekeeping."""
 UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
-"""With a sync interval: what is not synced yet is held in memory too, so it has a bound."""
+"""With a sync interval, unsynced data is held in memory too, so it needs a bound."""
 DEADLINE_NS_MAX = 3600 * 1_000_000_000
-"""The clock is looked at so often at least, however far away the next deadline is."""
+"""The longest time between two looks at the clock, however far away the next deadline is."""
 STUCK_S = 30.0
-"""A commit that takes longer than this is one that may never end."""
+"""A commit that takes longer than this may never end."""
 COMMITS_MAX = 8
-"""Commits in a row that need no disk: the answers of one may be the publishes of the next."""
+"""The number of consecutive commits without disk: one's answers may be the next one's publishes."""
 
 
 def jetstream_accounts(broker: Broker) -> dict[str, JetStreamLimits]:
-    """Return the accounts that have JetStream: without others, those who are in none."""
+    """Return the accounts with JetStream. Without configured accounts, that is the global one."""
     others = set(broker.accounts) - {GLOBAL, broker.directory.system.name}
     if not others:
         return {GLOBAL: JetStreamLimits()}
     configs = [account.config for account in broker.accounts.values()]
     return {each.name: each.jetstream for each in configs if each.jetstream is not None}
+
+
+def _unusable(directory: str, error: OSError) -> str:
+    """Return why a directory is unusable, in nats-server's words, and the remedy."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = f"storage directory is not a directory: `{directory}`"
+    else:
+        text = (error.strerror or str(error)).lower()
+        reason = f"could not create storage directory - `{directory}`: {text}"
+    return f"{reason}; name another with `jetstream.store_dir`"
 
 
 class Journal:
@@ -70,33 +80,41 @@ class Journal:
         self._broker = broker
         self._disk = RealDisk()
         self._remotes = self._open_remotes()
-        self.engines: dict[str, Engine] = {}
-        """One for each account that has JetStream."""
+        self._shared = Shared(
+            config,
+            self._disk,
+            server_name=broker.server_name,
+            clock_ns=broker.clock_ns,
+            random=random.random,
+        )
+        self._jetstream = JetStream(self._shared)
+        self.engines = self._jetstream.engines
+        """One engine for each account with JetStream."""
         for name, limits in jetstream_accounts(broker).items():
             self._add(broker.accounts[name], limits)
         system = broker.directory.system
         others = broker.accounts.keys() - self.engines.keys()
+        self._domain = config.domain or ""
         self._refusals = {
-            name: Refusal(broker.accounts[name], is_system=name == system.name) for name in others
+            name: Refusal(broker.accounts[name], self._domain, is_system=name == system.name)
+            for name in others
         }
-        self._purge = AccountPurge(system, self.engines)
+        self._purge = AccountPurge(system, self._domain, self.engines)
         self._housekeeping = deque(self.engines.values())
-        """Who is next to be asked whether it wants housekeeping."""
-        # All engines share their deadlines and their commits, so any of them stands for all.
-        self._first = next(iter(self.engines.values()), None)
+        """The engines, in the order of their turns for housekeeping."""
         self._lock: Lock | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="penstock-journal")
         self.commits = 0
-        """Commits that went to the disk."""
+        """The number of commits that went to disk."""
         self.commit_s = 0.0
-        """How long they took together."""
+        """Their total time."""
         self._job: asyncio.Future[None] | None = None
-        """What the thread is doing."""
+        """The current job of the thread."""
         self._began_s: float | None = None
-        """Since when it does."""
+        """When the current job began."""
         self._unsynced: list[Work] = []
         self._synced_bytes = 0
-        """How much was appended when the last sync began."""
+        """The appended bytes when the last sync began."""
         self._kept_house_s = 0.0
         self._deadline_ns: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -105,7 +123,7 @@ class Journal:
     def _open_remotes(self) -> Remotes | None:
         if not self.config.remotes:
             return None
-        # A server that copies from no other has no use for a client.
+        # Import the client only if a stream can copy from another server.
         from penstock.net.remotes import Remotes
 
         name = f"penstock {self._broker.server_name}"
@@ -113,53 +131,40 @@ class Journal:
 
     def _add(self, account: Account, limits: JetStreamLimits) -> None:
         remotes = self._remotes.of_account(account.name) if self._remotes is not None else None
-        self.engines[account.name] = Engine(
-            account,
-            self.config,
-            server_name=self._broker.server_name,
-            clock_ns=self._broker.clock_ns,
-            random=random.random,
-            files=StreamFiles(
-                self._disk,
-                self.config.store_dir,
-                account.name,
-                FileSettings(index_bytes_max=self.config.index_bytes_max),
-            ),
-            limits=limits,
-            remotes=remotes,
-            beside=next(iter(self.engines.values()), None),
-        )
+        settings = FileSettings(index_bytes_max=self.config.max_index)
+        files = StreamFiles(self._disk, self.config.store_dir, account.name, settings)
+        self._jetstream.add(account, files, limits=limits, remotes=remotes)
 
     def follow_accounts(self) -> None:
-        """Give JetStream to the accounts that have it now, within the limits they have now."""
+        """Apply the current JetStream limits of all accounts, and add accounts that are new."""
         for name, limits in jetstream_accounts(self._broker).items():
             if name in self.engines:
-                self.engines[name].limits = limits
+                self.engines[name].quota.limits = limits
                 continue
             if name in self._refusals:
                 self._refusals.pop(name).close()
             self._add(self._broker.accounts[name], limits)
             self._housekeeping.append(self.engines[name])
-            self._first = self._first or self.engines[name]
-            self.engines[name].open()
+            self._jetstream.open(name)
         for name in self._broker.accounts.keys() - self.engines.keys() - self._refusals.keys():
-            self._refusals[name] = Refusal(self._broker.accounts[name], is_system=False)
+            self._refusals[name] = Refusal(
+                self._broker.accounts[name], self._domain, is_system=False
+            )
             self._refusals[name].open()
 
     def open(self) -> None:
-        """Lock the store directory and bring back what is in it. Blocks."""
+        """Lock the store directory and recover its streams. Blocks."""
         directory = f"{self.config.store_dir}/jetstream"
         try:
             self._disk.make_directory(directory)
             self._lock = self._disk.lock(directory)
         except OSError as error:
-            reason = error.strerror or error
-            raise StoreError(f"store directory `{directory}` can not be used: {reason}") from error
+            raise StoreError(f"Can't start JetStream: {_unusable(directory, error)}") from error
         log.info("Starting JetStream")
         log.info("  Store Directory: %s", directory)
         log.info("  Sync:            %s", self._describe_sync())
-        for engine in self.engines.values():
-            engine.open()
+        for name in self.engines:
+            self._jetstream.open(name)
         for refusal in self._refusals.values():
             refusal.open()
         self._purge.open()
@@ -167,52 +172,53 @@ class Journal:
         log.info("  Streams:         %d", streams)
 
     def _describe_sync(self) -> str:
-        sync = self.config.sync
+        sync = self.config.sync_interval
         return "always, before the ack" if sync == "always" else f"every {sync:g} s"
 
     def attach(self, reactor: Reactor) -> None:
-        """Start to work on the reactor's loop."""
+        """Start working on the reactor's loop."""
         self._reactor = reactor
         self._loop = reactor.loop
         reactor.before_flush = self.on_tick
         self._every(HOUSEKEEPING_S, self._keep_house)
-        if self.config.sync != "always":
-            self._every(self.config.sync, self._sync)
+        if self.config.sync_interval != "always":
+            self._every(self.config.sync_interval, self._sync)
         self.on_tick()
 
     def on_tick(self) -> None:
-        """Begin a commit if there is anything new and none is under way; watch the clock."""
-        engine = self._first
-        if engine is None:
-            return
+        """Start a commit if there are changes and none is in progress; set the timer."""
+        shared = self._shared
         for _ in range(COMMITS_MAX):
-            if self._job is not None or not engine.dirty:
+            if self._job is not None or not shared.dirty:
                 break
-            self._commit(engine)
-        deadline_ns = engine.timers.next_deadline_ns()
+            self._commit(shared)
+        if self._job is None and shared.dirty:
+            # Nothing of this is on its way to disk, so nothing else would wake us.
+            self._loop.call_soon(self._reactor.flush)
+        deadline_ns = shared.timers.next_deadline_ns()
         if deadline_ns != self._deadline_ns:
-            self._arm(engine, deadline_ns)
+            self._arm(deadline_ns)
 
-    def _commit(self, engine: Engine) -> None:
-        if not engine.waits_for_sync:
-            works, prompt = engine.write_unsynced()
+    def _commit(self, shared: Shared) -> None:
+        if not shared.waits_for_sync:
+            works, prompt = shared.write_unsynced()
             self._unsynced += works
             if prompt is not None:
                 self._run(lambda: self._measure(prompt.run), lambda: self._finish(prompt))
-            elif self._appended_bytes() - self._synced_bytes > UNSYNCED_BYTES_MAX:
+            elif shared.appended_bytes - self._synced_bytes > UNSYNCED_BYTES_MAX:
                 self._sync()
             return
-        commit = engine.begin_commit()
-        assert commit is not None, "somebody is dirty"
+        commit = shared.begin_commit()
+        assert commit is not None, "something is dirty"
         if commit.is_slow:
             self._run(lambda: self._measure(commit.run), lambda: self._finish(commit))
         else:
             commit.finish()
 
     def _finish(self, commit: Commit) -> None:
-        """Answer; what deleted streams have left goes away between two commits."""
+        """Send the answers. Between two commits, remove files of deleted streams."""
         commit.finish()
-        if self._first is not None and self._first.rubbish:
+        if self._shared.rubbish:
             self._keep_house_now()
 
     def _measure(self, run: Callable[[], None]) -> None:
@@ -222,10 +228,10 @@ class Journal:
         self.commits += 1
 
     def _run(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
-        """Do something in the thread, then go on here."""
+        """Call `run` in the thread, then `finish` on the loop."""
         self._job = self._loop.create_future()
         self._began_s = self._loop.time()
-        # Not `run_in_executor`: its futures take the loop two turns more.
+        # Not `run_in_executor`: its futures cost the loop two more turns.
         self._executor.submit(self._run_in_thread, run, finish)
 
     def _run_in_thread(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
@@ -246,20 +252,20 @@ class Journal:
         finish()
         if self._loop.time() - self._kept_house_s > HOUSEKEEPING_LATEST_S:
             self._keep_house_now()
-        # The next commit begins before the acks of this one are written.
+        # Start the next commit before the acks of this one are written.
         self._reactor.flush()
 
-    def _arm(self, engine: Engine, deadline_ns: int | None) -> None:
+    def _arm(self, deadline_ns: int | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline_ns, self._deadline = deadline_ns, None
         if deadline_ns is not None:
-            delay_ns = min(max(deadline_ns - engine.clock_ns(), 0), DEADLINE_NS_MAX)
-            self._deadline = self._loop.call_later(delay_ns / 1e9, self._on_deadline, engine)
+            delay_ns = min(max(deadline_ns - self._shared.clock_ns(), 0), DEADLINE_NS_MAX)
+            self._deadline = self._loop.call_later(delay_ns / 1e9, self._on_deadline)
 
-    def _on_deadline(self, engine: Engine) -> None:
+    def _on_deadline(self) -> None:
         self._deadline_ns = self._deadline = None
-        engine.timers.run(engine.clock_ns())
+        self._shared.timers.run(self._shared.clock_ns())
         self._reactor.flush()
 
     def _every(self, interval_s: float, action: Callable[[], None]) -> None:
@@ -272,21 +278,18 @@ class Journal:
         self._timers.append(handle)
 
     def _sync(self) -> None:
-        """Make durable what was written since the last time."""
+        """Sync everything written since the last sync."""
         if self._job is None and self._unsynced:
             works, self._unsynced = self._unsynced, []
-            self._synced_bytes = self._appended_bytes()
+            self._synced_bytes = self._shared.appended_bytes
             self._work(works, then=self._retry_failed, is_commit=True)
-
-    def _appended_bytes(self) -> int:
-        return sum([engine.appended_bytes for engine in self._housekeeping])
 
     def _retry_failed(self) -> None:
         for engine in self.engines.values():
             engine.retry_failed()
 
     def _keep_house(self) -> None:
-        if self._job is None and self._first is not None and not self._first.dirty:
+        if self._job is None and not self._shared.dirty:
             self._keep_house_now()
 
     def _keep_house_now(self) -> None:
@@ -303,7 +306,7 @@ class Journal:
     def _work(
         self, works: list[Work], then: Callable[[], None], *, is_commit: bool = False
     ) -> None:
-        together = Together(works)
+        together = Together(works, self._shared.crew)
 
         def finish() -> None:
             together.finish()
@@ -314,14 +317,14 @@ class Journal:
 
     @property
     def stuck_s(self) -> float:
-        """For how long a commit has been under way that does not end; 0 if all is well."""
+        """How long the current commit has been stuck; 0 if all is well."""
         if self._began_s is None:
             return 0.0
         passed_s = self._loop.time() - self._began_s
         return passed_s if passed_s > STUCK_S else 0.0
 
     async def leave_remotes(self) -> None:
-        """Copy no more from other servers, and leave nothing behind there."""
+        """Stop copying from other servers, and clean up there."""
         if self._remotes is None:
             return
         for engine in self.engines.values():
@@ -330,7 +333,7 @@ class Journal:
         await self._remotes.close()
 
     async def settle(self) -> None:
-        """Return when nothing that was published so far still waits for the disk."""
+        """Return when everything published so far is on disk."""
         self.on_tick()
         while self._job is not None:
             await asyncio.wait([self._job])
@@ -338,14 +341,21 @@ class Journal:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Make everything durable and let go of the directory."""
+        """
+        Take no more messages, make everything durable and release the directory.
+
+        Clients that wait for messages get a status; the reactor has to write it.
+        """
         self._cancel_timers()
+        for engine in self.engines.values():
+            engine.stop_listening()
         await self.settle()
         self._sync()
         await self.settle()
-        # What was settled may have set another deadline.
+        # Finishing the job may have set another deadline.
         self._cancel_timers()
         self.release()
+        self._reactor.before_flush = None
 
     def _cancel_timers(self) -> None:
         for timer in (*self._timers, self._deadline):
@@ -354,9 +364,8 @@ class Journal:
         self._timers.clear()
 
     def release(self) -> None:
-        """Close the stores and let go of the directory; nothing may be under way."""
+        """Close the stores and release the directory. No job may be in progress."""
         self._executor.shutdown()
-        for engine in self.engines.values():
-            engine.close()
+        self._jetstream.close()
         if self._lock is not None:
             self._lock.release()

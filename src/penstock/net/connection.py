@@ -1,16 +1,16 @@
 """
 Move bytes between a socket and a session. No protocol rules here.
 
-The socket is ours: reading goes into one buffer that all connections share, and
-writing goes straight to `send`, with no transport between that would copy. What
-the kernel does not take at once stays in the session's outbox.
+We own the socket: reads go into one buffer that all connections share, and writes go
+straight to `send`, without a transport that would copy. Bytes that the kernel does not take
+stay in the session's outbox.
 
-A reader that is slow but moves slows down those who fill its outbox: they are not
-read from until it has caught up, or until it is their turn again, ten times a second.
-Who publishes little to it is never held back: a stranger's slow reader must not be
-felt by a client that only makes a request now and then. A reader that does not move
-at all, or so little that no slower publisher could save it, is left to fill up, and is
-cut off as a slow consumer at a bound of bytes or of time.
+A slow reader that makes progress slows down the publishers that fill its outbox: they are
+not read from until it has caught up, or until their next turn, ten times a second. A
+publisher that sends it little is never held back: a client with an occasional request must
+not suffer from a stranger's slow reader. A reader that makes no progress, or too little for
+any publisher's pace, is left to fill up. It is cut off as a slow consumer at a limit of
+bytes or of time.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ log = logging.getLogger("penstock")
 
 SHARE_BYTES = 32 * 1024
 """
-What a publisher may send to a congested reader in a turn before it is held back.
+The bytes that a publisher may send to a congested reader in a turn before it is held back.
 
-A reader that takes less in a turn falls behind however much its publishers are slowed.
+A reader that takes less in a turn falls behind, however much its publishers are slowed.
 """
 
 
 class Channel(Protocol):
-    """What a connection asks of its socket: a plain one, or one that encrypts or frames."""
+    """The socket of a connection: plain, or with encryption or framing."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
 
     def recv_into(self, buffer: bytearray | memoryview, /) -> int:
-        """Read into the buffer; 0 is the end. What it keeps back is `Reactor.read_on`'s."""
+        """Read into the buffer; 0 is the end. If data is left inside, call `Reactor.read_on`."""
 
     def send(self, data: Any, /) -> int:
-        """Write what the kernel takes."""
+        """Write as much as the kernel takes."""
 
     def sendmsg(self, buffers: Sequence[Any], /) -> int:
-        """Write what the kernel takes of several buffers."""
+        """Write as much of several buffers as the kernel takes."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket."""
 
 
 class Connection:
@@ -93,21 +93,21 @@ class Connection:
         self.session = session
         session.transport = self
         self.farewell: Callable[[str], None] | None = None
-        """Says goodbye before the socket is closed, where there are words for it."""
+        """Sends a close message before the socket is closed, if the protocol has one."""
         self.is_blocked = self.is_closed = False
         self.sent_bytes = 0
         self.waiters: list[Connection] = []
-        """Publishers that are not read from until this one has caught up, or it is their turn."""
+        """Publishers that are held back until this reader has caught up, or until their turn."""
         self._shares: dict[Connection, int] = {}
-        """What each publisher has sent in this turn, while this one is congested."""
+        """The bytes that each publisher has sent in this turn, while this reader is congested."""
         self._waiting_for = 0
         self._is_slowed = False
-        """Whether its last messages had to wait for a reader: it is read in small portions."""
+        """Whether this publisher was held back: then it is read in small portions."""
         self._seen_bytes = 0
         self._congested_since_s = 0.0
         self._deadline: asyncio.TimerHandle | None = None
         self._turn_timer: asyncio.TimerHandle | None = None
-        """Set while this one is congested."""
+        """Set while this reader is congested."""
         self._ping_timer: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
@@ -115,11 +115,11 @@ class Connection:
 
     @property
     def wants_read(self) -> bool:
-        """Whether the peer may send us more at the moment."""
+        """Whether we currently read from the peer."""
         return not self._waiting_for and self.session.check is None and not self.session.closing
 
     def on_readable(self) -> None:
-        """Take what the socket has and do what it says."""
+        """Read from the socket and do the operations."""
         reactor = self.reactor
         if self.session.put_off:
             self._go_on()
@@ -140,15 +140,15 @@ class Connection:
         self._after_turn(size)
 
     def _go_on(self) -> None:
-        """Do what was put off. Who has asked for so much counts as one who has sent much."""
+        """Do postponed operations. They count as if the peer had sent a full share."""
         self.session.go_on()
         if not self.session.put_off:
-            # There may be something left to read that epoll cannot see.
+            # There may be data left to read that epoll cannot see.
             self.reactor.read_on(self)
         self._after_turn(SHARE_BYTES)
 
     def _after_turn(self, size: int) -> None:
-        """See what became of `size` bytes: a reader that is congested, a question, the end."""
+        """After a turn of `size` bytes, handle congestion, authentication and closing."""
         reactor = self.reactor
         if reactor.broker.congested:
             reactor.slow_down(self, size)
@@ -159,14 +159,14 @@ class Connection:
             self._stop_reading()
 
     def on_writable(self) -> None:
-        """Go on writing where the kernel had no room."""
+        """Continue writing after the kernel had no room."""
         self.is_blocked = False
         self.flush()
         if not self.is_blocked and not self.is_closed:
             self.reactor.watch(self)
 
     def flush(self) -> None:
-        """Write the outbox as far as the kernel takes it."""
+        """Write as much of the outbox as the kernel takes."""
         session = self.session
         if self.is_closed:
             session.outbox.clear()
@@ -176,7 +176,7 @@ class Connection:
             self.close(session.closing)
 
     def _write(self) -> bool:
-        """Return whether everything was written."""
+        """Write the outbox; return whether everything was written."""
         session = self.session
         try:
             if self._is_plain and not self.reactor.broker.traces:
@@ -205,7 +205,7 @@ class Connection:
             self._end_congestion()
 
     def _block(self) -> None:
-        """Wait for room in the kernel, but not for ever."""
+        """Wait for room in the kernel, but not forever."""
         self.is_blocked = True
         self.reactor.watch(self)
         if self._deadline is None:
@@ -213,17 +213,17 @@ class Connection:
         self._check_pending()
 
     def _watch_progress(self) -> None:
-        deadline_s = self.reactor.limits.write_deadline_s
+        deadline_s = self.reactor.limits.write_deadline
         loop = self.reactor.loop
         self._deadline = loop.call_later(deadline_s, self._check_deadline, self._taken_bytes)
 
     @property
     def _taken_bytes(self) -> int:
         """
-        How much the peer has really taken.
+        The bytes that the peer has really taken.
 
-        The kernel lets us write again only when a third of its buffer is free, so
-        from what was sent alone a slow reader looks as if it did not move at all.
+        The kernel only lets us write again when a third of its buffer is free. So by the
+        number of sent bytes alone, a slow reader would seem to make no progress at all.
         """
         waiting = fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4))
         return self.sent_bytes - int.from_bytes(waiting, sys.byteorder)
@@ -238,7 +238,7 @@ class Connection:
             self._watch_progress()
 
     def _check_pending(self) -> None:
-        if self.session.outbox_bytes > self.reactor.limits.pending_bytes_max:
+        if self.session.outbox_bytes > self.reactor.limits.max_pending:
             self._cut_off("Slow Consumer (Pending Bytes)")
 
     def _cut_off(self, reason: str) -> None:
@@ -249,7 +249,7 @@ class Connection:
         self.close(reason)
 
     def hold_back(self, publisher: Connection, size: int) -> None:
-        """Do not read from a publisher for a while, if it fills this congested one up."""
+        """Stop reading from a publisher for a while, if it fills this congested reader up."""
         if self._turn_timer is None:
             self._congested_since_s = self.reactor.loop.time()
             self._begin_turn()
@@ -268,10 +268,10 @@ class Connection:
         self._turn_timer = self.reactor.loop.call_later(limits.stuck_s, self._end_turn)
 
     def _end_turn(self) -> None:
-        """Let everybody publish again, and see how this one gets on."""
+        """Release the publishers, and judge the progress of this reader."""
         congested_s = self.reactor.loop.time() - self._congested_since_s
         is_stuck = self.session.is_stuck = self._taken_bytes - self._seen_bytes < SHARE_BYTES
-        is_late = congested_s > self.reactor.limits.write_deadline_s
+        is_late = congested_s > self.reactor.limits.write_deadline
         if is_late and (is_stuck or self._shares):
             self._cut_off("Slow Consumer (Write Deadline)")
         else:
@@ -299,16 +299,16 @@ class Connection:
             self.reactor.checks.start(self.session)
 
     def start_pings(self, delay_s: float) -> None:
-        """Ping after `delay_s`, and from then on at the configured interval."""
+        """Ping after `delay_s`, and then at the configured interval."""
         self._ping_timer = self.reactor.loop.call_later(delay_s, self._ping)
 
     def _ping(self) -> None:
         self.session.ping()
-        self.start_pings(self.reactor.limits.ping_interval_s)
+        self.start_pings(self.reactor.limits.ping_interval)
         self.reactor.flush()
 
     def close(self, reason: str) -> None:
-        """Close the socket and end the session; twice is once."""
+        """Close the socket and end the session. Idempotent."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -321,5 +321,5 @@ class Connection:
             self.farewell(reason)
         self.sock.close()
         self.reactor.broker.close(self.session, reason)
-        # Without this cycle its buffers go at once, not when the garbage collector comes by.
+        # Break this cycle, so that buffers are freed now and not by the garbage collector.
         self.session.transport = None

@@ -1,14 +1,13 @@
-"""A server on a thread of its own, for scripts and notebooks that have no event loop."""
+"""A server on its own thread, for scripts and notebooks without an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 from concurrent.futures import Future
-from typing import Any
+from typing import Unpack
 
-from penstock.config.server import JetStreamConfig, ServerConfig
+from penstock.config.server import ServerConfig, ServerSettings
 from penstock.net.poller import new_event_loop
 from penstock.net.server import Server
 
@@ -19,17 +18,12 @@ class EmbeddedServer:
     """
     A running server; a context manager that stops it.
 
-    Takes what `Server` takes. With `jetstream=True` it keeps streams in a directory of its
-    own, which goes with it. `url` and `port` say where it is.
+    Takes the arguments of `Server`. `url` and `port` are its address.
     """
 
-    def __init__(self, config: ServerConfig | None = None, **settings: Any) -> None:
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if settings.get("jetstream") is True:
-            self._temporary = tempfile.TemporaryDirectory(prefix="penstock-")
-            settings["jetstream"] = JetStreamConfig(store_dir=self._temporary.name)
-        elif settings.get("jetstream") is False:
-            settings["jetstream"] = None
+    def __init__(
+        self, config: ServerConfig | None = None, **settings: Unpack[ServerSettings]
+    ) -> None:
         self._server = Server(config, **settings)
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._main, name="penstock", daemon=True)
@@ -39,26 +33,24 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where clients on this machine reach the server."""
+        """The URL for clients on this machine."""
         return self._server.url
 
     @property
     def port(self) -> int:
-        """The port clients connect to."""
+        """The port for clients."""
         return self._server.port
 
     @property
     def http_port(self) -> int | None:
-        """The port of the monitoring endpoints, if they were asked for."""
+        """The port of the monitoring endpoints, if they are on."""
         return self._server.http_port
 
     def stop(self) -> None:
-        """Stop the server and wait until its thread has ended; twice is once."""
+        """Stop the server and wait until its thread has ended. Idempotent."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop)
             self._thread.join()
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
     def _main(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -80,6 +72,6 @@ class EmbeddedServer:
         self.stop()
 
 
-def serve(config: ServerConfig | None = None, **settings: Any) -> EmbeddedServer:
+def serve(config: ServerConfig | None = None, **settings: Unpack[ServerSettings]) -> EmbeddedServer:
     """Start a server on its own thread: `with penstock.serve(jetstream=True) as server: ...`."""
     return EmbeddedServer(config, **settings)

@@ -1,11 +1,10 @@
 """
-How the reactor learns which of its sockets are ready.
+Find out which sockets of the reactor are ready.
 
-On an event loop made by `ServerLoop` the sockets stand in the loop's own epoll
-set, and ready ones are served inside its `select`: one system call a tick, and
-nothing of asyncio between the kernel and us. On any other loop they stand in a
-set of our own whose descriptor the loop watches, as it would watch a socket.
-Without epoll, `selectors` stands in for it.
+On a `ServerLoop` the sockets are in the loop's own epoll set, and ready ones are served
+inside its `select`: one system call per tick, and no asyncio between the kernel and us. On
+any other loop the sockets are in our own epoll set, and the loop watches the descriptor of
+that set. Without epoll, `selectors` replaces it.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ from typing import Any, Protocol
 log = logging.getLogger("penstock")
 
 READ, WRITE = 1, 4
-"""The values of EPOLLIN and EPOLLOUT, and what other selectors are translated to."""
+"""The values of EPOLLIN and EPOLLOUT; events of other selectors are translated to them."""
 
 SPIN_S = 0.0001
 CREDIT_MAX = 4
 SERVED_FOR_CREDIT = 32
-"""Ticks between two tries to spin where the last ones were in vain."""
+"""The number of ticks between two attempts to spin after recent ones failed."""
 
 Serve = Callable[[list[tuple[int, int]]], None]
-"""Called with (descriptor, mask) for everything that is ready."""
+"""Called with (descriptor, mask) for every ready socket."""
 
 
 class Poller(Protocol):
-    """A set of descriptors, each watched for some events, or for none but errors."""
+    """A set of descriptors, each watched for some events, or only for errors."""
 
     def register(self, fd: int, mask: int) -> None:
-        """Start to watch."""
+        """Start watching."""
 
     def modify(self, fd: int, mask: int) -> None:
-        """Watch for something else."""
+        """Watch for other events."""
 
     def unregister(self, fd: int) -> None:
-        """Stop to watch."""
+        """Stop watching."""
 
     def close(self) -> None:
-        """Leave the event loop as it was."""
+        """Remove everything from the event loop."""
 
 
 def poller_for(loop: asyncio.AbstractEventLoop, serve: Serve) -> Poller:
@@ -61,9 +60,9 @@ class ServerSelector(selectors.BaseSelector):
     """
     An asyncio selector that serves the sockets of servers itself.
 
-    A processor that goes to sleep between a request and its reply takes longer to
-    wake up than the server takes to serve both. So for `spin_s` after something was
-    served it looks again instead of sleeping, as long as that keeps paying off.
+    If the processor goes to sleep between a request and its reply, waking up takes longer
+    than serving both. So for `spin_s` after serving, the selector polls again instead of
+    sleeping, as long as that pays off.
     """
 
     def __init__(self, spin_s: float = 0.0) -> None:
@@ -72,12 +71,12 @@ class ServerSelector(selectors.BaseSelector):
         self._credit = CREDIT_MAX if spin_s else 0
         self._misses = self._served = 0
         self._is_put_off = False
-        """Whether the sockets of servers had to wait for something of asyncio's."""
+        """Whether the servers' sockets had to wait for an event of asyncio."""
         self.servers: dict[int, Serve] = {}
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Start to watch a descriptor for asyncio."""
+        """Start watching a descriptor for asyncio."""
         fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
         key = selectors.SelectorKey(fileobj, fd, events, data)
         if fd in self._keys:
@@ -87,7 +86,7 @@ class ServerSelector(selectors.BaseSelector):
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """Stop to watch a descriptor for asyncio."""
+        """Stop watching a descriptor for asyncio."""
         key = self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
         try:
             self.epoll.unregister(key.fd)
@@ -97,7 +96,7 @@ class ServerSelector(selectors.BaseSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Serve the sockets of servers; return what is ready of asyncio's own."""
+        """Serve the servers' sockets; return the ready descriptors of asyncio."""
         ready = self._spin(timeout) if self._credit else []
         if not ready:
             ready = self.epoll.poll(timeout)
@@ -106,7 +105,7 @@ class ServerSelector(selectors.BaseSelector):
         if len(theirs) < len(ready):
             self._is_put_off = bool(theirs) and not self._is_put_off
             if self._is_put_off:
-                # What a thread has done goes first, once: somebody waits for it.
+                # The result of a thread goes first, once: somebody waits for it.
                 return theirs
             self._serve([event for event in ready if event[0] not in keys] if theirs else ready)
             if self._spin_s and self._credit < CREDIT_MAX:
@@ -114,7 +113,7 @@ class ServerSelector(selectors.BaseSelector):
         return theirs
 
     def _spin(self, timeout: float | None) -> list[tuple[int, int]]:
-        """Look again for a moment; each look that finds nothing uses up credit."""
+        """Poll repeatedly for a moment; a failed attempt uses up credit."""
         poll = self.epoll.poll
         end_s = monotonic() + (self._spin_s if timeout is None else min(timeout, self._spin_s))
         while True:
@@ -129,7 +128,7 @@ class ServerSelector(selectors.BaseSelector):
         return ready
 
     def _earn_credit(self) -> None:
-        """Allow another try: at once while tries succeed, seldom while they do not."""
+        """Grant another attempt: at once while attempts succeed, rarely while they fail."""
         self._served += 1
         if not self._misses or self._served >= SERVED_FOR_CREDIT:
             self._credit += 1
@@ -145,7 +144,7 @@ class ServerSelector(selectors.BaseSelector):
             try:
                 serve(events)
             except Exception:
-                # Raised here it would end the event loop.
+                # Raised from here, the error would end the event loop.
                 log.exception("! internal error")
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -153,13 +152,13 @@ class ServerSelector(selectors.BaseSelector):
         return self._keys
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the epoll set."""
         self.epoll.close()
         self._keys.clear()
 
 
 class ServerLoop(asyncio.SelectorEventLoop):
-    """The event loop of a process, or a thread, that is there to serve."""
+    """The event loop of a process, or a thread, whose main job is to serve."""
 
     def __init__(self, spin_s: float = 0.0) -> None:
         self.server_selector = ServerSelector(spin_s)
@@ -167,12 +166,12 @@ class ServerLoop(asyncio.SelectorEventLoop):
 
 
 def new_event_loop(spin_s: float = 0.0) -> asyncio.AbstractEventLoop:
-    """Return the best loop for a server on this system: for `asyncio.Runner`."""
+    """Return the best loop for a server on this system; a factory for `asyncio.Runner`."""
     return ServerLoop(spin_s) if hasattr(select, "epoll") else asyncio.new_event_loop()
 
 
 class LoopPoller:
-    """Our sockets in the epoll set of the loop itself."""
+    """Watches sockets in the loop's own epoll set."""
 
     def __init__(self, selector: ServerSelector, serve: Serve) -> None:
         self._selector = selector
@@ -180,29 +179,29 @@ class LoopPoller:
         self._fds: set[int] = set()
 
     def register(self, fd: int, mask: int) -> None:
-        """Start to watch."""
+        """Start watching."""
         self._selector.epoll.register(fd, mask)
         self._selector.servers[fd] = self._serve
         self._fds.add(fd)
 
     def modify(self, fd: int, mask: int) -> None:
-        """Watch for something else."""
+        """Watch for other events."""
         self._selector.epoll.modify(fd, mask)
 
     def unregister(self, fd: int) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         self._selector.epoll.unregister(fd)
         del self._selector.servers[fd]
         self._fds.remove(fd)
 
     def close(self) -> None:
-        """Leave the event loop as it was."""
+        """Remove everything from the event loop."""
         for fd in tuple(self._fds):
             self.unregister(fd)
 
 
 class EpollPoller:
-    """Our sockets in an epoll set of their own, which is one descriptor to the loop."""
+    """Watches sockets in a separate epoll set, which is one descriptor to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, serve: Serve) -> None:
         self._loop = loop
@@ -217,13 +216,13 @@ class EpollPoller:
         self._serve(self._epoll.poll(0))
 
     def close(self) -> None:
-        """Leave the event loop as it was."""
+        """Remove everything from the event loop."""
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
 
 class SelectorPoller:
-    """What `EpollPoller` is, on whatever selector the system has."""
+    """Like `EpollPoller`, with whatever selector the system has."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, serve: Serve) -> None:
         self._loop = loop
@@ -232,17 +231,17 @@ class SelectorPoller:
         loop.add_reader(self._selector.fileno(), self._tick)
 
     def register(self, fd: int, mask: int) -> None:
-        """Start to watch."""
+        """Start watching."""
         if mask:
             self._selector.register(fd, _events(mask))
 
     def modify(self, fd: int, mask: int) -> None:
-        """Watch for something else. A selector cannot watch for nothing, so it forgets."""
+        """Watch for other events. A selector cannot watch for none, so it unregisters."""
         self.unregister(fd)
         self.register(fd, mask)
 
     def unregister(self, fd: int) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
@@ -250,7 +249,7 @@ class SelectorPoller:
         self._serve([(key.fd, _mask(events)) for key, events in self._selector.select(0)])
 
     def close(self) -> None:
-        """Leave the event loop as it was."""
+        """Remove everything from the event loop."""
         self._loop.remove_reader(self._selector.fileno())
         self._selector.close()
 
@@ -262,7 +261,7 @@ def _mask(events: int) -> int:
 
 
 def _events(mask: int) -> int:
-    # An error or a hang-up is for the reader and the writer to find out about.
+    # Errors and hang-ups count as both events, so that reader and writer find out.
     return (selectors.EVENT_READ if mask & ~WRITE else 0) | (
         selectors.EVENT_WRITE if mask & ~READ else 0
     )

@@ -1,9 +1,9 @@
 """
-The one tick: read everything that is ready, route it, write each dirty session once.
+The tick: read everything that is ready, route it, write each dirty session once.
 
-A tick serves every ready connection in one call, which costs less than a
-callback each, and makes batches as large as the traffic is dense. What takes a
-session longer than its turn is gone on with in the next tick, behind the others.
+A tick serves all ready connections in one call. This costs less than a callback for each,
+and makes larger batches the denser the traffic is. A session that has used up its turn
+continues in the next tick, after the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from penstock.config.server import Limits
@@ -25,38 +26,38 @@ from penstock.net.poller import READ, WRITE, poller_for
 log = logging.getLogger("penstock")
 
 TICK_NS = 10_000_000
-"""All those who are ready share this much time, but each has its minimum."""
+"""The time that all ready connections share; but each has its minimum."""
 TURN_NS_MIN = 100_000
 ACCEPTS_MAX = 256
 ACCEPT_PAUSE_S = 1.0
 
 
 class Served(Protocol):
-    """A socket the reactor serves: a connection, or what comes before it can be one."""
+    """A socket that the reactor serves: a connection, or a step before it."""
 
     fd: int
     is_blocked: bool
     is_closed: bool
 
     def __str__(self) -> str:
-        """Say who it is, for the log."""
+        """Return its name for the log."""
 
     @property
     def session(self) -> Session | None:
-        """Whose it is, as far as it has got that far."""
+        """The session, once there is one."""
 
     @property
     def wants_read(self) -> bool:
-        """Whether the peer may send more at the moment."""
+        """Whether we currently read from the peer."""
 
     def on_readable(self) -> None:
-        """Take what has come."""
+        """Read what has arrived."""
 
     def on_writable(self) -> None:
-        """Go on where the kernel had no room."""
+        """Continue after the kernel had no room."""
 
     def close(self, reason: str) -> None:
-        """Close it; twice is once."""
+        """Close the socket. Idempotent."""
 
 
 class Reactor:
@@ -68,22 +69,25 @@ class Reactor:
         self.read_buffer = bytearray(self.limits.read_bytes_max)
         self.read_view = memoryview(self.read_buffer)
         self.small_buffer = self.read_view[:SHARE_BYTES]
-        """The beginning of it, for those who are slowed down."""
+        """The start of the buffer, for publishers that are held back."""
         self.checks = Checks(self)
         self.stalled_clients = 0
         self.before_flush: Callable[[], None] | None = None
-        """Called before anything is written: what it publishes goes out at once."""
+        """Called before each write: messages that it publishes go out at once."""
         self._poller = poller_for(loop, self.tick)
         self._connections: dict[int, Served] = {}
         self._masks: dict[int, int] = {}
         self._kept_back: dict[int, Served] = {}
-        """Connections with something to do that has left their socket already."""
+        """Connections with data or work left that is no longer in their socket."""
         self._reads_on = False
+        self._is_reading = True
+        self._is_drained: asyncio.Event | None = None
+        """Set when everything is written, if `drain` waits for that."""
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
 
     @property
     def limits(self) -> Limits:
-        """The limits now in force; a reload may change them."""
+        """The current limits; a reload may change them."""
         return self.broker.config.limits
 
     def listen(self, sock: socket.socket, accept: Callable[[socket.socket], None]) -> None:
@@ -93,29 +97,30 @@ class Reactor:
         self._poller.register(sock.fileno(), READ)
 
     def stop_listening(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         for fd, (sock, _) in self._listeners.items():
             self._poller.unregister(fd)
             sock.close()
         self._listeners.clear()
 
     def add(self, sock: Channel, session: Session) -> Connection:
-        """Take over a connected socket that does not block."""
+        """Add a connected, non-blocking socket."""
         connection = Connection(self, sock, session)
         self.serve(connection)
         return connection
 
     def serve(self, connection: Served) -> None:
-        """Start to watch a socket."""
+        """Start watching a socket."""
         self._connections[connection.fd] = connection
         self._masks[connection.fd] = READ
         self._poller.register(connection.fd, READ)
 
     def watch(self, connection: Served) -> None:
-        """Watch a connection for what it now waits for, unless it was closed meanwhile."""
+        """Watch a connection for the events it currently needs, unless it is closed."""
         if connection.is_closed:
             return
-        mask = (READ if connection.wants_read else 0) | (WRITE if connection.is_blocked else 0)
+        wants_read = self._is_reading and connection.wants_read
+        mask = (READ if wants_read else 0) | (WRITE if connection.is_blocked else 0)
         if mask != self._masks[connection.fd]:
             self._masks[connection.fd] = mask
             self._poller.modify(connection.fd, mask)
@@ -123,7 +128,7 @@ class Reactor:
             self.read_on(connection)
 
     def read_on(self, connection: Served) -> None:
-        """Read again in the next tick, or once it may be read: epoll cannot see what is left."""
+        """Read again in the next tick, or as soon as allowed: epoll cannot see the rest."""
         if connection.is_closed:
             return
         self._kept_back[connection.fd] = connection
@@ -133,20 +138,22 @@ class Reactor:
 
     def _read_kept_back(self) -> None:
         self._reads_on = False
+        if not self._is_reading:
+            return
         ready = [fd for fd, each in self._kept_back.items() if each.wants_read]
         for fd in ready:
             del self._kept_back[fd]
         self.tick([(fd, READ) for fd in ready])
 
     def forget(self, connection: Served) -> None:
-        """Stop to watch a socket."""
+        """Stop watching a socket."""
         self._poller.unregister(connection.fd)
         del self._connections[connection.fd]
         del self._masks[connection.fd]
         self._kept_back.pop(connection.fd, None)
 
     def tick(self, events: list[tuple[int, int]]) -> None:
-        """Serve what is ready, then write what that gave."""
+        """Serve all ready sockets, then write the results."""
         self.broker.turn_ns = max(min(TURN_NS, TICK_NS // (len(events) or 1)), TURN_NS_MIN)
         for fd, mask in events:
             connection = self._connections.get(fd)
@@ -158,20 +165,22 @@ class Reactor:
                     connection.on_writable()
                 if mask & ~WRITE and not connection.is_closed:
                     if mask & READ and fd in self._kept_back:
-                        # It is its turn when others have had theirs.
+                        # Its turn comes after the others.
                         continue
                     connection.on_readable()
             except Exception:
                 self._fail(connection)
         self.flush()
+        if self._is_drained is not None and not self._is_blocked:
+            self._is_drained.set()
 
     def flush(self) -> None:
-        """Write every session that is owed something. Whoever acts outside a tick calls this."""
+        """Write all dirty sessions. Code outside a tick must call this after it queues data."""
         if self.before_flush is not None:
             try:
                 self.before_flush()
             except Exception:
-                # Whatever it was about, nobody's answers wait for it.
+                # Whatever failed, the answers to clients must not wait for it.
                 log.exception("! internal error")
         broker = self.broker
         while broker.dirty:
@@ -188,20 +197,20 @@ class Reactor:
             if session.transport is not None:
                 self.read_on(session.transport)
         broker.behind.clear()
-        # Who filled these up was no publisher that could be slowed: a timer, or JetStream.
+        # No publisher filled these, so none can be slowed down: it was a timer, or JetStream.
         broker.congested.clear()
 
     def _fail(self, connection: Served) -> None:
-        """Close a connection: a mistake of ours costs this one, never the others or the server."""
+        """Close a connection after a bug of ours: the others and the server carry on."""
         session = connection.session
         is_known = session is not None and session.identity is not None
-        # A stranger gets one line of the log for it, and no page.
+        # A stranger gets one line in the log, not a traceback.
         error = sys.exc_info()[1]
         log.error("! %s internal error: %.200r", connection, error, exc_info=is_known)
         connection.close("Internal Error")
 
     def slow_down(self, publisher: Connection, size: int) -> None:
-        """Hold back who sent so much, as long as those it publishes to have too much waiting."""
+        """Hold a publisher back while its readers are congested."""
         congested = dict.fromkeys(self.broker.congested)
         self.broker.congested.clear()
         for session in congested:
@@ -250,8 +259,27 @@ class Reactor:
         """Every open connection."""
         return [each for each in self._connections.values() if isinstance(each, Connection)]
 
+    def stop_reading(self) -> None:
+        """Stop reading and accepting; the outboxes are still written."""
+        self.stop_listening()
+        self._is_reading = False
+        for connection in self._connections.values():
+            self.watch(connection)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Return when everything is written, or when the time is over."""
+        self.flush()
+        if self._is_blocked:
+            self._is_drained = asyncio.Event()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_drained.wait(), timeout_s)
+
+    @property
+    def _is_blocked(self) -> bool:
+        return any(connection.is_blocked for connection in self._connections.values())
+
     def close(self) -> None:
-        """Close every connection and leave the event loop as it was."""
+        """Close every connection and remove everything from the event loop."""
         self.flush()
         for connection in tuple(self._connections.values()):
             connection.close("Server Shutdown")

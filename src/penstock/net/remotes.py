@@ -1,8 +1,8 @@
 """
 Connections to other servers, for the streams that copy from them.
 
-A remote is connected to once a stream needs it, as long as one does, and again
-whenever it is lost: after a second at first, and later after longer waits.
+A remote is connected while at least one stream needs it. A lost connection is retried:
+after a second at first, then after longer waits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.config.remotes import RemoteConfig
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 from penstock.hot.wire import Op
 from penstock.jetstream.copies.remote import Receive, Watcher
+from penstock.protocol import wellknown
 
 log = logging.getLogger("penstock")
 
@@ -27,7 +28,7 @@ RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 CONNECT_TIMEOUT_S = 5.0
 PING_INTERVAL_S = 10.0
-"""A server that is gone without a word is noticed after two of these."""
+"""A server that vanishes silently is noticed after two of these."""
 CLOSE_TIMEOUT_S = 3.0
 
 
@@ -37,20 +38,20 @@ class Remotes:
     def __init__(
         self, configs: tuple[RemoteConfig, ...], *, name: str, flush: Callable[[], None]
     ) -> None:
-        """Make ready to connect as `name`; `flush` is called after anything was done."""
+        """Prepare to connect as `name`; call `flush` after each action."""
         self._remotes = [(each, ClientRemote(each, name=name, flush=flush)) for each in configs]
 
     def of_account(self, account: str) -> dict[str, ClientRemote]:
-        """Return those that an account may use, by the API prefix that stands for each."""
+        """Return the remotes that an account may use, by their API prefix."""
         return {each.api: remote for each, remote in self._remotes if each.account == account}
 
     async def close(self) -> None:
-        """Send what is left, and disconnect."""
+        """Send everything left, and disconnect."""
         await asyncio.gather(*(remote.close() for _, remote in self._remotes))
 
 
 class ClientRemote:
-    """One of them."""
+    """One remote server."""
 
     def __init__(self, config: RemoteConfig, *, name: str, flush: Callable[[], None]) -> None:
         self.api = config.api_there
@@ -62,10 +63,10 @@ class ClientRemote:
         self._task: asyncio.Task[None] | None = None
         self._is_idle = asyncio.Event()
 
-    # What followers ask for.
+    # For the streams that copy from it.
 
     def attach(self, watcher: Watcher) -> None:
-        """Connect if nobody needed that before, and tell how it goes."""
+        """Connect for the first watcher, and report changes to it."""
         self._watchers.append(watcher)
         self._is_idle.clear()
         loop = asyncio.get_running_loop()
@@ -75,17 +76,17 @@ class ClientRemote:
             self._task = loop.create_task(self._run())
 
     def detach(self, watcher: Watcher) -> None:
-        """Disconnect, soon, if nobody needs it any more."""
+        """Disconnect soon, if this was the last watcher."""
         self._watchers.remove(watcher)
         if not self._watchers:
             self._is_idle.set()
 
     def new_inbox(self) -> str:
-        """Return the beginning of subjects that nobody else uses."""
+        """Return a unique prefix of subjects."""
         return f"{self._options['inbox_prefix']}.{unique_token()}"
 
     def subscribe(self, subject: str, receive: Receive) -> Callable[[], None]:
-        """Hand on what comes to a subject, as much at once as was read."""
+        """Pass messages on a subject to `receive`, in batches as they were read."""
 
         def take(operations: list[Op]) -> None:
             receive(
@@ -112,7 +113,7 @@ class ClientRemote:
     # The connection.
 
     async def close(self) -> None:
-        """Return when it is closed; nobody uses it any more."""
+        """Close the connection and wait for that; all watchers must be gone."""
         if self._task is None:
             return
         self._is_idle.set()
@@ -133,7 +134,7 @@ class ClientRemote:
             wait_s = min(2 * wait_s, RETRY_S_MAX)
 
     async def _stay_connected(self) -> None:
-        """Connect, and return when the connection is lost or not needed."""
+        """Connect, and return when the connection is lost or no longer needed."""
         closed = asyncio.Event()
         reasons: list[Exception] = []
         options = ClientOptions(
@@ -159,7 +160,8 @@ class ClientRemote:
             self._tell_lost(f"remote `{self._name}`: {reasons[0] if reasons else 'closed'}")
             return
         try:
-            # What was said last, such as which consumers are not needed, is to arrive.
+            # The last messages must arrive, such as deletes of consumers that are no longer
+            # needed.
             await client.flush(timeout_s=CLOSE_TIMEOUT_S / 2)
         except PenstockError as error:
             log.warning("Remote '%s': %s", self._name, error)
@@ -192,11 +194,11 @@ class ClientRemote:
 
 
 def _options(config: RemoteConfig, name: str) -> dict[str, Any]:
-    """Return the settings of the client; raise ConfigError if they make no sense."""
+    """Return the settings of the client; raise ConfigError if they are invalid."""
     settings: dict[str, Any] = {
         "servers": config.urls,
         "name": name,
-        "inbox_prefix": "_INBOX",
+        "inbox_prefix": wellknown.INBOX,
         "user": config.user,
         "password": config.password,
         "token": config.token,

@@ -1,8 +1,8 @@
 """
 The server: a broker, a reactor, and the ports they answer on.
 
-`start`, `stop` and `lame_duck` are the whole life of it. Everything lives on the
-event loop that `start` was called on, so several servers fit in one process.
+`start`, `stop` and `lame_duck` are its whole life cycle. Everything runs on the event loop
+of `start`, so several servers fit in one process.
 """
 
 from __future__ import annotations
@@ -13,91 +13,106 @@ import logging
 import os
 import random
 import socket
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import hot
-from penstock.config.server import ServerConfig
+from penstock.config.server import Authorization, JetStreamConfig, ServerConfig, ServerSettings
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError
 from penstock.keys import nkeys
 from penstock.net.clock import SteadyClock
-from penstock.net.committer import Journal
 from penstock.net.connection import Connection
-from penstock.net.listeners.acceptor import Door, WebSocketDoor, tls_info, websocket_info
-from penstock.net.listeners.handshake import Tls
-from penstock.net.listeners.tls import load_files, server_context
-from penstock.net.monitor import views
-from penstock.net.monitor.monitor import Monitor
+from penstock.net.listeners.acceptor import Door, tls_info, websocket_info
+from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
+from penstock.net.listeners.listener import listening_socket
 from penstock.net.monitor.usage import Usage
 from penstock.net.reactor import Reactor
-from penstock.net.system.accountfiles import AccountFiles
 from penstock.net.system.claims import ClaimsRequests
 from penstock.net.system.sysrequests import SystemRequests
 from penstock.version import NATS_VERSION, VERSION
 
+# Imported where they are switched on, so that a server does not wait for unused features.
+if TYPE_CHECKING:
+    import ssl
+    import tempfile
+
+    from penstock.config.transport import TlsConfig
+    from penstock.net.committer import Journal
+    from penstock.net.listeners.handshake import Tls
+    from penstock.net.listeners.websocketacceptor import WebSocketDoor
+    from penstock.net.monitor.monitor import Monitor
+    from penstock.net.system.accountfiles import AccountFiles
+    from penstock.net.system.accountserver import AccountServer
+
 log = logging.getLogger("penstock")
 
-BACKLOG = 4096
 STATSZ_INTERVAL_S = 10.0
-"""How often the system account is told the figures of the server."""
+"""The interval of STATSZ events to the system account."""
+LAST_WORDS_S = 1.0
+"""How long a stopping server waits for slow clients to read their last messages."""
 LAME_DUCK_PAUSE_S_MAX = 1.0
-"""A few clients need not wait for all of a long lame duck duration."""
+"""The longest pause: a few clients need not stretch over a long lame duck duration."""
 
 
 class Server:
     """
     A NATS server.
 
-    Embedded, it listens on a free port of the loopback address unless told
-    otherwise; given a whole configuration it does as that says.
+    Without a configuration, it listens on a free port of the loopback address. Settings
+    override the configuration. With `jetstream=True` it keeps streams in a temporary
+    directory, which is removed with the server.
     """
 
-    def __init__(self, config: ServerConfig | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: ServerConfig | None = None, **settings: Unpack[ServerSettings]
+    ) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        """The temporary directory of streams, removed with the server."""
         if config is None:
-            embedded: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
-            config = ServerConfig(**(embedded | settings))
-        elif settings:
-            config = dataclasses.replace(config, **settings)
-        self.config = config
+            config = ServerConfig(host="127.0.0.1", port=0)
+        given = self._given(settings)
+        self.config = dataclasses.replace(config, **given) if given else config
         self.port = 0
         self.http_port: int | None = None
         self.websocket_port = 0
         self.is_ready = False
         """Whether clients can connect: from `start` until `stop` or `lame_duck`."""
         self.door: Door
-        """Where new clients come in."""
+        """Accepts new clients."""
         self.websocket_door: WebSocketDoor | None = None
         self.journal: Journal | None = None
-        """JetStream, if it is switched on."""
+        """JetStream, if it is on."""
         self.account_files: AccountFiles | None = None
-        """Where the tokens of accounts are kept, if they are."""
+        """The directory of account tokens, if one is configured."""
+        self._account_server: AccountServer | None = None
+        """The HTTP source of account tokens, if one is configured."""
         self.claims: ClaimsRequests
         self.usage = Usage()
         self.http_requests: Counter[str] = Counter()
-        """How often each path of the monitoring was asked for."""
+        """The number of requests for each path of the monitoring."""
         self.load_again: Callable[[], str] | None = None
-        """Reads the configuration again, where there is a file; returns what is wrong with it."""
+        """Reloads the configuration file, if there is one; returns an error text, or ""."""
         self._monitor: Monitor | None = None
         self._https_context: ssl.SSLContext | None = None
-        """The TLS of the monitoring, if it has any; a reload reads its files again."""
+        """The TLS context of the monitoring, if any; a reload reads its files again."""
         self._is_stopping = False
+        self._closing_journal: asyncio.Future[None] | None = None
         self._stopped: asyncio.Event | None = None
 
     @property
     def url(self) -> str:
-        """Where clients on this machine reach the server."""
+        """The URL for clients on this machine."""
         host = self.config.host
-        if host in ("0.0.0.0", "::"):
+        if host in EVERY_ADDRESS:
             host = "127.0.0.1"
-        return f"nats://[{host}]:{self.port}" if ":" in host else f"nats://{host}:{self.port}"
+        return f"nats://{address_of(host, self.port)}"
 
     async def start(self) -> None:
-        """Listen; return when clients can connect."""
+        """Start listening; return when clients can connect."""
         loop = asyncio.get_running_loop()
         self.config = self._with_kept_accounts(self.config)
         key = None
@@ -114,11 +129,12 @@ class Server:
             random_bytes=os.urandom,
             call_later=self._call_later,
         )
+        self.broker.elsewhere = self._account_server
         self.config_load_ns = self.broker.start_ns
         self.claims = ClaimsRequests(self)
         self._log_start()
-        self.door = Door(self.broker, Tls.of(self.config.tls) if self.config.tls else None)
-        listener = _listening_socket(self.config.host, self.config.port)
+        self.door = Door(self.broker, _tls(self.config.tls))
+        listener = listening_socket(self.config.host, self.config.port)
         websocket = None
         try:
             self._open_journal()
@@ -137,18 +153,33 @@ class Server:
         if self.journal is not None:
             self.journal.attach(self.reactor)
         self.reactor.listen(listener, self.door.accept)
-        log.info("Listening for client connections on %s", _address(self.config.host, self.port))
+        log.info("Listening for client connections on %s", address_of(self.config.host, self.port))
         if websocket is not None:
             self._listen_for_websocket(websocket)
-        SystemRequests(self).open()
+        SystemRequests(
+            self, hears_claims=self.claims.hears, load_again=lambda: self.load_again
+        ).open()
+        self._sweep_account_files()
         self.claims.open()
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
         self._stopped = asyncio.Event()
         self.is_ready = True
         log.info("Server is ready")
 
+    def _given(self, settings: ServerSettings) -> dict[str, Any]:
+        """Return settings in the form of `ServerConfig`, which takes no boolean for `jetstream`."""
+        given: dict[str, Any] = {**settings}
+        if given.get("jetstream") is True:
+            import tempfile
+
+            self._temporary = tempfile.TemporaryDirectory(prefix="penstock-")
+            given["jetstream"] = JetStreamConfig(store_dir=self._temporary.name)
+        elif given.get("jetstream") is False:
+            given["jetstream"] = None
+        return given
+
     async def stop(self) -> None:
-        """Close everything; twice is once."""
+        """Close everything. Idempotent."""
         if self._stopped is None:
             return
         if self._is_stopping:
@@ -156,30 +187,48 @@ class Server:
             return
         self._is_stopping = True
         self.is_ready = False
+        log.info("Initiating Shutdown...")
         self.broker.system.said("SHUTDOWN")
         self.reactor.flush()
         if self.journal is not None:
+            # One of the remotes may be this very server, so it must still answer.
             await self.journal.leave_remotes()
-            await self.journal.settle()
+        # A client whose last messages are not read sees the connection close, and tries again.
+        self.reactor.stop_reading()
+        await self._close_journal()
+        await self.reactor.drain(LAST_WORDS_S)
         self.reactor.close()
-        if self.journal is not None:
-            await self.journal.close()
         if self._monitor is not None:
             await self._monitor.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
         self._stopped.set()
         log.info("Server Exiting..")
 
+    async def _close_journal(self) -> None:
+        """Close JetStream while its last messages still reach waiting clients. Idempotent."""
+        if self.journal is None:
+            return
+        if self._closing_journal is None:
+            log.info("Initiating JetStream Shutdown...")
+            self._closing_journal = asyncio.ensure_future(self.journal.close())
+        await self._closing_journal
+        self.reactor.flush()
+
     def reload(self, config: ServerConfig) -> list[str]:
-        """Take over users, permissions, limits and TLS; return what needs a restart."""
+        """Apply users, permissions, limits and TLS; return the settings that need a restart."""
         config = self._with_kept_accounts(config)
         waiting = reload.restart_settings(self.config, config)
         for name in waiting:
             log.warning("`%s` has changed: restart the server to apply it", name)
-        tls = Tls.of(config.tls) if config.tls else None
+        tls = _tls(config.tls)
         if self.websocket_door is not None and config.websocket is not None:
             self.websocket_door.change(config.websocket)
         if self._https_context is not None and config.tls is not None:
+            from penstock.net.listeners.tls import load_files
+
             load_files(self._https_context, config.tls)
+        self.broker.elsewhere = self._account_server
         self._apply(config)
         self.door.tls = tls
         self.config_load_ns = self.broker.clock_ns()
@@ -188,7 +237,9 @@ class Server:
         return waiting
 
     def change_accounts(self, tokens: Mapping[str, str]) -> None:
-        """Have the accounts that these tokens describe, from now on."""
+        """Replace the accounts by those in these tokens."""
+        if self._account_server is not None:
+            self._account_server.known = dict(tokens)
         authorization = dataclasses.replace(self.config.authorization, resolver_preload=tokens)
         self._apply(dataclasses.replace(self.config, authorization=authorization))
 
@@ -201,24 +252,58 @@ class Server:
             self.reactor.checks.start(session)
 
     def _with_kept_accounts(self, config: ServerConfig) -> ServerConfig:
-        """Return the configuration with the accounts that a directory has, if it names one."""
+        """Return the configuration with the accounts of its resolver, if it has one."""
         authorization = config.authorization
-        if authorization.resolver is None or not authorization.resolver.directory:
-            self.account_files = None
+        resolver = authorization.resolver
+        self.account_files = None
+        if resolver is None or not resolver.url:
+            self._account_server = None
+        if resolver is None or not resolver.is_elsewhere:
             return config
-        self.account_files = AccountFiles(authorization.resolver)
-        kept = self.account_files.merged(
-            authorization.resolver_preload, authorization.operator_keys
-        )
+        if resolver.url:
+            kept = self._ask_for_accounts(authorization, resolver.url)
+        else:
+            from penstock.net.system.accountfiles import AccountFiles
+
+            self.account_files = AccountFiles(resolver)
+            kept = self.account_files.merged(
+                authorization.resolver_preload, authorization.operator_keys
+            )
         changed = dataclasses.replace(authorization, resolver_preload=kept)
         return dataclasses.replace(config, authorization=changed)
 
+    def _ask_for_accounts(self, authorization: Authorization, url: str) -> Mapping[str, str]:
+        """Return the tokens fetched so far; at first, that of the system account."""
+        from penstock.net.system.accountserver import AccountServer
+
+        if authorization.resolver_preload:
+            raise ConfigError("`resolver_preload` does not go with a `resolver` that is a URL")
+        known = self._account_server.known if self._account_server is not None else {}
+        self._account_server = AccountServer(
+            url, authorization.operator_keys, self.change_accounts, known
+        )
+        if not known:
+            self._account_server.begin(authorization.system_account_name)
+        return self._account_server.known
+
+    def _sweep_account_files(self) -> None:
+        """Let a cache of account tokens drop expired files."""
+        files = self.account_files
+        if files is not None and files.ttl_s:
+            files.sweep()
+            self._call_later(files.ttl_s, self._sweep_account_files)
+
     def _tell_figures(self) -> None:
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
-        self.broker.system.said("STATSZ", lambda: {"statsz": views.statsz(self)})
+        self.broker.system.said("STATSZ", self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        from penstock.net.monitor import views
+
+        return {"statsz": views.statsz(self)}
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Do something later on behalf of the broker, and write what that gives."""
+        """Call a function later, and then write the dirty sessions."""
 
         def run() -> None:
             if not self._is_stopping:
@@ -233,7 +318,7 @@ class Server:
         await self._stopped.wait()
 
     async def lame_duck(self) -> None:
-        """Send the clients elsewhere, one after another, then stop."""
+        """Send the clients to other servers, one after another, then stop."""
         limits = self.config.limits
         log.info("Entering lame duck mode, stop accepting new clients")
         self.is_ready = False
@@ -245,13 +330,16 @@ class Server:
                 session.write(self.broker.info_line(session, ldm=True))
         self.reactor.flush()
         if self.reactor.connections:
-            await asyncio.sleep(limits.lame_duck_grace_period_s)
-        duration_s = limits.lame_duck_duration_s - limits.lame_duck_grace_period_s
+            await asyncio.sleep(limits.lame_duck_grace_period)
+        if self.journal is not None:
+            await self.journal.leave_remotes()
+        await self._close_journal()
+        duration_s = limits.lame_duck_duration - limits.lame_duck_grace_period
         await self._close_slowly(self.reactor.connections, duration_s)
         await self.stop()
 
     async def _close_slowly(self, connections: list[Connection], duration_s: float) -> None:
-        """Spread the reconnects of the clients over the duration."""
+        """Close connections one by one, so that reconnects spread over the duration."""
         pause_s = min(duration_s / max(len(connections), 1), LAME_DUCK_PAUSE_S_MAX)
         for index, connection in enumerate(connections):
             if index:
@@ -259,7 +347,7 @@ class Server:
             connection.close("Server Shutdown")
 
     def _advertise(self) -> None:
-        """Put into INFO where clients reach this server."""
+        """Put the addresses of this server into INFO."""
         info, config = self.broker.info, self.config
         info["port"] = self.port
         for name in OF_LISTENER:
@@ -277,6 +365,8 @@ class Server:
     def _open_journal(self) -> None:
         if self.config.jetstream is None:
             return
+        from penstock.net.committer import Journal
+
         self.journal = Journal(self.broker, self.config.jetstream)
         self.journal.open()
         self.broker.info["jetstream"] = True
@@ -288,22 +378,28 @@ class Server:
         port = config.http_port if config.http_port is not None else config.https_port
         if port is None:
             return
+        from penstock.net.monitor.monitor import Monitor
+
         if config.https_port is not None and config.tls is not None:
+            from penstock.net.listeners.tls import server_context
+
             self._https_context = server_context(config.tls)
         host = config.http_host or config.host
-        listener = _listening_socket(host, port)
+        listener = listening_socket(host, port)
         self.http_port = listener.getsockname()[1]
         self._monitor = Monitor(self)
         await self._monitor.start(listener, self._https_context)
         scheme = "http" if self._https_context is None else "https"
-        log.info("Starting %s monitor on %s", scheme, _address(host, self.http_port))
+        log.info("Starting %s monitor on %s", scheme, address_of(host, self.http_port))
 
     def _open_websocket(self) -> socket.socket | None:
         config = self.config.websocket
         if config is None:
             return None
+        from penstock.net.listeners.websocketacceptor import WebSocketDoor
+
         self.websocket_door = WebSocketDoor(self.door, self.broker, config)
-        listener = _listening_socket(config.host, config.port)
+        listener = listening_socket(config.host, config.port)
         self.websocket_port = listener.getsockname()[1]
         return listener
 
@@ -312,7 +408,7 @@ class Server:
         config = self.websocket_door.config
         self.reactor.listen(listener, self.websocket_door.accept)
         scheme = "ws" if config.tls is None else "wss"
-        address = _address(config.host, self.websocket_port)
+        address = address_of(config.host, self.websocket_port)
         log.info("Listening for websocket clients on %s://%s", scheme, address)
         if config.tls is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
@@ -332,18 +428,10 @@ class Server:
         await self.stop()
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
-    """Listen on `host`; a port of 0 or -1 picks a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Every address of IPv6 means every address of IPv4 too, as it does to nats-server.
-    is_both = host == "::" and socket.has_dualstack_ipv6()
-    try:
-        return socket.create_server(
-            (host, max(port, 0)), family=family, backlog=BACKLOG, dualstack_ipv6=is_both
-        )
-    except OSError as error:
-        raise ConfigError(f"Error listening on port: {_address(host, port)}, {error}") from error
+def _tls(config: TlsConfig | None) -> Tls | None:
+    """Return the TLS settings for clients, if any."""
+    if config is None:
+        return None
+    from penstock.net.listeners.handshake import Tls
 
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Tls.of(config)

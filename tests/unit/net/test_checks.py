@@ -20,7 +20,7 @@ from penstock.net.server import Server
 USERS = Authorization(users=(User(name="bea", password=SECRET_HASH),))
 OTHER_HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
 CONNECT = b'CONNECT {"verbose":false,"user":"%b","pass":"%b"}\r\nPING\r\n'
-PATIENT = Limits(auth_timeout_s=60.0)
+PATIENT = Limits(auth_timeout=60.0)
 WRONG = b"-ERR 'Authorization Violation'\r\n"
 TIMED_OUT = b"-ERR 'Authentication Timeout'\r\n"
 
@@ -82,7 +82,7 @@ def test_beyond_the_bound_clients_are_turned_away(gate: Gate) -> None:
             gate.opened.set()
             assert [await one.line(), await two.line()] == [b"PONG\r\n"] * 2
 
-    run(scenario, authorization=USERS, limits=replace(PATIENT, password_checks_max=1))
+    run(scenario, authorization=USERS, limits=replace(PATIENT, max_password_checks=1))
 
 
 def test_who_has_gone_takes_nobody_s_place(gate: Gate) -> None:
@@ -97,7 +97,7 @@ def test_who_has_gone_takes_nobody_s_place(gate: Gate) -> None:
             assert [await one.line(), await last.line()] == [b"PONG\r\n"] * 2
         assert "gone" not in gate.passwords
 
-    run(scenario, authorization=USERS, limits=replace(PATIENT, password_checks_max=1))
+    run(scenario, authorization=USERS, limits=replace(PATIENT, max_password_checks=1))
 
 
 def test_a_check_takes_no_longer_than_a_client_has_to_authenticate(gate: Gate) -> None:
@@ -110,7 +110,7 @@ def test_a_check_takes_no_longer_than_a_client_has_to_authenticate(gate: Gate) -
             assert [await one.line(), await two.line()] == [TIMED_OUT] * 2
             gate.opened.set()
 
-    run(scenario, authorization=USERS, limits=Limits(auth_timeout_s=0.2))
+    run(scenario, authorization=USERS, limits=Limits(auth_timeout=0.2))
 
 
 def test_a_connect_behind_a_connect_is_checked_too(gate: Gate) -> None:
@@ -141,4 +141,4 @@ def test_who_was_let_in_before_a_reload_is_not_turned_away_by_it(gate: Gate) -> 
             for client in clients:
                 assert await client.settle() == []
 
-    run(scenario, authorization=USERS, limits=replace(PATIENT, password_checks_max=1))
+    run(scenario, authorization=USERS, limits=replace(PATIENT, max_password_checks=1))

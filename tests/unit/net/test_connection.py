@@ -13,7 +13,7 @@ from penstock.config.server import Limits
 from penstock.net.connection import Connection
 from penstock.net.server import Server
 
-SMALL = Limits(congested_bytes=32 * 1024, pending_bytes_max=16 * 1024 * 1024, stuck_s=0.05)
+SMALL = Limits(congested_bytes=32 * 1024, max_pending=16 * 1024 * 1024, stuck_s=0.05)
 KILOBYTE = b"PUB load 1024\r\n" + bytes(1024) + b"\r\n"
 
 
@@ -111,7 +111,7 @@ def test_a_client_that_floods_itself_is_cut_off_and_nobody_else() -> None:
 
 
 def test_a_write_that_does_not_move_ends_at_the_deadline() -> None:
-    limits = Limits(write_deadline_s=0.2, congested_bytes=64 * 1024 * 1024)
+    limits = Limits(write_deadline=0.2, congested_bytes=64 * 1024 * 1024)
 
     async def scenario(server: Server) -> None:
         async with (
@@ -129,7 +129,7 @@ def test_a_write_that_does_not_move_ends_at_the_deadline() -> None:
 
 def test_a_reader_too_slow_for_its_publishers_is_cut_off_though_it_moves() -> None:
     limits = Limits(
-        write_deadline_s=0.3, congested_bytes=4 * 1024 * 1024, stuck_s=0.05, pending_bytes_max=2**30
+        write_deadline=0.3, congested_bytes=4 * 1024 * 1024, stuck_s=0.05, max_pending=2**30
     )
 
     async def publish(publisher: Stream) -> None:
@@ -225,7 +225,7 @@ def test_a_silent_client_is_pinged_until_it_is_stale() -> None:
             assert await client.line() == b"-ERR 'Stale Connection'\r\n"
             assert await client.line() == b""
 
-    run(scenario, limits=Limits(ping_interval_s=0.02, ping_max=2))
+    run(scenario, limits=Limits(ping_interval=0.02, ping_max=2))
 
 
 def test_what_was_for_a_client_that_is_gone_is_dropped() -> None:

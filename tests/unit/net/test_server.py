@@ -158,7 +158,7 @@ def test_who_does_not_authenticate_in_time_is_sent_away() -> None:
             assert await silent.line() == b""
             assert await ann.settle() == []
 
-    run(scenario, authorization=ANN, limits=Limits(auth_timeout_s=0.05))
+    run(scenario, authorization=ANN, limits=Limits(auth_timeout=0.05))
 
 
 def test_who_is_gone_before_the_timeout_is_not_missed() -> None:
@@ -169,7 +169,7 @@ def test_who_is_gone_before_the_timeout_is_not_missed() -> None:
         async with connected(server) as silent:
             assert await silent.line() == b"-ERR 'Authentication Timeout'\r\n"
 
-    run(scenario, authorization=ANN, limits=Limits(auth_timeout_s=0.05))
+    run(scenario, authorization=ANN, limits=Limits(auth_timeout=0.05))
 
 
 def test_a_lame_duck_with_no_clients_stops_at_once() -> None:
@@ -179,11 +179,11 @@ def test_a_lame_duck_with_no_clients_stops_at_once() -> None:
         assert not server.is_ready
         await server.wait_stopped()
 
-    run(scenario, limits=Limits(lame_duck_grace_period_s=3600))
+    run(scenario, limits=Limits(lame_duck_grace_period=3600))
 
 
 def test_a_lame_duck_lets_its_clients_go_one_after_another() -> None:
-    limits = Limits(lame_duck_grace_period_s=0.02, lame_duck_duration_s=0.12)
+    limits = Limits(lame_duck_grace_period=0.02, lame_duck_duration=0.12)
 
     async def scenario(server: Server) -> None:
         async with connected(server) as one, connected(server) as two:
@@ -258,4 +258,15 @@ def test_a_server_for_scripts_keeps_streams_in_a_directory_that_goes_with_it() -
 
 def test_a_server_says_what_jetstream_must_be() -> None:
     with pytest.raises(ConfigError, match="`JetStreamConfig"):
-        Server(jetstream=True)
+        Server(jetstream="yes")  # type: ignore[arg-type]
+
+
+def test_a_switch_gives_a_server_a_store_that_goes_with_it() -> None:
+    async def scenario() -> Path:
+        async with Server(jetstream=True) as server:
+            assert server.config.jetstream is not None
+            async with await penstock.connect(server.url) as client:
+                await client.jetstream().streams.create("S", subjects=["s"])
+            return Path(server.config.jetstream.store_dir)
+
+    assert not asyncio.run(scenario()).exists()

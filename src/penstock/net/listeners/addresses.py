@@ -1,20 +1,35 @@
-"""Addresses as others write them, before it is known who they are."""
+"""Read and write network addresses."""
 
 from __future__ import annotations
 
 import ipaddress
 
+EVERY_ADDRESS = ("0.0.0.0", "::")
+"""The hosts that mean all addresses of the machine, of either family."""
+MAPPED = "::ffff:"
+"""The prefix of an IPv4 address on an IPv6 socket."""
+
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def read_ip(text: str) -> IpAddress:
-    """Return an address; ValueError if it is none. A zone is none: it may be any text at all."""
+    """Return an address; raise ValueError if the text is not one, or has a zone (free text)."""
     if "%" in text:
         raise ValueError(f"{text!r} has a zone")
     return ipaddress.ip_address(text)
 
 
+def address_of(host: str, port: int) -> str:
+    """Return host and port for URLs and logs: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_ip(text: str) -> str:
+    """Return a peer's address from the system's text; cheaper than `readable`."""
+    return text.removeprefix(MAPPED) if "." in text else text
+
+
 def readable(ip: IpAddress) -> str:
-    """Return an address as it is shown: one of IPv4 in the clothes of IPv6 as what it is."""
+    """Return the text of an address: IPv4 for an IPv4-mapped IPv6 address."""
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return str(mapped or ip)

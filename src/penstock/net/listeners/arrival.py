@@ -1,10 +1,10 @@
 """
-A socket that has arrived, and is not a connection yet.
+An accepted socket that is not a connection yet.
 
-A PROXY header, a TLS handshake and a WebSocket upgrade each stand in the reactor where the
-connection will stand. They have two ways out: `go_on` hands the socket, and the session if
-the client was greeted already, to what comes next; `close` ends both. Nothing that a stranger
-sends, or leaves out, leads anywhere else.
+A PROXY header, a TLS handshake and a WebSocket upgrade each take the future connection's
+place in the reactor. They end in one of two ways: `go_on` passes the socket, and the
+session if INFO was already sent, to the next step; `close` ends both. Nothing that a
+stranger sends, or fails to send, leads anywhere else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger("penstock")
 
 
 class Arrival:
-    """What the reactor serves until a client can speak."""
+    """Served by the reactor until a client can speak NATS."""
 
     what: ClassVar[str]
-    """What it waits for, as the log says it."""
+    """The awaited step, for the log."""
     failure: ClassVar[str]
-    """Why a session is closed for which that did not come."""
+    """The close reason of a session if the step fails."""
     wants_read = True
 
     def __init__(self, reactor: Reactor, sock: Channel, peer: str) -> None:
@@ -46,11 +46,11 @@ class Arrival:
         return str(self.session or self.peer)
 
     def advance(self) -> None:
-        """Take what has come, and go on or fail if that is enough to tell."""
+        """Read what has arrived; continue or fail as soon as that is decided."""
         raise NotImplementedError
 
     def on_readable(self) -> None:
-        """Take what has come. Whatever it is, it costs no more than a line in the log."""
+        """Read what has arrived. Whatever it is, it costs at most one line in the log."""
         try:
             self.advance()
         except Exception as error:
@@ -58,17 +58,17 @@ class Arrival:
             self.fail(f"{error!r:.200}")
 
     def on_writable(self) -> None:
-        """Go on where the kernel had no room."""
+        """Continue after the kernel had no room."""
         self.on_readable()
 
     def greet(self, session: Session) -> None:
-        """Send what the session has to say, in clear text."""
+        """Send the session's outbox in clear text."""
         self.session = session
         session.transport = self
         self.flush()
 
     def flush(self) -> None:
-        """Write the outbox; a socket nothing was written to takes this much."""
+        """Write the outbox. A fresh socket has room for all of it."""
         session = self.session
         if session is None or self.is_closed:
             return
@@ -83,13 +83,13 @@ class Arrival:
             self.close(session.closing)
 
     def limit_time(self, seconds: float, expired: Callable[[], None] | None = None) -> None:
-        """Wait no longer than this: then fail, or do what there is to do in place of it."""
+        """Set the time limit; at its end call `expired`, or fail."""
         self._stop_timer()
         timed_out = expired or (lambda: self.fail("timeout"))
         self._timer = self.reactor.loop.call_later(seconds, timed_out)
 
     def go_on(self, step: Callable[[], None]) -> None:
-        """Hand over to what comes next; what cannot even begin is closed."""
+        """Pass the socket to the next step; close it if that step cannot begin."""
         self._leave()
         try:
             step()
@@ -98,18 +98,18 @@ class Arrival:
             raise
 
     def fail(self, reason: str) -> None:
-        """Say in the log what is wrong, and close."""
+        """Log the reason, and close."""
         log.error("! %s %s error: %s", self, self.what, reason)
         self.close(self.failure)
 
     def close(self, reason: str) -> None:
-        """End it, and its session; twice is once."""
+        """Close the socket and end the session. Idempotent."""
         if not self.is_closed:
             self._leave()
             self._end(reason)
 
     def _leave(self) -> None:
-        """Make room in the reactor."""
+        """Leave the reactor."""
         self.is_closed = True
         self._stop_timer()
         self.reactor.forget(self)

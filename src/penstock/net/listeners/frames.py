@@ -1,11 +1,10 @@
 """
-The frames of WebSocket (RFC 6455), without I/O: bytes in, payloads out, and headers.
+WebSocket frames (RFC 6455) without I/O: bytes in, payloads out, and frame headers.
 
-The NATS protocol takes no notice of where messages of WebSocket begin and end, so a
-payload is passed on as it comes, and a frame larger than any buffer is never held.
-Compressed messages (RFC 7692) are inflated as they are asked for, each with a window of
-its own: ninety kilobytes can stand for sixty megabytes, and stay ninety until somebody
-has a use for more.
+The NATS protocol ignores the borders of WebSocket messages, so each piece of payload is
+passed on as it comes, and a frame larger than any buffer is never held. Compressed messages
+(RFC 7692) are inflated on demand, each with its own window: ninety kilobytes can inflate to
+sixty megabytes, and stay ninety until a reader asks for more.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ FINAL, COMPRESSED, RESERVED, MASKED = 0x80, 0x40, 0x30, 0x80
 
 CONTROL_BYTES_MAX = 125
 EMPTY_BLOCK = b"\x00\x00\xff\xff"
-"""What a sender leaves out at the end of a compressed message."""
+"""The end of a compressed message, which senders leave out."""
 
 NORMAL_CLOSURE, GOING_AWAY, PROTOCOL_ERROR = 1000, 1001, 1002
 INVALID_DATA, POLICY_VIOLATION, TOO_BIG, SERVER_ERROR = 1007, 1008, 1009, 1011
 
 
 class FrameError(Exception):
-    """The peer broke the rules of WebSocket; it is told `status` and why, and that is all."""
+    """The peer broke the WebSocket protocol. It gets a close frame with `status` and the reason."""
 
     def __init__(self, reason: str, status: int = PROTOCOL_ERROR) -> None:
         super().__init__(reason)
@@ -35,31 +34,31 @@ class FrameError(Exception):
 
 class FrameReader:
     """
-    Takes the frames of one peer apart, cut anywhere.
+    Reads the frames of one peer, however the bytes are cut.
 
-    `feed` gives it bytes, and `read` takes from them as much as there is room for.
+    `feed` adds bytes, and `read` takes as much as there is room for.
     """
 
     def __init__(self, *, inflated_bytes_max: int = 0, is_masked: bool = True) -> None:
         self._inflated_bytes_max = inflated_bytes_max
-        """What one compressed message may grow to; 0: compression was not agreed on."""
+        """The maximum inflated size of a message; 0 without compression."""
         self._is_masked = is_masked
         self.has_rest = False
-        """Whether there may be something to read without more bytes of the peer's."""
+        """Whether `read` may find something without more bytes from the peer."""
         self._data = b""
         self._position = 0
         self._left = 0
-        """Bytes of the current frame still to come."""
+        """The missing bytes of the current frame."""
         self._key = b""
         self._is_in_message = False
         self._is_final = True
         self._inflater: zlib._Decompress | None = None
         self._packed: bytes | None = None
-        """What is to be inflated next, and may be nothing but what the inflater still holds."""
+        """The bytes to inflate next; empty if only the inflater holds data."""
         self._inflated_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what the peer has sent."""
+        """Add bytes from the peer."""
         self._data = self._data[self._position :] + data
         self._position = 0
         self.has_rest = True
@@ -68,7 +67,7 @@ class FrameReader:
         """
         Return (BINARY, piece of payload) or a whole control frame as (opcode, payload).
 
-        A piece has at most `size_max` bytes, and perhaps none. None: more has to come first.
+        A piece has at most `size_max` bytes, and may be empty. None: more bytes are needed.
         """
         if self._packed is not None:
             return BINARY, self._inflate(size_max)
@@ -77,7 +76,7 @@ class FrameReader:
         return found
 
     def _frame(self, size_max: int) -> tuple[int, bytes] | None:
-        """Begin a frame: return a control frame whole, and the first piece of any other."""
+        """Start a frame: return a whole control frame, or the first piece of a data frame."""
         start = self._position
         size = _head_size(self._data, start)
         if size is None or start + size > len(self._data):
@@ -89,7 +88,7 @@ class FrameReader:
         end = start + size + self._left
         self._left = 0
         if end > len(self._data):
-            # Small as they are, they wait to be whole; their head is read again.
+            # A control frame is small, so wait for all of it; its head is read again.
             return None
         self._position = end
         return opcode, self._unmasked(self._data[start + size : end])
@@ -114,7 +113,7 @@ class FrameReader:
         assert inflater is not None
         assert packed is not None
         try:
-            # Behind a block that says it is the last, nothing counts, and nothing is kept.
+            # Ignore all data after a block that is marked as the last.
             inflated = b"" if inflater.eof else inflater.decompress(packed, size_max)
         except zlib.error:
             raise FrameError("invalid compressed data", INVALID_DATA) from None
@@ -129,7 +128,7 @@ class FrameReader:
         return inflated
 
     def _read_head(self, head: bytes) -> int:
-        """Take note of a frame; return its opcode."""
+        """Read the head of a frame; return its opcode."""
         opcode, is_final = head[0] & 0x0F, bool(head[0] & FINAL)
         is_compressed = bool(head[0] & COMPRESSED)
         self._check_head(head, opcode, is_final, is_compressed)
@@ -181,7 +180,7 @@ class FrameReader:
 
 
 def _head_size(data: bytes, position: int) -> int | None:
-    """Return the size of a frame's head, None if too little of it is there to tell."""
+    """Return the size of a frame's head; None if too few bytes are there to tell."""
     if len(data) < position + 2:
         return None
     length = data[position + 1] & 0x7F
@@ -190,7 +189,7 @@ def _head_size(data: bytes, position: int) -> int | None:
 
 
 def frame_head(opcode: int, size: int, *, is_compressed: bool = False) -> bytes:
-    """Return the head of a whole message of the server's."""
+    """Return the head of a complete, unmasked message."""
     first = FINAL | opcode | (COMPRESSED if is_compressed else 0)
     if size < 126:
         return bytes((first, size))
@@ -205,7 +204,7 @@ def close_payload(status: int, reason: str) -> bytes:
 
 
 def read_close(payload: bytes) -> bytes:
-    """Return the payload of the close frame that answers one."""
+    """Return the payload of the answer to a close frame."""
     if not payload:
         return b""
     if len(payload) == 1:

@@ -1,9 +1,9 @@
 """
-A socket on its way to TLS.
+The TLS handshake of a socket.
 
-Until the handshake is done it stands in the reactor where its connection will stand.
-It may begin with the handshake, or with an INFO in clear text after which the client
-begins; where clients without TLS are welcome too, the first byte tells which it is.
+It takes the future connection's place in the reactor. The client may start the handshake at
+once, or after an INFO in clear text. Where clients without TLS are allowed too, the first
+byte tells them apart.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
 
 HANDSHAKE_BYTE = b"\x16"
-"""What every TLS handshake begins with, and no NATS protocol line does."""
+"""The first byte of every TLS handshake, and of no NATS protocol line."""
 THROTTLED = "Connection throttling is active. Please try again later."
 
 
 @dataclass
 class Tls:
-    """The TLS of one listener: its context, and how many handshakes this second has seen."""
+    """The TLS of one listener: its context, and the number of handshakes in this second."""
 
     config: TlsConfig
     context: ssl.SSLContext
@@ -39,11 +39,11 @@ class Tls:
 
     @classmethod
     def of(cls, config: TlsConfig) -> Tls:
-        """Read the files the settings name."""
+        """Read the files in the settings."""
         return cls(config, server_context(config))
 
     def allows_one_more(self, now_s: float) -> bool:
-        """Count a handshake; tell whether it is within the rate."""
+        """Count a handshake; tell whether it is within the rate limit."""
         if int(now_s) != self.second:
             self.second, self.handshakes = int(now_s), 0
         self.handshakes += 1
@@ -51,20 +51,20 @@ class Tls:
         return not limit or self.handshakes <= limit
 
     def is_pinned(self, state: TlsState) -> bool:
-        """Tell whether the client's key is one of those that may connect, if any are named."""
+        """Tell whether the client's key is pinned, if any keys are."""
         pinned = self.config.pinned_certs
         found = state.certificate.public_key_sha256 if state.certificate else ""
         return not pinned or found in map(str.lower, pinned)
 
 
 Secured = Callable[[TlsSocket, TlsState, Session | None], None]
-"""Called when the handshake is done."""
+"""Called after the handshake."""
 Plain = Callable[[socket.socket, Session], None]
-"""Called when a client goes on in clear text."""
+"""Called if a client continues in clear text."""
 
 
 class Handshake(Arrival):
-    """What the reactor serves until TLS is agreed on."""
+    """Served by the reactor during the handshake."""
 
     what = "TLS handshake"
     failure = "TLS Handshake Failure"
@@ -81,30 +81,30 @@ class Handshake(Arrival):
         self._plain: Plain | None = None
 
     def wait(self) -> None:
-        """Wait for the client to begin."""
-        self.limit_time(self._tls.config.timeout_s)
+        """Wait for the client's handshake."""
+        self.limit_time(self._tls.config.timeout)
         self._admit()
 
     def wait_or(self, greet: Callable[[], None], delay_s: float) -> None:
-        """Wait for the client to begin; greet it when it does not."""
+        """Wait for the client's handshake; call `greet` if it does not come."""
         self.limit_time(delay_s, greet)
 
     def invite(self, session: Session, plain: Plain | None) -> None:
-        """Send INFO in clear text, and wait for the client to begin, or to go on with `plain`."""
+        """Send INFO in clear text, and wait for the handshake, or for plain text if allowed."""
         self._is_first = False
         self._plain = plain
-        self.limit_time(self._tls.config.timeout_s)
+        self.limit_time(self._tls.config.timeout)
         self.greet(session)
         if plain is None and not self.is_closed:
             self._admit()
 
     def flush(self) -> None:
-        """Write in clear text what there is to say before the handshake; the rest waits."""
+        """Write the outbox in clear text before the handshake; during it, the outbox waits."""
         if not self._began:
             super().flush()
 
     def advance(self) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         try:
             if not self._began and not self._begin():
                 return
@@ -115,18 +115,18 @@ class Handshake(Arrival):
             self.is_blocked = isinstance(want, ssl.SSLWantWriteError)
             self.reactor.watch(self)
         except (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError):
-            # Somebody who only looked whether there is a server here.
+            # A port check: the client only connected and left.
             self.close(self.failure)
         except (OSError, ValueError) as error:
             self.fail(str(error))
 
     def _begin(self) -> bool:
-        """Tell whether what comes is a handshake, and start it."""
+        """Start the handshake if the client does; tell whether it started."""
         if self._plain is not None and not self._sees_handshake(self._plain):
             return False
         if not self._is_admitted and not self._admit():
             return False
-        self.limit_time(self._tls.config.timeout_s)
+        self.limit_time(self._tls.config.timeout)
         self._began = True
         self.sock = self._tls.context.wrap_socket(
             self.sock, server_side=True, do_handshake_on_connect=False
@@ -134,7 +134,7 @@ class Handshake(Arrival):
         return True
 
     def _sees_handshake(self, plain: Plain) -> bool:
-        """Look at the first byte. Without a handshake, the connection goes on in clear text."""
+        """Look at the first byte. Without a handshake, continue in clear text."""
         try:
             first = self.sock.recv(1, socket.MSG_PEEK)
         except OSError:
@@ -148,7 +148,7 @@ class Handshake(Arrival):
         return False
 
     def _admit(self) -> bool:
-        """Tell whether there are few enough handshakes this second; if not, turn it away."""
+        """Tell whether the rate limit allows this handshake; if not, close."""
         self._is_admitted = self._tls.allows_one_more(self.reactor.loop.time())
         if not self._is_admitted:
             if self.session is not None:

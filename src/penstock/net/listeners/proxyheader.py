@@ -1,9 +1,9 @@
 """
-The PROXY protocol: a proxy says whom it speaks for before anything else is said.
+The PROXY protocol: a proxy first sends the address of its client.
 
-Both versions are read, the line of the first and the bytes of the second. Nothing behind
-the header is taken from the socket, for it may be a TLS handshake. Who sends no header
-is taken for who it is.
+Reads both versions, the text line and the binary header. Bytes after the header stay in the
+socket, because they may be a TLS handshake. Without a header, the peer is the client
+itself.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 V1 = b"PROXY "
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 DETECT_BYTES = 6
-"""How much tells a header from what a client sends."""
+"""The number of bytes that tells a header from a client's data."""
 V1_BYTES_MAX = 107
 V2_BYTES = 16
 TIMEOUT_S = 5.0
 LOCAL, PROXY = 0x20, 0x21
-"""Version 2, and what the proxy does: ask for itself, or speak for another."""
+"""Version 2 with the command: the proxy's own connection, or one on behalf of a client."""
 TCP4, TCP6, UNSPECIFIED = 0x11, 0x21, 0x00
 SIZES = {TCP4: 4, TCP6: 16}
 FAMILIES = {"TCP4": 4, "TCP6": 6}
@@ -36,11 +36,11 @@ Address = tuple[str, int]
 
 
 class InvalidHeader(ValueError):
-    """A header that says nothing; the text says why."""
+    """An invalid header; the text is the reason."""
 
 
 def wanted(data: bytes) -> int:
-    """Return how long a header is at least that begins like this; 0 if it is none."""
+    """Return the minimum length of a PROXY header with this prefix; 0 if it is not one."""
     start = data[:DETECT_BYTES]
     if not (V1.startswith(start) or V2.startswith(start)):
         return 0
@@ -59,7 +59,7 @@ def wanted(data: bytes) -> int:
 
 
 def source(header: bytes) -> Address | None:
-    """Return whom a whole header speaks for; None if the proxy speaks for itself."""
+    """Return the client's address in a complete header; None for the proxy's own connection."""
     return _line(header) if header.startswith(V1) else _binary(header)
 
 
@@ -93,11 +93,11 @@ def _binary(header: bytes) -> Address | None:
 
 
 Done = Callable[[Address | None, bytes], None]
-"""Called with whom the proxy speaks for, and with what was read that is no header."""
+"""Called with the client's address, and with bytes that were read but are not a header."""
 
 
 class ProxyHeader(Arrival):
-    """What the reactor serves until the header is there."""
+    """Served by the reactor until the header has arrived."""
 
     what = "PROXY protocol header"
     failure = "Protocol Violation"
@@ -109,12 +109,12 @@ class ProxyHeader(Arrival):
         super().__init__(reactor, sock, peer)
         self._done = done
         self._takes_none = takes_none
-        """Whether what was read of no header can be put to use."""
+        """Whether the caller can use bytes that are not a header."""
         self._read = b""
         self.limit_time(TIMEOUT_S)
 
     def advance(self) -> None:
-        """Take what is surely part of the header, and no more."""
+        """Take the bytes that certainly belong to the header, and no more."""
         try:
             seen = self.sock.recv(V1_BYTES_MAX + V2_BYTES, socket.MSG_PEEK)
             if not seen:

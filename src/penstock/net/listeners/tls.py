@@ -1,10 +1,9 @@
 """
 TLS for the reactor: a context from the settings, and a socket that encrypts.
 
-The socket keeps to what `Connection` asks of a plain one: it takes as much as it
-can at once and raises `BlockingIOError` when that is nothing. OpenSSL wants data it
-could not write to be offered again unchanged, and so it is: what was not sent stays
-at the front of the session's outbox.
+The socket behaves like a plain one for `Connection`: it takes as much as it can at once and
+raises `BlockingIOError` when that is nothing. OpenSSL requires that unwritten data is
+offered again unchanged. It is: unsent data stays at the front of the session's outbox.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from penstock.config.transport import CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
+from penstock.config.transport import ALL_CIPHER_SUITES, CURVES, CertificateFiles, TlsConfig
 from penstock.core.identity.tls import Certificate, TlsState
 from penstock.errors import ConfigError
 from penstock.keys import nkeys
 
 RECORD_BYTES = 16 * 1024
-"""The most one record of TLS holds. Room for less would leave a rest where epoll cannot see it."""
+"""The maximum size of a TLS record. A smaller read would leave a rest that epoll cannot see."""
 
 Chooser = Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]
 WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-SUITE_NAMES = {theirs: name for name, theirs in CIPHER_SUITES.items()}
+SUITE_NAMES = {theirs: name for name, theirs in ALL_CIPHER_SUITES.items()}
 ATTRIBUTES = {
     "commonName": "CN",
     "countryName": "C",
@@ -41,11 +40,11 @@ ATTRIBUTES = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""The short names of the parts of a distinguished name."""
+"""The short names of the attributes in a distinguished name."""
 
 
 class TlsSocket:
-    """A socket whose handshake is done."""
+    """A socket after its handshake."""
 
     __slots__ = ("_sock",)
 
@@ -57,7 +56,7 @@ class TlsSocket:
         return self._sock.fileno()
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
-        """Fill the buffer with what has come, a record at a time; return 0 at the end."""
+        """Fill the buffer with received data, a record at a time; return 0 at the end."""
         view = memoryview(buffer)
         size = 0
         while not size or len(buffer) - size >= RECORD_BYTES:
@@ -87,28 +86,25 @@ class TlsSocket:
         return sent
 
     def sendmsg(self, buffers: Sequence[Any]) -> int:
-        """Send buffers one behind the other; records are made of them anyway."""
+        """Send buffers joined together: TLS makes records of them anyway."""
         return self.send(b"".join(buffers))
 
     def close(self) -> None:
-        """Say goodbye, as TLS does, and close."""
+        """Send TLS's close message, and close."""
         try:
             self._sock.unwrap()
         except (OSError, ValueError):
-            # The peer's own goodbye is not waited for.
+            # Do not wait for the peer's close message.
             pass
         self._sock.close()
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
-    """Return the context of a listener; say what is wrong with its files."""
+    """Return the context of a listener; raise ConfigError if its files are unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.minimum_version = VERSIONS[config.min_version]
-    ciphers = [CIPHER_SUITES[name] for name in config.cipher_suites]
-    old_ciphers = [name for name in ciphers if not name.startswith("TLS_")]
-    if old_ciphers:
-        context.set_ciphers(":".join(old_ciphers))
+    _set_ciphers(context, config)
     if len(config.curve_preferences) == 1:
         context.set_ecdh_curve(CURVES[config.curve_preferences[0]])
     if config.pinned_certs:
@@ -117,12 +113,26 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     return context
 
 
+def _set_ciphers(context: ssl.SSLContext, config: TlsConfig) -> None:
+    ciphers = [ALL_CIPHER_SUITES[name] for name in config.cipher_suites]
+    old_ciphers = [name for name in ciphers if not name.startswith("TLS_")]
+    if not old_ciphers:
+        return
+    try:
+        context.set_ciphers(":".join(old_ciphers))
+    except ssl.SSLError:
+        raise ConfigError(
+            f"`tls.cipher_suites` has none that {ssl.OPENSSL_VERSION} can do"
+        ) from None
+
+
 def load_files(context: ssl.SSLContext, config: TlsConfig) -> None:
-    """Read certificates, keys and authorities, perhaps anew. Open connections keep theirs."""
-    first, *others = config.certificates
-    _load_certificate(context, first)
+    """Read certificates, keys and authorities, or read them again. Open connections keep theirs."""
+    certificates = config.certificates
+    if certificates:
+        _load_certificate(context, certificates[0])
     _load_authorities(context, config)
-    context.sni_callback = _chooser(context, config) if others else None
+    context.sni_callback = _chooser(context, config) if len(certificates) > 1 else None
 
 
 def _load_certificate(context: ssl.SSLContext, files: CertificateFiles) -> None:
@@ -136,7 +146,7 @@ def _load_certificate(context: ssl.SSLContext, files: CertificateFiles) -> None:
 
 
 def _chooser(context: ssl.SSLContext, config: TlsConfig) -> Chooser:
-    """Return what finds the certificate with the name that a client asks for."""
+    """Return the callback that chooses the certificate by the client's server name."""
     nkeys.require_cryptography("`tls.certs`")
     named = []
     for files in config.certificates:
@@ -169,7 +179,7 @@ def _dns_names(cert_file: str) -> list[str]:
 
 
 def _is_named(pattern: str, name: str) -> bool:
-    """Tell whether a certificate is for a name; a star stands for its first word."""
+    """Tell whether a certificate is for a name; a star stands for its first label."""
     if pattern.startswith("*."):
         return name.partition(".")[2] == pattern[2:]
     return pattern == name
@@ -189,7 +199,7 @@ def _load_authorities(context: ssl.SSLContext, config: TlsConfig) -> None:
 
 
 def tls_state(sock: ssl.SSLSocket, *, is_first: bool = False) -> TlsState:
-    """Return what the handshake of a socket agreed on."""
+    """Return the result of a socket's handshake."""
     cipher = sock.cipher()
     name = cipher[0] if cipher else ""
     return TlsState(
@@ -201,7 +211,7 @@ def tls_state(sock: ssl.SSLSocket, *, is_first: bool = False) -> TlsState:
 
 
 def _certificate(sock: ssl.SSLSocket) -> Certificate | None:
-    """Return the client's certificate, if one was asked for and shown."""
+    """Return the client's certificate, if it was requested and sent."""
     encoded = sock.getpeercert(binary_form=True)
     details: Any = sock.getpeercert()
     if not encoded or not details:
@@ -232,7 +242,7 @@ def _public_key_sha256(encoded: bytes) -> str:
     try:
         public_key = x509.load_der_x509_certificate(encoded).public_key()
     except (ValueError, UnsupportedAlgorithm):
-        # OpenSSL has taken it: it is good, and it is none of those that are pinned.
+        # OpenSSL has verified it, so it is valid; but its key cannot be a pinned one.
         return ""
     info = public_key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -1,5 +1,5 @@
 """
-The request of a client that wants WebSocket, and the answer to it. Without I/O.
+The HTTP request that starts a WebSocket, and the answer to it. Without I/O.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from penstock.net.listeners.addresses import read_ip, readable
 HEAD_BYTES_MAX = 16 * 1024
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""What no header has: it would write lines of its own into the log."""
+"""Control characters, which no header has: they could forge lines in the log."""
 DEFLATE = "permessage-deflate"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What an upgrade agreed on."""
+    """The result of an upgrade."""
 
     answer: bytes
     compresses: bool
     is_masked: bool
     forwarded_for: str = ""
-    """The address a proxy says it speaks for."""
+    """The client's address according to an HTTP proxy."""
     credentials: Mapping[str, str] = field(default_factory=dict)
-    """What the cookies say of the user, as fields of a CONNECT."""
+    """The credentials in cookies, as CONNECT fields."""
 
 
 class Refusal(Exception):
-    """A request that does not become a WebSocket."""
+    """The refusal of a request."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 
 def agree(head: bytes, config: WebSocketConfig) -> Agreement:
-    """Return what to answer to the head of a request; refuse what is no upgrade."""
+    """Return the answer to the head of a request; raise Refusal if it is not a valid upgrade."""
     request_line, *lines = head.decode("latin-1").split("\r\n")
     headers = _headers(lines)
     if not request_line.startswith("GET "):
@@ -78,7 +78,7 @@ def agree(head: bytes, config: WebSocketConfig) -> Agreement:
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
-    """Return the headers by their names in small letters; several of one name are a list."""
+    """Return the headers by their names in lower case; repeated ones are joined as a list."""
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -109,7 +109,7 @@ def _key(headers: Mapping[str, str]) -> str:
 
 
 def _check_origin(headers: Mapping[str, str], config: WebSocketConfig) -> None:
-    """Refuse web pages from elsewhere. Programs name no origin, and could name any."""
+    """Refuse web pages of other origins. Programs send no origin, or could send any."""
     given = headers.get("origin") or headers.get("sec-websocket-origin")
     if not given or not (config.same_origin or config.allowed_origins):
         return

@@ -1,11 +1,12 @@
 """
 WebSocket between a socket and a connection: the upgrade, then frames in both directions.
 
-Coming in, a connection reads what the frames say as it would read from a plain socket, and
-no more of it at a time: what does not fit waits in its frame, compressed if it came so.
-Going out, whatever is written at once becomes one message. Its head is decided when
-its first byte goes, and remembered until its last has gone, so that what the kernel
-did not take may stay in the session's outbox as it was.
+A connection reads the payload of frames as it would read from a plain socket. Payload that
+does not fit into the buffer waits in its frame, still compressed.
+
+Each write becomes one message. The head of the message is fixed when its first byte is
+sent, and kept until its last byte is sent. So bytes that the kernel did not take can stay
+in the session's outbox unchanged.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 FRAMES_MAX = 1024
-"""As many frames are looked at before others have their turn."""
+"""The number of frames read before others get their turn."""
 DEFLATE_BYTES_MIN = 64
-"""Less than this is not worth compressing."""
+"""Smaller messages are not worth compressing."""
 
 STATUSES = {
     NORMAL_CLOSURE: ("Client Closed",),
@@ -67,11 +68,11 @@ STATUS_OF = {reason: status for status, reasons in STATUSES.items() for reason i
 
 
 class ControlFrame(bytes):
-    """A frame in a session's outbox that is not part of a message."""
+    """A complete frame in a session's outbox that is not part of a message."""
 
 
 class FrameSocket:
-    """A socket that puts what it sends into frames."""
+    """A socket that sends frames."""
 
     def __init__(self, sock: Channel) -> None:
         self._sock = sock
@@ -80,7 +81,7 @@ class FrameSocket:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether a frame of its own may be sent now."""
+        """Whether a control frame may be sent now."""
         return not self._head and not self._left
 
     def send(self, data: Any) -> int:
@@ -88,7 +89,7 @@ class FrameSocket:
         return self.sendmsg((data,))
 
     def sendmsg(self, buffers: Sequence[Any]) -> int:
-        """Send buffers as one message, or go on with the one begun."""
+        """Send buffers as one message, or continue the current one."""
         if self.is_between_frames:
             self._head, self._left = _next_frame(buffers)
         pieces = _cut(buffers[: WRITE_BUFFERS - 1], self._left)
@@ -101,10 +102,10 @@ class FrameSocket:
 
 class DeflatingSocket:
     """
-    A socket that compresses what it sends.
+    A socket that sends compressed frames.
 
-    What it sends has another length than what it was given, so it takes note of nothing
-    as sent until all that the compressed message stands for has gone.
+    Compressed and plain lengths differ, so the buffers count as sent only when their whole
+    compressed message has been sent.
     """
 
     def __init__(self, sock: Channel) -> None:
@@ -114,7 +115,7 @@ class DeflatingSocket:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether a frame of its own may be sent now."""
+        """Whether a control frame may be sent now."""
         return not self._pending
 
     def send(self, data: Any) -> int:
@@ -122,7 +123,7 @@ class DeflatingSocket:
         return self.sendmsg((data,))
 
     def sendmsg(self, buffers: Sequence[Any]) -> int:
-        """Send buffers as one compressed message, or go on with the one begun."""
+        """Send buffers as one compressed message, or continue the current one."""
         if not self._pending:
             head, self._covers = _next_frame(buffers)
             data = b"".join(_cut(buffers, self._covers))
@@ -134,7 +135,7 @@ class DeflatingSocket:
 
 
 def _next_frame(buffers: Sequence[Any]) -> tuple[bytes, int]:
-    """Return the head of the next frame and its size: of a control frame, which has its own."""
+    """Return the head and size of the next frame; a control frame already contains its head."""
     size = 0
     for buffer in buffers:
         if type(buffer) is ControlFrame:
@@ -158,7 +159,7 @@ def _cut(buffers: Sequence[Any], size: int) -> list[Any]:
 
 
 def _deflated(head: bytes, data: bytes) -> bytes:
-    """Return a message, compressed if it is worth it. Each has a window of its own."""
+    """Return a message, compressed if that is worthwhile. Each has its own window."""
     if len(data) <= DEFLATE_BYTES_MIN:
         return head + data
     deflater = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -168,7 +169,7 @@ def _deflated(head: bytes, data: bytes) -> bytes:
 
 
 class WebSocket:
-    """The channel of one client: control frames stay here, what others say is read from it."""
+    """The channel of one client: handles control frames, and passes payload on."""
 
     def __init__(
         self, sock: Channel, session: Session, agreement: Agreement, *, inflated_bytes_max: int
@@ -186,13 +187,13 @@ class WebSocket:
         self.close = sock.close
         self._goodbye: bytes | None = None
         self._end: str | None = None
-        """Why the client is to be closed once what it said before has been read."""
+        """The close reason, for after the payload before it has been read."""
 
         self.read_on: Callable[[], None]
-        """Called when there is more to read that has left the socket already."""
+        """Called if there is more to read that has already left the socket."""
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
-        """Read into the buffer what frames say, from the last ones before there are new ones."""
+        """Read payload into the buffer: first from held frames, then from the socket."""
         view = memoryview(buffer)
         if not self._has_rest:
             size = self._sock.recv_into(view)
@@ -213,7 +214,7 @@ class WebSocket:
         return self._reader.has_rest or self._end is not None
 
     def _fill(self, view: memoryview) -> int:
-        """Read frames, up to a number; return how much of the buffer they fill."""
+        """Read frames up to the maximum number; return the filled size of the buffer."""
         filled, ping = 0, None
         try:
             for _ in range(FRAMES_MAX):
@@ -233,12 +234,12 @@ class WebSocket:
             log.debug("! %s %s", self._session, error)
             self._goodbye, self._end = close_payload(error.status, str(error)), "Protocol Violation"
         if ping is not None:
-            # RFC 6455: of several pings, the last one may be answered alone.
+            # RFC 6455: of several pings, only the last need be answered.
             self._session.write(ControlFrame(frame_head(PONG, len(ping)) + ping))
         return filled
 
     def farewell(self, reason: str) -> None:
-        """Send a close frame, if the peer is at a point where it can read one."""
+        """Send a close frame, unless the peer is in the middle of another frame."""
         payload = self._goodbye
         if payload is None:
             payload = close_payload(STATUS_OF.get(reason, SERVER_ERROR), reason)
@@ -246,16 +247,16 @@ class WebSocket:
             try:
                 self._sock.send(frame_head(CLOSE, len(payload)) + payload)
             except OSError:
-                # It is gone, or takes nothing more.
+                # The peer is gone, or takes nothing more.
                 pass
 
 
 Upgraded = Callable[[Channel, Agreement], None]
-"""Called when a client has become a WebSocket."""
+"""Called after the upgrade."""
 
 
 class Upgrade(Arrival):
-    """What the reactor serves until a client has asked for WebSocket."""
+    """Served by the reactor until a client has requested a WebSocket."""
 
     what = "websocket handshake"
     failure = "Handshake Failure"
@@ -273,10 +274,10 @@ class Upgrade(Arrival):
         self._config = config
         self._upgraded = upgraded
         self._head = b""
-        self.limit_time(config.handshake_timeout_s)
+        self.limit_time(config.handshake_timeout)
 
     def advance(self) -> None:
-        """Read the request as far as it has come."""
+        """Read the request as far as it has arrived."""
         buffer = bytearray(HEAD_BYTES_MAX)
         try:
             size = self.sock.recv_into(buffer)
@@ -313,6 +314,6 @@ class Upgrade(Arrival):
         try:
             self.sock.send(refusal.answer)
         except OSError:
-            # Whoever does not take it has no use for it.
+            # A client that does not read the refusal does not need it.
             pass
         self.fail(str(refusal))

@@ -250,7 +250,7 @@ async def test_a_name_that_would_change_the_subject_is_refused(server: ServerPro
     async with await penstock.connect(server.url) as client:
         jetstream = client.jetstream()
         for name in ("", "a.b", "*", ">", "a b"):
-            with pytest.raises(ClientError, match="no name for a stream"):
+            with pytest.raises(ClientError, match="not a valid stream name"):
                 await jetstream.streams.info(name)
 
 

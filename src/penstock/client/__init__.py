@@ -1,4 +1,4 @@
-"""Our own NATS client: asyncio, batching by itself, with JetStream."""
+"""Our own NATS client for asyncio. It batches writes by itself, and has JetStream."""
 
 from penstock.client.client import Client, connect
 from penstock.client.jetstream.consume import Consume, ConsumeOptions

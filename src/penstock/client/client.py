@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from penstock.client.connection.connection import Connection
 from penstock.client.connection.interest import Interest
 from penstock.client.connection.servers import split_urls
 from penstock.client.inbox import Inbox, unique_token
-from penstock.client.jetstream.jetstream import JetStream, JetStreamOptions
+from penstock.client.jetstream.jetstream import JetStream, JetStreamOptions, JetStreamSettings
 from penstock.client.messages import Headers, Message, check_responders, encode_headers
-from penstock.client.options import ClientOptions
+from penstock.client.options import ClientOptions, ClientSettings
 from penstock.client.subscription import Callback, Subscription
 from penstock.errors import ClientError, MessageTooLarge, RequestTimeout
 from penstock.hot.wire import CRLF, Op
@@ -21,20 +21,20 @@ from penstock.protocol import subjects
 SUBJECTS_CACHED_MAX = 4096
 SIZE_LINES_COUNT = 4096
 SIZE_LINES = [b"%d\r\n" % size for size in range(SIZE_LINES_COUNT)]
-"""How the control line of a small publish ends; looking it up beats writing the number."""
+"""The end of a small publish's control line; a lookup is faster than formatting the number."""
 
 
 async def connect(
-    servers: str | Iterable[str] = "nats://127.0.0.1:4222", **settings: Any
+    servers: str | Iterable[str] = "nats://127.0.0.1:4222", **settings: Unpack[ClientSettings]
 ) -> Client:
-    """Connect to the first server that takes us. `settings` are those of `ClientOptions`."""
+    """Connect to the first server that accepts us. `settings` are those of `ClientOptions`."""
     client = Client(ClientOptions(servers=split_urls(servers), **settings))
     await client.connection.open()
     return client
 
 
 class Client:
-    """One connection to a NATS server or cluster, kept up until it is closed."""
+    """One connection to a NATS server or cluster. It reconnects until it is closed."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -47,7 +47,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether a server listens right now."""
+        """Whether there is a connection to a server right now."""
         return self.connection.connected.is_set() and not self.connection.closed
 
     @property
@@ -57,12 +57,12 @@ class Client:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server last said about itself."""
+        """The server's latest INFO."""
         return self.connection.info
 
     @property
     def server(self) -> str:
-        """The server in use, or used last, as `host:port`."""
+        """The current or last server, as `host:port`."""
         return self.connection.server.address if self.connection.server else ""
 
     async def publish(
@@ -77,7 +77,7 @@ class Client:
         if reply or headers is not None:
             crowded = self._publish(subject, payload, reply, headers)
         else:
-            # Spelt out for the plain case: each call saved is a tenth of a publish.
+            # The plain case is written out here: each call saved is a tenth of a publish.
             head = self._heads.get(subject) or self._publish_head(subject)
             size = len(payload)
             if size > self.connection.payload_bytes_max:
@@ -107,7 +107,7 @@ class Client:
             await self._outbox.make_room()
 
     def send_nowait(self, subject: bytes, payload: bytes, reply: bytes, block: bytes) -> bool:
-        """Have a publish sent with this turn of the loop. True: better `make_room` now."""
+        """Send a publish with this turn of the loop. True: the caller should `make_room` now."""
         size = len(payload) + len(block)
         if size > self.connection.payload_bytes_max:
             self._refuse(size)
@@ -119,7 +119,7 @@ class Client:
         return self._outbox.add(b"PUB %b %d\r\n" % (where, size) + payload + CRLF)
 
     async def make_room(self) -> None:
-        """Let the loop turn, or wait until less is unsent."""
+        """Let the loop turn, or wait until fewer bytes are unsent."""
         await self._outbox.make_room()
 
     async def subscribe(
@@ -132,10 +132,10 @@ class Client:
         queue_messages_max: int | None = None,
         queue_bytes_max: int | None = None,
     ) -> Subscription:
-        """Subscribe; messages go to `callback`, or wait for `async for`."""
+        """Subscribe. Messages go to `callback`, or wait for `async for`."""
         check_pattern(subject)
         if queue and not subjects.is_valid(queue.encode()):
-            raise ClientError(f"`{queue}` is no name for a queue group")
+            raise ClientError(f"`{queue}` is not a valid queue group name")
         subscription = Subscription(
             self,
             subject,
@@ -152,16 +152,16 @@ class Client:
     def listen(
         self, subject: str, receive: Callable[[list[Op]], None], *, queue: str = ""
     ) -> Interest:
-        """Have raw operations handed to `receive`, a read's worth at a time. For bulk readers."""
+        """Pass raw operations to `receive`, one socket read at a time. For bulk readers."""
         check_pattern(subject)
         return self.connection.subscribe(subject.encode(), receive, queue=queue.encode())
 
     def unlisten(self, interest: Interest) -> None:
-        """End what `listen` began."""
+        """End what `listen` started."""
         self.connection.unsubscribe(interest)
 
     def new_inbox(self) -> str:
-        """Return a subject nobody else uses."""
+        """Return a subject that nobody else uses."""
         return f"{self.options.inbox_prefix}.{unique_token()}"
 
     async def request(
@@ -204,7 +204,7 @@ class Client:
             raise RequestTimeout(f"flush: no pong within {timeout_s} s") from None
 
     async def drain(self) -> None:
-        """End every subscription, handle what has come, send what is left, close."""
+        """End every subscription, handle the messages received, send what is left, and close."""
         try:
             async with asyncio.timeout(self.options.drain_timeout_s):
                 drains = [subscription.drain() for subscription in self._subscriptions]
@@ -216,31 +216,31 @@ class Client:
             await self.close()
 
     async def close(self) -> None:
-        """Send what is left and close; callbacks stop where they are."""
+        """Send what is left and close. Running callbacks are cancelled."""
         subscriptions = list(self._subscriptions)
         await self.connection.close()
         for subscription in subscriptions:
             await subscription.stop()
 
-    def jetstream(self, **settings: Any) -> JetStream:
+    def jetstream(self, **settings: Unpack[JetStreamSettings]) -> JetStream:
         """Return JetStream on this connection. `settings` are those of `JetStreamOptions`."""
         return JetStream(self, JetStreamOptions(**settings))
 
     def encode_subject(self, subject: str) -> bytes:
-        """Check and encode a subject once; later it is found in a cache."""
+        """Check and encode a subject, and cache the result."""
         cached = self._subjects.get(subject)
         if cached is not None:
             return cached
         encoded = subject.encode()
         if not subjects.is_valid(encoded):
-            raise ClientError(f"`{subject}` is no subject to publish to")
+            raise ClientError(f"`{subject}` is not a valid subject to publish to")
         if len(self._subjects) >= SUBJECTS_CACHED_MAX:
             self._subjects.clear()
         self._subjects[subject] = encoded
         return encoded
 
     def forget(self, subscription: Subscription) -> None:
-        """Let go of a subscription that has ended."""
+        """Remove a subscription that has ended."""
         self._subscriptions.discard(subscription)
 
     async def __aenter__(self) -> Client:
@@ -251,7 +251,7 @@ class Client:
 
     def _refuse(self, size: int) -> None:
         self.connection.check_open()
-        raise MessageTooLarge(f"{size} bytes are more than the server's `max_payload`")
+        raise MessageTooLarge(f"a message of {size} bytes exceeds the server's `max_payload`")
 
     def _publish_head(self, subject: str) -> bytes:
         if len(self._heads) >= SUBJECTS_CACHED_MAX:
@@ -267,6 +267,6 @@ class Client:
 
 
 def check_pattern(subject: str) -> None:
-    """Raise if a server would not take a subscription to it."""
+    """Raise if a server would refuse a subscription to this subject."""
     if not subjects.is_valid(subject.encode()):
-        raise ClientError(f"`{subject}` is no subject to subscribe to")
+        raise ClientError(f"`{subject}` is not a valid subject to subscribe to")

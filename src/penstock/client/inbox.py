@@ -1,8 +1,8 @@
 """
-Replies to requests: one wildcard subscription for all of them, and no task for any.
+Replies to requests: one wildcard subscription for all of them, and no task per request.
 
-Each request has a reply subject of its own below the inbox, so the last token of
-a reply's subject says which request it answers.
+Each request has its own reply subject below the inbox, so the last token of a reply's
+subject identifies the request.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def unique_token() -> str:
 
 
 class Inbox:
-    """The requests that wait for their reply."""
+    """The requests waiting for a reply."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._prefix = f"{connection.options.inbox_prefix}.{unique_token()}.".encode()
         self._waiting: dict[bytes, tuple[bytes, asyncio.Future[Op]]] = {}
-        """By token: the subject of the request, and its reply to be."""
+        """By token: the subject of the request, and the future of its reply."""
         self._count = 0
         self._subscribed = False
         connection.watchers.append(self)
         connection.publish_denied.append(self._refuse)
 
     def open(self, subject: bytes) -> tuple[bytes, bytes]:
-        """Return a token for a request at `subject`, and the reply subject it stands for."""
+        """Return a token for a request to `subject`, and the reply subject of that token."""
         if not self._subscribed:
             self._connection.subscribe(self._prefix + b"*", self._receive)
             self._subscribed = True
@@ -51,7 +51,7 @@ class Inbox:
     async def reply(self, token: bytes, *, timeout_s: float) -> Op:
         """Wait for the reply to `token`."""
         _, future = self._waiting[token]
-        # One timer is a third of the price of `asyncio.timeout` around every request.
+        # One timer costs a third of `asyncio.timeout` around every request.
         timer = self._loop.call_later(timeout_s, self._expire, token, timeout_s)
         try:
             return await future
@@ -59,7 +59,7 @@ class Inbox:
             timer.cancel()
 
     def forget(self, token: bytes) -> None:
-        """Take no reply to `token` any more."""
+        """Ignore replies to `token` from now on."""
         self._waiting.pop(token, None)
 
     def _receive(self, operations: list[Op]) -> None:
@@ -82,12 +82,12 @@ class Inbox:
             future.set_exception(error)
 
     def disconnected(self, error: Exception) -> None:
-        """A reply may still come on the next link, so requests go on waiting."""
+        """Do nothing: a reply may still come on the next link, so requests keep waiting."""
 
     def reconnected(self) -> None:
-        """The inbox is subscribed again like any other interest."""
+        """Do nothing: the connection subscribes the inbox again, like any interest."""
 
     def closed(self, error: Exception) -> None:
-        """Fail what still waits."""
+        """Fail all waiting requests."""
         for token in list(self._waiting):
             self._fail(token, error)

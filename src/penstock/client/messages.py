@@ -1,8 +1,8 @@
 """
-What a subscription delivers.
+Messages as a subscription delivers them.
 
-A message wraps the parsed operation as it came off the wire; subject, headers
-and metadata are decoded when they are asked for, because most never are.
+A message wraps the parsed operation as it came off the wire. Subject, headers and metadata
+are decoded on access, because most are never read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from penstock.errors import ClientError, NoResponders
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
+from penstock.protocol import wellknown
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 Headers: TypeAlias = Mapping[str, str | list[str]] | Iterable[tuple[str, str]]
 
 ACK, NAK, IN_PROGRESS, TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
-ACK_SUBJECT = b"$JS.ACK."
+ACK_SUBJECT = wellknown.ACK.encode()
 NO_RESPONDERS = b"NATS/1.0 503"
 NUMBER_DIGITS_MAX = 20
-"""2^64 has as many."""
+"""The number of digits of 2^64."""
 
 
 class Metadata(NamedTuple):
-    """What JetStream says about a delivered message, read from its reply subject."""
+    """JetStream's metadata of a delivered message, read from its reply subject."""
 
     stream: str
     consumer: str
@@ -56,7 +57,7 @@ class Message:
 
     @property
     def reply(self) -> str:
-        """Where an answer is expected; empty if none is."""
+        """The subject for an answer; empty if no answer is expected."""
         return self.operation[3].decode(errors="replace")  # type: ignore[no-any-return]
 
     @property
@@ -68,13 +69,13 @@ class Message:
 
     @property
     def header_pairs(self) -> list[tuple[str, str]]:
-        """Every header in order, repeated ones too."""
+        """Every header in order, including repeated ones."""
         operation = self.operation
         return header_block.decode(operation[5][: operation[4]]) if operation[4] else []
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers by name; of a repeated one the first."""
+        """Headers by name; for a repeated header, the first value."""
         return dict(reversed(self.header_pairs))
 
     def header(self, name: str) -> str | None:
@@ -107,7 +108,7 @@ class Message:
         self._client.send_nowait(self._reply_subject(), ACK, b"", b"")
 
     async def ack(self) -> None:
-        """Tell JetStream that the message is done."""
+        """Tell JetStream that the message is handled."""
         await self._client.send(self._reply_subject(), ACK)
 
     async def ack_sync(self, *, timeout_s: float | None = None) -> None:
@@ -115,17 +116,17 @@ class Message:
         await self._client.request_at(self._reply_subject(), ACK, timeout_s=timeout_s)
 
     async def nak(self, *, delay_s: float = 0.0) -> None:
-        """Have the message delivered again, at once or after `delay_s`."""
+        """Ask for redelivery, immediately or after `delay_s`."""
         body = b'-NAK {"delay": %d}' % round(delay_s * 1e9) if delay_s else NAK
         await self._client.send(self._reply_subject(), body)
 
     async def term(self, reason: str = "") -> None:
-        """Have the message never delivered again."""
+        """Tell JetStream never to redeliver the message."""
         body = TERM + b" " + reason.encode() if reason else TERM
         await self._client.send(self._reply_subject(), body)
 
     async def in_progress(self) -> None:
-        """Restart the ack wait of a message that takes longer."""
+        """Restart the ack wait of a message that takes longer to handle."""
         await self._client.send(self._reply_subject(), IN_PROGRESS)
 
     def _reply_subject(self) -> bytes:
@@ -139,7 +140,7 @@ class Message:
 
 
 def status_of(operation: Op) -> tuple[int, str]:
-    """Return the status of an operation without payload; `(0, "")` if it has one or none."""
+    """Return the status of an operation without payload, otherwise `(0, "")`."""
     header_bytes = operation[4]
     if not header_bytes or len(operation[5]) != header_bytes:
         return 0, ""
@@ -153,7 +154,7 @@ def check_responders(operation: Op, subject: bytes) -> None:
 
 
 def parse_metadata(reply: bytes) -> Metadata:
-    """Read an ack subject, in its form with 9 tokens or with 11 and more."""
+    """Parse an ack subject in its form with 9 tokens, or with 11 and more."""
     text = reply.decode(errors="replace")
     tokens = text.split(".")
     if not reply.startswith(ACK_SUBJECT) or len(tokens) < 9 or len(tokens) == 10:
@@ -178,14 +179,14 @@ def parse_metadata(reply: bytes) -> Metadata:
 
 
 def read_number(text: str) -> int:
-    """Read a sequence, a time or a count as servers write them: digits, and not too many."""
+    """Parse a sequence, a time or a count from a server: digits only, and a bounded number."""
     if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
-        raise ClientError(f"the server sent what is no number: {text[:40]!r}")
+        raise ClientError(f"the server sent an invalid number: {text[:40]!r}")
     return int(text)
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return the header block; refuse what would break out of its line."""
+    """Return the header block; refuse characters that would break out of their line."""
     pairs = list(header_pairs(headers))
     for name, value in pairs:
         if not name or ":" in name or name != name.strip() or _breaks(name) or _breaks(value):
@@ -194,7 +195,7 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def header_pairs(headers: Headers) -> Iterable[tuple[str, str]]:
-    """Iterate over headers in any of the forms they may be given in."""
+    """Iterate over headers given in any accepted form."""
     if not isinstance(headers, Mapping):
         yield from headers
         return

@@ -1,8 +1,8 @@
 """
-Every setting of the client, once.
+Every setting of the client, declared once.
 
-`connect(servers, **settings)` takes these names; each is checked here, so that a
-wrong one fails before a socket is opened.
+`connect(servers, **settings)` takes these names. Each is checked here, so that a wrong one
+fails before a socket is opened.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
+from penstock.protocol import wellknown
 
 ErrorListener: TypeAlias = Callable[[Exception], None]
 Listener: TypeAlias = Callable[[], None]
@@ -22,16 +23,16 @@ Listener: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """How to reach the servers, who we are, and the bound of every queue and buffer."""
+    """Servers, identity, timing, and the bound of every queue and buffer."""
 
     servers: tuple[str, ...] = setting(
-        ("nats://127.0.0.1:4222",), "Where to connect to.", secret=True
+        ("nats://127.0.0.1:4222",), "Servers to connect to.", secret=True
     )
     randomize_servers: bool = setting(True, "Spread clients over the servers.")
     name: str = setting("", "Name of this client, shown by the server's monitoring.")
-    echo: bool = setting(True, "Receive own messages on own subscriptions.")
+    echo: bool = setting(True, "Receive one's own messages.")
     pedantic: bool = setting(False, "Have the server check subjects strictly.")
-    inbox_prefix: str = setting("_INBOX", "First tokens of the subjects replies come to.")
+    inbox_prefix: str = setting(wellknown.INBOX, "Prefix of reply subjects.")
 
     user: str | None = setting(None, "User name.")
     password: str | None = field(
@@ -48,32 +49,32 @@ class ClientOptions:
 
     tls: ssl.SSLContext | None = field(
         default=None,
-        metadata={
-            "doc": "TLS context; the default one if a server asks for TLS and none is given."
-        },
+        metadata={"doc": "TLS context; the default context if the server requires TLS."},
     )
-    tls_hostname: str | None = setting(None, "Name the server's certificate must be for.")
+    tls_hostname: str | None = setting(None, "Name that the server's certificate must match.")
     tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
 
     connect_timeout_s: float = setting(2.0, "Time to reach one server, handshakes included.")
     reconnect: bool = setting(True, "Connect again when the connection is lost.")
     reconnect_attempts_max: int = setting(
-        60, "Failed attempts in a row before a server is given up; -1 never gives up."
+        60, "Consecutive failures before a server is dropped; -1 never drops it."
     )
-    reconnect_wait_s: float = setting(0.05, "First wait between two rounds over all servers.")
-    reconnect_wait_s_max: float = setting(4.0, "The wait doubles up to this; half is jitter.")
+    reconnect_wait_s: float = setting(0.05, "Initial wait between rounds over all servers.")
+    reconnect_wait_s_max: float = setting(
+        4.0, "Maximum wait; it doubles up to this, half is jitter."
+    )
     ping_interval_s: float = setting(120.0, "Time between two pings.")
     pings_outstanding_max: int = setting(2, "Unanswered pings that make a connection stale.")
-    request_timeout_s: float = setting(5.0, "Time a reply may take.")
-    drain_timeout_s: float = setting(30.0, "Time `drain` gives the subscriptions.")
+    request_timeout_s: float = setting(5.0, "Timeout of a reply.")
+    drain_timeout_s: float = setting(30.0, "Timeout of the subscriptions in `drain`.")
 
-    flush_bytes: int = setting(128 * 1024, "Unsent bytes that are written without waiting.")
+    flush_bytes: int = setting(128 * 1024, "Unsent bytes written without waiting.")
     pending_bytes_max: int = setting(
         8 * 1024 * 1024,
-        "Unsent bytes, also while reconnecting, at which `await publish` waits.",
+        "Unsent bytes above which `await publish` waits, also while reconnecting.",
     )
     message_bytes_max: int = setting(
-        64 * 1024 * 1024, "Largest message taken; a server that announces a larger one is left."
+        64 * 1024 * 1024, "Largest message accepted; a larger one closes the connection."
     )
     queue_messages_max: int = setting(512 * 1024, "Messages waiting in one subscription.")
     queue_bytes_max: int = setting(128 * 1024 * 1024, "Bytes waiting in one subscription.")
@@ -85,16 +86,16 @@ class ClientOptions:
         default=None, metadata={"doc": "Called when the connection is lost."}
     )
     on_reconnected: Listener | None = field(
-        default=None, metadata={"doc": "Called when it is back."}
+        default=None, metadata={"doc": "Called when the connection is back."}
     )
     on_closed: Listener | None = field(
         default=None, metadata={"doc": "Called once the client is closed for good."}
     )
     on_lame_duck: Listener | None = field(
-        default=None, metadata={"doc": "Called when the server says it will leave."}
+        default=None, metadata={"doc": "Called when the server enters lame duck mode."}
     )
     on_discovered: Listener | None = field(
-        default=None, metadata={"doc": "Called when new servers became known."}
+        default=None, metadata={"doc": "Called when new servers are discovered."}
     )
 
     def __post_init__(self) -> None:
@@ -118,10 +119,48 @@ class ClientOptions:
             raise ConfigError("`password` needs a `user`")
 
 
+class ClientSettings(TypedDict, total=False):
+    """The fields of `ClientOptions` as keywords of `connect`, so that type checkers know them."""
+
+    randomize_servers: bool
+    name: str
+    echo: bool
+    pedantic: bool
+    inbox_prefix: str
+    user: str | None
+    password: str | None
+    token: str | None
+    nkey_seed: str | None
+    credentials: str | Path | None
+    tls: ssl.SSLContext | None
+    tls_hostname: str | None
+    tls_handshake_first: bool
+    connect_timeout_s: float
+    reconnect: bool
+    reconnect_attempts_max: int
+    reconnect_wait_s: float
+    reconnect_wait_s_max: float
+    ping_interval_s: float
+    pings_outstanding_max: int
+    request_timeout_s: float
+    drain_timeout_s: float
+    flush_bytes: int
+    pending_bytes_max: int
+    message_bytes_max: int
+    queue_messages_max: int
+    queue_bytes_max: int
+    on_error: ErrorListener | None
+    on_disconnected: ErrorListener | None
+    on_reconnected: Listener | None
+    on_closed: Listener | None
+    on_lame_duck: Listener | None
+    on_discovered: Listener | None
+
+
 def tls_context(
     authorities: str | None, certificate: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
-    """Return how to speak TLS: whom to trust, and who we are if the server asks; paths, all."""
+    """Return a TLS context from the paths of a CA, our certificate and its key."""
     for name, path in {
         "tls_ca": authorities,
         "tls_certificate": certificate,

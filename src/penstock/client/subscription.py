@@ -1,8 +1,8 @@
 """
 A subscription: a bounded queue of messages, taken by a callback or by `async for`.
 
-A plain function is called right as messages are read. A coroutine function is
-awaited by one task, one message after another. Without either, iterate.
+A plain function is called as soon as messages are read. One task awaits a coroutine
+function, one message after another. Without a callback, iterate.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Callback: TypeAlias = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 
 TURN_MESSAGES = 256
-"""How many messages a callback handles before others get a turn."""
+"""The number of messages a callback handles before other tasks get a turn."""
 
 
 class Subscription:
-    """Messages on one subject, as they come."""
+    """Messages on one subject, as they arrive."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Subscription:
 
     @property
     def pending_messages(self) -> int:
-        """How many messages wait to be taken."""
+        """The number of messages waiting to be taken."""
         return len(self._operations)
 
     @property
     def received(self) -> int:
-        """How many messages came in all, dropped ones too."""
+        """The number of messages received in total, including dropped ones."""
         return self._interest.received
 
     @property
@@ -94,7 +94,7 @@ class Subscription:
         return Message(self._client, operation)
 
     async def batches(self) -> AsyncIterator[list[Message]]:
-        """Iterate over all that has arrived, as lists: the cheapest way to take many."""
+        """Iterate over lists of all messages that have arrived: the cheapest way to take many."""
         while True:
             try:
                 if not self._operations:
@@ -107,7 +107,7 @@ class Subscription:
             yield batch
 
     async def unsubscribe(self, *, messages_max: int = 0) -> None:
-        """End now, dropping what waits; or after `messages_max` messages in all."""
+        """End now and drop waiting messages, or after `messages_max` messages in total."""
         self._client.connection.unsubscribe(self._interest, messages_max=messages_max)
         if not messages_max:
             self._forget()
@@ -115,7 +115,7 @@ class Subscription:
             await self.stop()
 
     async def drain(self) -> None:
-        """Have no more sent, and return when all that came was taken and handled."""
+        """Unsubscribe, and return when every received message is taken and handled."""
         await self._client.connection.drain(self._interest)
         if self._worker is None and self._callback is None:
             await self._emptied.wait()
@@ -123,7 +123,7 @@ class Subscription:
             await asyncio.wait([self._worker])
 
     async def stop(self) -> None:
-        """Stop the callback's task, unless it is what called us."""
+        """Stop the callback's task, unless the callback itself called us."""
         worker = self._worker
         if worker is not None and worker is not asyncio.current_task():
             worker.cancel()
@@ -150,7 +150,7 @@ class Subscription:
         self._arrived.set()
 
     def _fitting(self, operations: list[Op]) -> tuple[list[Op], int]:
-        """Return what still fits; count the rest, and say so once until the queue recovers."""
+        """Return the messages that still fit; count the rest, and report it once per overflow."""
         room = self._messages_max - len(self._operations)
         fitting: list[Op] = []
         size = 0
@@ -163,7 +163,7 @@ class Subscription:
         if not self._slow:
             self._slow = True
             self._client.connection.report(
-                SlowConsumer(f"messages on `{self.subject}` are dropped: its queue is full")
+                SlowConsumer(f"the queue of `{self.subject}` is full: messages are dropped")
             )
         return fitting, size
 
@@ -209,7 +209,7 @@ class Subscription:
 
     def _end(self, error: Exception | None) -> None:
         self._ended = True
-        # Closing on purpose ends a subscription as it should; anything else is its error.
+        # Closing on purpose is a normal end; any other reason is an error.
         self._error = None if isinstance(error, ConnectionClosed) else error
         self._client.forget(self)
         self._arrived.set()
@@ -220,7 +220,7 @@ class Subscription:
 async def next_message(
     messages: AsyncIterator[Message], subject: str, timeout_s: float | None
 ) -> Message:
-    """Return the next of some messages; raise if none comes in time, or none will come."""
+    """Return the next message; raise if none comes in time, or none will ever come."""
     try:
         async with asyncio.timeout(timeout_s):
             return await anext(messages)

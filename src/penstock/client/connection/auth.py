@@ -1,5 +1,5 @@
 """
-Who we are, as fields of CONNECT: user and password, token, nkey, or a creds file.
+The client's identity as CONNECT fields: user and password, token, nkey, or a creds file.
 
 An nkey is an ed25519 key written in base32: prefix, key, checksum. The server
 sends a nonce in its INFO, and we sign it; the seed never leaves this process.
@@ -19,11 +19,11 @@ from penstock.errors import ConfigError
 from penstock.keys import nkeys
 
 SEED_PREFIX = 18 << 3
-"""Makes a seed start with `S`; the letter after it says whose key it is."""
+"""Makes a seed start with `S`. The next letter names the kind of key."""
 
 
 def identity(options: ClientOptions, server: Server, nonce: str) -> dict[str, str]:
-    """Return the CONNECT fields that say who we are; a URL's own come last."""
+    """Return the CONNECT fields of our identity. Options win over the URL's user and token."""
     if options.credentials is not None:
         jwt, seed = read_credentials(Path(options.credentials))
         return {"jwt": jwt, "sig": sign(seed, nonce)}

@@ -1,8 +1,8 @@
 """
-Errors that come unasked, in the log: a server that sends many does not fill a disk.
+Log unsolicited errors at a bounded rate, so that a noisy server cannot fill the disk.
 
-The first of a kind is written at once. Those of the same kind that follow within a second
-are counted, and the count is written with the last of them.
+The first error of a kind is logged at once. Errors of the same kind within the next second
+are counted, and the count is logged with the last of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Complaints:
     def __init__(self, name: str) -> None:
         self._name = name
         self._held: dict[type[Exception], tuple[int, Exception | None]] = {}
-        """How many of a kind were not written yet, and the last of them."""
+        """By kind: the number of errors not logged yet, and the last of them."""
 
     def log(self, error: Exception) -> None:
-        """Write an error, or count it."""
+        """Log an error, or count it."""
         kind = type(error)
         if kind in self._held:
             self._held[kind] = (self._held[kind][0] + 1, error)

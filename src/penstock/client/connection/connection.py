@@ -1,8 +1,8 @@
 """
-The connection a client keeps up: one link at a time, and what we are interested in.
+The connection a client keeps up: one link at a time, and the client's interests.
 
-When a link is lost the next server is dialled, every interest is told to it, and
-what was published meanwhile is sent. Nothing in here knows what a message means.
+When a link is lost, the client dials the next server, sends it every interest, and then
+everything published in the meantime. This module does not interpret messages.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ logger = logging.getLogger("penstock.client")
 
 CLOSE_TIMEOUT_S = 2.0
 DIAL_ERRORS = (OSError, PenstockError, ValueError)
-"""What dialling may end with; `ssl.SSLError` is an OSError, bad JSON a ValueError."""
+"""Errors that dialling may raise; `ssl.SSLError` is an OSError, bad JSON a ValueError."""
 REFUSALS = (PermissionDenied, ProtocolError, ConfigError, ssl.SSLError, ValueError)
-"""Those of them that the server means, or that are our own fault."""
+"""The dial errors that are a server's decision, or our own fault."""
 
 SUBSCRIPTION_DENIED = re.compile(
     r'permissions violation for subscription to "(.+?)"(?: using queue "(.+)")?', re.IGNORECASE
@@ -51,26 +51,26 @@ PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"', re.I
 
 
 class Watcher(Protocol):
-    """Somebody who keeps state that a lost link makes void."""
+    """Keeps state that becomes invalid when the link is lost."""
 
     def disconnected(self, error: Exception) -> None:
-        """Learn that answers to what was sent will not come."""
+        """Replies to anything sent so far will not come."""
 
     def reconnected(self) -> None:
-        """Learn that a server listens again, and knows our interests."""
+        """A server is connected again, and knows our interests."""
 
     def closed(self, error: Exception) -> None:
-        """Learn that nothing will come any more."""
+        """Nothing more will arrive."""
 
 
 class Connection:
-    """Keeps one link up, and tells it and its successors what we are interested in."""
+    """Keeps one link up, and sends our interests to it and to its successors."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self.info: dict[str, Any] = {}
         self.payload_bytes_max = -1
-        """The server's `max_payload`. Less than any payload once nothing can be sent."""
+        """The server's `max_payload`; -1, less than any payload, when nothing can be sent."""
         self.outbox = Outbox(
             flush_bytes=options.flush_bytes, pending_bytes_max=options.pending_bytes_max
         )
@@ -90,7 +90,7 @@ class Connection:
         self.reconnects = 0
         self.watchers: list[Watcher] = []
         self.publish_denied: list[Callable[[bytes, Exception], None]] = []
-        """Who wants to hear that we may not publish to a subject."""
+        """Listeners for subjects that the server does not let us publish to."""
         self.interests: dict[bytes, Interest] = {}
         self.server: Server | None = None
         self._sids = 0
@@ -102,7 +102,7 @@ class Connection:
         self._complaints = Complaints(options.name or "client")
 
     async def open(self) -> None:
-        """Connect to the first server that takes us."""
+        """Connect to the first server that accepts us."""
         errors = await self._dial_round()
         if errors:
             failure = ConnectFailed("no server could be reached: " + "; ".join(errors))
@@ -135,7 +135,7 @@ class Connection:
         queue: bytes = b"",
         ended: Callable[[Exception | None], None] | None = None,
     ) -> Interest:
-        """Have messages on `subject` handed to `receive`."""
+        """Pass messages on `subject` to `receive`."""
         self.check_open()
         self._sids += 1
         sid = b"%d" % self._sids
@@ -146,7 +146,7 @@ class Connection:
         return interest
 
     def unsubscribe(self, interest: Interest, *, messages_max: int = 0) -> None:
-        """End an interest now, or once it has received `messages_max` in all."""
+        """End an interest now, or once it has received `messages_max` messages in total."""
         if interest.sid not in self.interests:
             return
         interest.messages_max = messages_max
@@ -157,7 +157,7 @@ class Connection:
             self._remove(interest)
 
     async def drain(self, interest: Interest) -> None:
-        """End an interest once everything the server had sent for it was delivered."""
+        """End an interest once everything the server has sent for it is delivered."""
         if interest.sid not in self.interests:
             return
         interest.draining = True
@@ -167,7 +167,7 @@ class Connection:
             # Messages that left the server before it saw the UNSUB are ahead of the pong.
             await self.flush()
         except ConnectionLost:
-            logger.info("= what was on its way to `%s` is lost", interest.subject.decode())
+            logger.info("= messages in flight to `%s` are lost", interest.subject.decode())
         self._remove(interest)
 
     async def flush(self) -> None:
@@ -177,7 +177,7 @@ class Connection:
         await self.pings.send()
 
     def report(self, error: Exception) -> None:
-        """The one place where asynchronous errors end."""
+        """Report an asynchronous error. All of them end up here."""
         self._complaints.log(error)
         if self.options.on_error is not None:
             self._call(self.options.on_error, error)
@@ -206,8 +206,10 @@ class Connection:
         try:
             interest.receive(interest.admit(run))
         except Exception as error:
-            # Whoever takes the messages must not take the connection down with them.
-            logger.exception("! messages of `%s` were not taken", interest.subject.decode())
+            # A receiver that fails must not take the connection down.
+            logger.exception(
+                "! the receiver of `%s` failed; its messages are lost", interest.subject.decode()
+            )
             self.report(error)
         if interest.complete:
             self._remove(interest)
@@ -230,9 +232,9 @@ class Connection:
             size = self.options.message_bytes_max
             return ProtocolError(
                 f"the server announced a message of more than {size} bytes; "
-                "hint: `message_bytes_max` is the largest that is taken"
+                "hint: `message_bytes_max` is the limit"
             )
-        return ProtocolError(f"the server sent nonsense: {text.decode()}")
+        return ProtocolError(f"the server broke the protocol: {text.decode()}")
 
     def _server_said(self, text: str) -> None:
         denied = text.lower().startswith("permissions violation")
@@ -274,7 +276,7 @@ class Connection:
             self._call(self.options.on_lame_duck)
 
     def _stale(self) -> None:
-        self._give_up_link(ConnectionLost("stale connection: pings are not answered"))
+        self._give_up_link(ConnectionLost("stale connection: the server does not answer pings"))
 
     def _give_up_link(self, error: Exception) -> None:
         self._last_error = error
@@ -300,16 +302,17 @@ class Connection:
             self._finish(lost)
 
     async def _reconnect(self) -> None:
-        """Go round the servers until one takes us or none is left."""
+        """Try the servers in turn until one accepts us or none is left."""
         wait_s = self.options.reconnect_wait_s
         if asyncio.get_running_loop().time() - self._adopted_s < wait_s:
-            # A server that takes us only to drop us must not keep us busy.
+            # A server that accepts and then drops us must not keep us busy.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
         while errors := await self._dial_round():
             if not len(self.pool):
-                self._finish(ConnectFailed("every server was given up: " + "; ".join(errors)))
+                self._finish(ConnectFailed("gave up on every server: " + "; ".join(errors)))
                 return
-            # Half of it is chance: a cluster's clients must not all come back at once.
+            # Half of the wait is random, so that a cluster's clients do not all return at
+            # once.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(wait_s * 2, self.options.reconnect_wait_s_max)
         self.reconnects += 1
@@ -318,7 +321,7 @@ class Connection:
             watcher.reconnected()
 
     async def _dial_round(self) -> list[str]:
-        """Try every server once. No errors: we are connected."""
+        """Try every server once. An empty list means that we are connected."""
         errors = []
         self._refusals = 0
         for server in self.pool.servers:
@@ -326,7 +329,8 @@ class Connection:
                 link, info = await dial(server, self.options)
             except DIAL_ERRORS as error:
                 errors.append(f"{server.address}: {error}")
-                # Of TLS 1.3 the client hears only afterwards that its certificate was refused.
+                # With TLS 1.3 the client learns only after the handshake that its
+                # certificate was refused.
                 self._refusals += isinstance(error.__cause__ or error, REFUSALS)
                 self.pool.failed(server, refused=isinstance(error, PermissionDenied))
                 continue
@@ -368,7 +372,7 @@ class Connection:
         self._call(self.options.on_closed)
 
     def _call(self, listener: Callable[..., None] | None, *arguments: object) -> None:
-        """Call a user's listener; its mistakes are its own."""
+        """Call a user's listener, and log its errors."""
         if listener is None:
             return
         try:
@@ -378,4 +382,4 @@ class Connection:
 
 
 def _no_end(error: Exception | None) -> None:
-    """Stand in for an owner who need not know."""
+    """Do nothing: for owners that ignore the end of an interest."""

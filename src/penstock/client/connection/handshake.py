@@ -1,4 +1,4 @@
-"""From a server's address to a link that is ready: TCP, INFO, TLS, CONNECT, PONG."""
+"""Turn a server's address into a ready link: TCP, INFO, TLS, CONNECT, PONG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSALS = ("authorization", "authentication", "account authentication")
 
 
 async def dial(server: Server, options: ClientOptions) -> tuple[Link, dict[str, Any]]:
-    """Return a link the server has accepted us on, and the server's INFO."""
+    """Return a link on which the server has accepted us, and the server's INFO."""
     link: Link | None = None
     try:
         async with asyncio.timeout(options.connect_timeout_s):
@@ -58,7 +58,7 @@ async def _greet(link: Link, server: Server, options: ClientOptions) -> dict[str
         if operation[0] == PONG:
             return info
         if operation[0] == INFO:
-            # Each INFO is complete, and one that came through TLS is the better one.
+            # Each INFO is complete, and one received through TLS is more trustworthy.
             info = read_info(operation[1])
         _check(operation)
 
@@ -66,7 +66,7 @@ async def _greet(link: Link, server: Server, options: ClientOptions) -> dict[str
 def connect_fields(
     info: dict[str, Any], server: Server, options: ClientOptions
 ) -> dict[str, object]:
-    """Return what CONNECT tells the server about us."""
+    """Return the fields of CONNECT."""
     return {
         "verbose": False,
         "pedantic": options.pedantic,
@@ -94,8 +94,8 @@ async def _secure(link: Link, info: dict[str, Any], server: Server, options: Cli
     wanted = options.tls is not None or server.tls
     offered = info.get("tls_required", False) or info.get("tls_available", False)
     if wanted and not offered:
-        # Going on in the clear would send our credentials to whoever answers.
-        raise ConnectFailed("TLS is asked for, but the server does not offer it")
+        # Going on in the clear would send our credentials to anybody who answers.
+        raise ConnectFailed("TLS is required, but the server does not offer it")
     if wanted or info.get("tls_required", False):
         await link.start_tls(_context(options), _hostname(server, options))
 
@@ -111,7 +111,7 @@ def _check(operation: Op) -> None:
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether a server that says this will not have us, whoever answers next."""
+    """Tell whether this error text means that every server would refuse us."""
     return text.lower().startswith(REFUSALS)
 
 

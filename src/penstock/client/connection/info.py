@@ -1,9 +1,9 @@
 """
-What a server says about itself, read with suspicion.
+Read a server's INFO with suspicion.
 
-An INFO may come from anybody who can answer on a port, so a field has its type or the
-INFO counts for nothing, and all of it is bounded. Fields that we never look at are kept
-as they are, for whoever asks `client.info`.
+Anybody who can answer on a port can send an INFO. So a field of the wrong type makes the
+whole INFO invalid, and every size is bounded. Fields we never use are kept unchanged for
+callers of `client.info`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TYPES: dict[str, type] = {
     "tls_available": bool,
     "tls_required": bool,
 }
-"""The fields that decide something here."""
+"""The fields that the client acts on."""
 
 
 def read_info(text: bytes) -> dict[str, Any]:
@@ -30,12 +30,12 @@ def read_info(text: bytes) -> dict[str, Any]:
     try:
         info = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"the server's INFO cannot be read: {error}") from None
+        raise ProtocolError(f"the server's INFO is not valid JSON: {error}") from None
     if not isinstance(info, dict):
-        raise ProtocolError("the server's INFO is no JSON object")
+        raise ProtocolError("the server's INFO is not a JSON object")
     for name, kind in TYPES.items():
         value = info.get(name)
-        # A field that says nothing is as good as none: nats-server writes `null` for no URLs.
+        # `null` counts as missing: nats-server writes it for an empty list of URLs.
         if value is None:
             info.pop(name, None)
         elif type(value) is not kind:
@@ -45,15 +45,15 @@ def read_info(text: bytes) -> dict[str, Any]:
 
 
 def _check_nonce(nonce: str) -> None:
-    """A lone surrogate is valid JSON, and yet no text that could be signed."""
+    """Refuse a nonce with a lone surrogate: it is valid JSON, but not text that can be signed."""
     try:
         nonce.encode()
     except UnicodeEncodeError:
-        raise ProtocolError("the server's INFO is wrong: `nonce` is no text") from None
+        raise ProtocolError("the server's INFO is wrong: `nonce` is not valid text") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What the server is told of a subscription, and what has to be told again to the next one."""
+"""A subscription as servers see it, and how to repeat it to the next server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.hot.wire import Op
 
 
 class Interest:
-    """A subject we want messages of. `receive` gets them, as many at once as were read."""
+    """A subject whose messages we want. `receive` gets all those of one read together."""
 
     __slots__ = (
         "draining",
@@ -38,23 +38,23 @@ class Interest:
         """Called once, when no more messages will come."""
         self.received = 0
         self.messages_max = 0
-        """How many messages we want in all; 0 is no limit."""
+        """The number of messages wanted in total; 0 is no limit."""
         self.draining = False
-        """The server was told to stop; what it sent before still comes."""
+        """The server was asked to stop; messages it sent before still arrive."""
 
     def subscribe_lines(self) -> bytes:
-        """Return the operations that make a server know of this interest."""
+        """Return the operations that tell a server about this interest."""
         if self.draining:
             return b""
         queue = b" " + self.queue if self.queue else b""
         line = b"SUB %b%b %b\r\n" % (self.subject, queue, self.sid)
         if not self.messages_max:
             return line
-        # A server counts from its own SUB, so a new one is told what is still missing.
+        # A server counts from its own SUB, so a new one gets the number still missing.
         return line + b"UNSUB %b %d\r\n" % (self.sid, self.messages_max - self.received)
 
     def admit(self, operations: list[Op]) -> list[Op]:
-        """Count what came, and leave out what is more than we asked for."""
+        """Count the messages received, and drop those beyond the number we asked for."""
         if self.messages_max:
             operations = operations[: self.messages_max - self.received]
         self.received += len(operations)
@@ -62,5 +62,5 @@ class Interest:
 
     @property
     def complete(self) -> bool:
-        """Whether every message we wanted has come."""
+        """Whether every message we wanted has arrived."""
         return 0 < self.messages_max <= self.received

@@ -1,9 +1,8 @@
 """
 One open connection to one server: bytes in become operations, bytes go out.
 
-A link knows nothing of subscriptions or reconnecting. While its handshake runs
-the operations are kept for `expect`; afterwards they go to `receive`, a whole
-read at a time.
+A link knows nothing about subscriptions or reconnecting. During the handshake it keeps the
+operations for `expect`; afterwards they go to `receive`, a whole read at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ CONTROL_LINE_BYTES_MAX = 1 << 20
 WRITE_BUFFER_BYTES = 256 * 1024
 
 HANDSHAKE_OPERATIONS_MAX = 1024
-"""Nothing is subscribed yet, so a server has next to nothing to say."""
+"""Nothing is subscribed yet, so a server has little to send."""
 
 
 class Link(asyncio.Protocol):
     """Move bytes between a transport and the client."""
 
     def __init__(self) -> None:
-        # Until the handshake is over no message can be for us, so none may be announced.
+        # No message can be for us before the handshake is over, so none may be announced.
         self._parser = Parser(hot.parse_messages, 0, CONTROL_LINE_BYTES_MAX)
         self._collected: deque[Op] = deque()
         self._arrived = asyncio.Event()
@@ -63,7 +62,7 @@ class Link(asyncio.Protocol):
         self.lost(self, error)
 
     def write(self, data: bytes) -> None:
-        """Send now what the socket takes, and the rest as soon as it takes more."""
+        """Send now as much as the socket accepts, and the rest as soon as it accepts more."""
         assert self._transport is not None
         self._transport.write(data)
 
@@ -71,34 +70,37 @@ class Link(asyncio.Protocol):
         """Return the next operation of the handshake."""
         while not self._collected:
             if self._error is not None:
-                raise ConnectionLost(f"the handshake broke off: {self._error}") from self._error
+                raise ConnectionLost(
+                    f"the connection broke during the handshake: {self._error}"
+                ) from self._error
             self._arrived.clear()
             await self._arrived.wait()
         return self._collected.popleft()
 
     async def start_tls(self, context: ssl.SSLContext, hostname: str) -> None:
-        """Go on with TLS over the connection that is open."""
+        """Continue with TLS on the open connection."""
         assert self._transport is not None
         if self._collected or self._parser.pending_bytes:
-            # Taken over, it would count as if it had come through TLS, and anybody on the
-            # way can write it. A server says nothing between its INFO and its handshake.
-            raise ProtocolError("there was more than INFO before TLS: somebody meddles with it")
+            # These bytes would count as received through TLS, although anybody on the path
+            # can have written them. A server sends nothing between its INFO and its
+            # handshake.
+            raise ProtocolError("there was more than INFO before TLS: somebody tampers with it")
         try:
             transport = await asyncio.get_running_loop().start_tls(
                 self._transport, self, context, server_hostname=hostname
             )
         except BaseException:
-            # A handshake that is broken off closes the socket, but nobody tells us.
+            # A cancelled handshake closes the socket, but asyncio does not tell us.
             self._transport.abort()
             self.closed.set()
             raise
         if transport is None:
-            raise ConnectionLost("the connection broke off during the TLS handshake")
+            raise ConnectionLost("the connection broke during the TLS handshake")
         self.connection_made(transport)
         self.encrypted = True
 
     def hand_over(self, receive: Callable[[list[Op]], None], *, message_bytes_max: int) -> None:
-        """End the handshake: from now on operations, and messages up to a size, go to `receive`."""
+        """End the handshake: `receive` gets all further operations, with messages up to a size."""
         self.receive = receive
         self._parser.payload_bytes_max = message_bytes_max
         collected, self._collected = list(self._collected), deque()
@@ -106,7 +108,7 @@ class Link(asyncio.Protocol):
             receive(collected)
 
     def abort(self) -> None:
-        """Close at once; what is unsent is lost."""
+        """Close at once; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -124,13 +126,13 @@ class Link(asyncio.Protocol):
         self._collected.extend(operations)
         self._arrived.set()
         if len(self._collected) > HANDSHAKE_OPERATIONS_MAX:
-            self._error = ProtocolError("the server talks on and on before it has answered")
+            self._error = ProtocolError("the server sends too much before the handshake is over")
             self.abort()
 
 
 def _ignore_lost(link: Link, error: Exception | None) -> None:
-    """Stand in while nobody has taken the link over."""
+    """Stand in until a connection takes over the link."""
 
 
 def _ignore_writable(writable: bool) -> None:
-    """Stand in while nobody has taken the link over."""
+    """Stand in until a connection takes over the link."""

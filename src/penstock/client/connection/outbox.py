@@ -1,10 +1,9 @@
 """
-What is waiting to be sent.
+Bytes waiting to be sent.
 
-Everything added in one turn of the loop leaves in one write. A publisher that
-never lets the loop turn is made to, each `flush_bytes`; one that is faster than
-the connection, or has none at the moment, waits once `pending_bytes_max` is
-collected.
+Everything added in one turn of the loop leaves in one write. A publisher that never lets
+the loop turn has to do so every `flush_bytes`. A publisher that is faster than the
+connection, or publishes without one, waits once `pending_bytes_max` have collected.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Outbox:
         self._error: Exception | None = None
         self.pending_bytes = 0
         self.limit_bytes = pending_bytes_max
-        """From here on a publisher should `make_room`; `add` itself never refuses."""
+        """Above this, a publisher should `make_room`; `add` itself never refuses."""
 
     def add(self, data: bytes) -> bool:
         """Send `data` with this turn of the loop. True: the publisher should `make_room`."""
@@ -45,13 +44,13 @@ class Outbox:
         return pending_bytes >= self.limit_bytes
 
     def pong(self) -> None:
-        """Answer a PING. While the link takes nothing, one answer stands for all."""
-        # Otherwise a server that pings and does not read fills our memory.
+        """Answer a PING. While the link accepts nothing, one answer stands for all."""
+        # Otherwise a server that sends pings and does not read would fill our memory.
         if self._writable or not self._pieces or self._pieces[-1] != PONG_LINE:
             self.add(PONG_LINE)
 
     def flush(self) -> None:
-        """Write everything in one go, if the link takes it."""
+        """Write everything at once, if the link accepts it."""
         self._scheduled = False
         if self._writable and self._pieces:
             assert self._link is not None
@@ -61,7 +60,7 @@ class Outbox:
             self._link.write(data)
 
     async def make_room(self) -> None:
-        """Let the loop turn, or wait until less than the bound is pending."""
+        """Let the loop turn, or wait until fewer bytes than the limit are pending."""
         self.flush()
         if self._writable:
             await asyncio.sleep(0)
@@ -76,30 +75,32 @@ class Outbox:
         if self.pending_bytes >= self.limit_bytes:
             self.flush()
             if self.pending_bytes >= self._pending_bytes_max:
-                raise OutboxFull(f"{self.pending_bytes} bytes wait: `pending_bytes_max` is reached")
+                raise OutboxFull(
+                    f"`pending_bytes_max` is reached: {self.pending_bytes} bytes are unsent"
+                )
 
     def attach(self, link: Link) -> None:
-        """Send what has collected, and all that follows, to `link`."""
+        """Send the collected bytes, and all that follow, to `link`."""
         self._link = link
         link.writable = self._set_writable
         self._set_writable(True)
 
     def detach(self) -> None:
-        """Collect until there is a link again. Only publishes outlive a link."""
-        # The next link is told of every interest anew, and answers only its own pings.
+        """Collect bytes until there is a new link. Only publishes survive the old one."""
+        # The next link gets every interest again, and answers only its own pings.
         self._pieces = [piece for piece in self._pieces if piece.startswith(PUBLISHES)]
         self.pending_bytes = sum(map(len, self._pieces))
         self._link = None
         self._set_writable(False)
 
     def withdraw(self, reply_prefix: bytes) -> None:
-        """Take back the unsent publishes whose replies would come to `reply_prefix`."""
-        # The prefix is an inbox nobody can guess, so no payload has it by chance.
+        """Take back the unsent publishes with a reply subject below `reply_prefix`."""
+        # The prefix is an inbox nobody can guess, so no payload contains it by chance.
         self._pieces = [piece for piece in self._pieces if reply_prefix not in piece]
         self.pending_bytes = sum(map(len, self._pieces))
 
     def discard(self, error: Exception) -> None:
-        """Drop everything, and tell every publisher that waits."""
+        """Drop everything, and raise `error` in every waiting publisher."""
         self._error = error
         self.detach()
         self._pieces.clear()
@@ -108,7 +109,8 @@ class Outbox:
 
     def _set_writable(self, writable: bool) -> None:
         self._writable = writable
-        # While the link takes bytes, holding more than a write's worth only delays them.
+        # While the link accepts bytes, holding more than one write's worth only delays
+        # them.
         self.limit_bytes = self._flush_bytes if writable else self._pending_bytes_max
         if writable:
             self.flush()

@@ -1,4 +1,4 @@
-"""Pings: they tell that everything before them arrived, and that the server is alive."""
+"""Pings: a pong proves that everything before its ping arrived, and that the server is alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PING_LINE = b"PING\r\n"
 
 
 class Pings:
-    """The pings of the current link that wait for their pong, oldest first."""
+    """The pings of the current link without a pong yet, oldest first."""
 
     def __init__(
         self, outbox: Outbox, *, interval_s: float, outstanding_max: int, stale: Callable[[], None]
@@ -32,7 +32,7 @@ class Pings:
         self._timer = self._loop.call_later(self._interval_s, self._tick)
 
     def stop(self, error: Exception) -> None:
-        """Give up the pings of a link that is gone."""
+        """Fail the pings of a lost link."""
         if self._timer is not None:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, deque()
@@ -41,14 +41,14 @@ class Pings:
                 future.set_exception(error)
 
     def send(self) -> asyncio.Future[None]:
-        """Ping behind everything that is waiting to be sent; the future ends with the pong."""
+        """Send a ping after all pending bytes; the future ends with the pong."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
         self._outbox.add(PING_LINE)
         return future
 
     def pong(self) -> None:
-        """Take the server's answer to the oldest ping."""
+        """Handle the server's answer to the oldest ping."""
         self._unanswered = 0
         future = self._waiting.popleft() if self._waiting else None
         if future is not None and not future.done():

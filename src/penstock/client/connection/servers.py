@@ -1,4 +1,4 @@
-"""Server URLs, and the pool of servers a client goes through when it reconnects."""
+"""Server URLs, and the pool of servers that a client tries when it reconnects."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.protocol.redaction import redact
 logger = logging.getLogger("penstock.client")
 
 HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
-"""A name or an address: what a resolver may be asked for."""
+"""A name or an address that a resolver accepts."""
 PORT = 4222
 DISCOVERED_MAX = 64
-"""Servers that a cluster may tell us of: a round over all of them must end some time."""
+"""Servers accepted from a cluster's `connect_urls`: a round over all of them must end."""
 SCHEMES = ("nats", "tls")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One server: where it is, and what its URL said about who we are."""
+    """One server: its address, and the identity in its URL."""
 
     host: str
     port: int = PORT
@@ -42,17 +42,17 @@ class Server:
 
 
 def parse_url(url: str) -> Server:
-    """Read `nats://[user[:password]@]host[:port]`; a user alone is a token."""
+    """Parse `nats://[user[:password]@]host[:port]`; a user without a password is a token."""
     text = url if "://" in url else f"nats://{url}"
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        # The reason may quote a port, and that be part of a password.
-        raise ConfigError(f"`{redact(url)}` is no server URL: {redact(str(error))}") from None
+        # The reason may quote the port, which may be part of a password.
+        raise ConfigError(f"`{redact(url)}` is not a server URL: {redact(str(error))}") from None
     if parts.scheme not in SCHEMES or not host:
         raise ConfigError(
-            f"`{redact(url)}` is no server URL; hint: nats://host:4222 or tls://host:4222"
+            f"`{redact(url)}` is not a server URL; hint: nats://host:4222 or tls://host:4222"
         )
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password is not None else None
@@ -67,7 +67,7 @@ def parse_url(url: str) -> Server:
 
 
 def split_urls(servers: str | Iterable[str]) -> tuple[str, ...]:
-    """Accept one URL, several with commas between, or a list of them."""
+    """Split a string of URLs separated by commas; accept a list of URLs as well."""
     if isinstance(servers, str):
         servers = servers.split(",")
     return tuple(url.strip() for url in servers if url.strip())
@@ -77,9 +77,9 @@ class ServerPool:
     """
     The servers in the order they are tried.
 
-    Those we were told of stay. Those the cluster told us of come and go with its
-    `connect_urls`. A server that failed too often in a row, or refused us twice,
-    is given up; when none is left there is nowhere to go.
+    Configured servers stay. Servers discovered through a cluster's `connect_urls` come and
+    go with them. A server that fails too often in a row, or refuses us twice, is removed;
+    without servers the client closes.
     """
 
     def __init__(
@@ -99,21 +99,21 @@ class ServerPool:
 
     @property
     def servers(self) -> tuple[Server, ...]:
-        """All of them, the next to try first."""
+        """All servers, the next one to try first."""
         return tuple(self._servers)
 
     def rotate(self, server: Server) -> None:
-        """Put `server` last: the others are tried before it."""
+        """Move `server` to the end: the others are tried before it."""
         if server in self._servers:
             self._servers.remove(server)
             self._servers.append(server)
 
     def connected(self, server: Server, *, encrypted: bool = False) -> Server:
         """
-        Forget the failures of a server that works, and try it last when it is lost.
+        Clear the failures of a server that works, and try it last when it is lost.
 
-        Return it as it is known from now on: where TLS was spoken once it is demanded ever
-        after, so that nobody can talk us out of it when we come back.
+        Return the server as it is known from now on. Once it has spoken TLS, TLS is
+        required for good, so that nobody can downgrade us when we reconnect.
         """
         if encrypted:
             self._servers = [replace(other, tls=True) for other in self._servers]
@@ -124,7 +124,7 @@ class ServerPool:
         return server
 
     def failed(self, server: Server, *, refused: bool = False) -> None:
-        """Count a failure; give the server up when it is one too many."""
+        """Count a failure; remove the server after one too many."""
         attempts = self._attempts[server.address] = self._attempts.get(server.address, 0) + 1
         # ADR-40: the same server refusing our credentials twice will not change its mind.
         refused_again = refused and server.address in self._refused
@@ -135,7 +135,7 @@ class ServerPool:
             self._servers = [other for other in self._servers if other.address != server.address]
 
     def discovered(self, urls: Iterable[object], *, via: Server) -> bool:
-        """Take over the cluster's `connect_urls`; tell whether one of them is new."""
+        """Replace the discovered servers by `connect_urls`; tell whether one of them is new."""
         addresses = _addresses(urls)
         self._servers = [
             server
@@ -148,7 +148,8 @@ class ServerPool:
         found = [self._like(via, server) for key, server in addresses.items() if key not in known]
         if self._randomize:
             random.shuffle(found)
-        # The one in use stays last, so that a lost connection moves to another server first.
+        # The server in use stays last, so that a lost connection moves to another one
+        # first.
         self._servers[:-1] = [*self._servers[:-1], *found]
         if via not in self._servers:
             self._servers.append(via)
@@ -157,7 +158,7 @@ class ServerPool:
     @staticmethod
     def _like(via: Server, found: Server) -> Server:
         """Reach a discovered server with the TLS and identity of the one that named it."""
-        # A cluster names its members by address, but their certificate is for a name.
+        # A cluster names its members by address, but their certificates are for a name.
         return replace(
             found,
             tls=via.tls,
@@ -169,7 +170,7 @@ class ServerPool:
 
 
 def _addresses(urls: Iterable[object]) -> dict[str, Server]:
-    """Return what can be dialled of what a server named, by address."""
+    """Return the servers that can be dialled, by address."""
     addresses: dict[str, Server] = {}
     for url in islice(urls, DISCOVERED_MAX):
         try:
@@ -179,5 +180,5 @@ def _addresses(urls: Iterable[object]) -> dict[str, Server]:
         if server is not None and HOST.fullmatch(server.host):
             addresses[server.address] = server
         else:
-            logger.warning("! a server names another by what is no address: %.80r", url)
+            logger.warning("! a server announced an invalid address: %.80r", url)
     return addresses

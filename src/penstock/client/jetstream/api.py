@@ -1,4 +1,4 @@
-"""JetStream's request/reply API: JSON out, JSON or an error back."""
+"""JetStream's request/reply API: a JSON request, and a JSON answer or an error."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 FORBIDDEN_IN_NAMES = frozenset(" .*>/\\\t\r\n")
 ENTRIES_MAX = 1 << 20
-"""Entries that a list may have, all its pages together."""
+"""The maximum number of entries in a list, over all pages."""
 
 
 class Api:
-    """Calls below one API prefix."""
+    """API calls below one prefix."""
 
     def __init__(self, client: Client, *, prefix: str, timeout_s: float) -> None:
         self.client = client
@@ -38,18 +38,18 @@ class Api:
             )
         except NoResponders:
             raise NoResponders(
-                f"nobody answers `{self.prefix}.{operation}`; hint: is JetStream enabled?"
+                f"no answer to `{self.prefix}.{operation}`; hint: is JetStream enabled?"
             ) from None
         return decode(reply.payload)
 
     async def pages(
         self, operation: str, key: str, request: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Any]:
-        """Iterate over a list that the server gives page by page."""
+        """Iterate over a list that the server sends page by page."""
         offset = 0
         while True:
             page = await self.call(operation, {**(request or {}), "offset": offset})
-            # A server that has nothing to list writes `null`.
+            # A server with nothing to list writes `null`.
             entries = [] if page.get(key) is None else field(page, key, list)
             for entry in entries:
                 yield entry
@@ -57,18 +57,18 @@ class Api:
             if not entries or offset >= field({"total": 0} | page, "total", int):
                 return
             if offset > ENTRIES_MAX:
-                raise ClientError(f"`{operation}` lists more than {ENTRIES_MAX} entries")
+                raise ClientError(f"`{operation}` returned more than {ENTRIES_MAX} entries")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return `name` if it can be a stream's or consumer's name."""
+    """Return `name` if it is a valid stream or consumer name."""
     if not name or not FORBIDDEN_IN_NAMES.isdisjoint(name):
-        raise ClientError(f"`{name}` is no name for a {what}")
+        raise ClientError(f"`{name}` is not a valid {what} name")
     return name
 
 
 def encode(request: Mapping[str, Any]) -> bytes:
-    """Write JSON as JetStream reads it: durations in nanoseconds, times in RFC 3339."""
+    """Encode JSON as JetStream expects it: durations in nanoseconds, times in RFC 3339."""
     return json.dumps(request, default=_encode_value).encode()
 
 
@@ -81,7 +81,7 @@ def _encode_value(value: object) -> object:
 
 
 def decode(payload: bytes) -> dict[str, Any]:
-    """Read an answer; raise the error it carries."""
+    """Decode an answer; raise the error it contains."""
     answer = read_object(payload)
     if "error" in answer:
         raise error_of(answer["error"])
@@ -89,27 +89,27 @@ def decode(payload: bytes) -> dict[str, Any]:
 
 
 def read_object(payload: bytes) -> dict[str, Any]:
-    """Read what must be a JSON object; whoever answered may have sent anything."""
+    """Decode a JSON object with suspicion: the answer may come from anybody."""
     try:
         answer = json.loads(payload, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ClientError(f"an answer cannot be read: {error}") from None
+        raise ClientError(f"an answer is not valid JSON: {error}") from None
     if not isinstance(answer, dict):
-        raise ClientError(f"an answer is no JSON object: {payload[:40]!r}")
+        raise ClientError(f"an answer is not a JSON object: {payload[:40]!r}")
     return answer
 
 
 def field(answer: object, name: str, kind: type[T]) -> T:
-    """Return a field of an answer that must be there, and of its type."""
+    """Return a required field of an answer; raise if it is missing or has another type."""
     value = answer.get(name) if isinstance(answer, dict) else None
-    # JSON has no bool that is a number, Python has.
+    # In Python a bool is an int; in JSON it is not.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ClientError(f"an answer is wrong: its `{name}` is {repr(value)[:40]}")
+        raise ClientError(f"an answer is invalid: its `{name}` is {repr(value)[:40]}")
     return value
 
 
 def error_of(error: object) -> JetStreamError:
-    """Turn the error object of an answer into an exception; what is no such object, too."""
+    """Turn the error object of an answer into an exception, even if it is malformed."""
     fields = error if isinstance(error, dict) else {"description": repr(error)[:40]}
     code, err_code = fields.get("code"), fields.get("err_code")
     return JetStreamError(
@@ -122,4 +122,4 @@ def error_of(error: object) -> JetStreamError:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

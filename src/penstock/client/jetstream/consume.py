@@ -1,9 +1,9 @@
 """
-Consuming without end: pull requests that overlap.
+Continuous consuming with overlapping pull requests.
 
-A new request leaves as soon as what is asked for and what waits here together
-fall below half a batch, so the server always has a request to fill and no more
-than a batch ever waits in memory.
+A new request leaves as soon as the messages requested and the messages waiting here are
+together fewer than half a batch. So the server always has a request to fill, and at most
+one batch waits in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.client.jetstream.api import encode
 from penstock.client.jetstream.status import Outcome, read_status, unfilled
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 
 EMPTY_REQUESTS_MAX = 3
-"""Requests in a row that may end without a message and be made again at once."""
+"""Consecutive empty requests that are repeated immediately."""
 
 SURPLUS_BATCHES = 4
-"""How often requests that were given up for lost may all be answered after all."""
+"""Batches accepted in excess: requests given up as lost may all be answered after all."""
 
 
 def wanted(client: Client, messages: list[Op], waiting: int, batch: int) -> list[Op]:
-    """Return the messages there is room for beside those that wait: no server may fill us up."""
+    """Return the messages that fit beside the waiting ones, so that no server fills our memory."""
     room = max(0, SURPLUS_BATCHES * batch - waiting)
     if len(messages) > room:
         client.connection.report(
-            SlowConsumer(f"the server sent more than the {batch} messages that were asked for")
+            SlowConsumer(f"the server sent more messages than the {batch} requested")
         )
     return messages[:room]
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return a duration as the API wants it."""
+    """Return a duration in nanoseconds, as the API expects it."""
     return round(seconds * 1_000_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeOptions:
-    """How much to ask for, and how long to believe that somebody is there."""
+    """How much to request, and how long to wait for a silent server."""
 
-    batch: int = setting(500, "Messages asked for or waiting to be taken, at most.")
-    bytes_max: int = setting(0, "Bytes one request may bring; 0 is no limit.")
-    expires_s: float = setting(30.0, "Time a request stands.")
-    heartbeat_s: float = setting(5.0, "Time between the server's signs of life.")
-    gone_s_max: float = setting(10.0, "Time the consumer may be gone before that is an error.")
-    retry_wait_s: float = setting(0.25, "Wait before asking again when it is gone.")
+    batch: int = setting(500, "Maximum number of messages requested or waiting.")
+    bytes_max: int = setting(0, "Maximum bytes per request; 0 is no limit.")
+    expires_s: float = setting(30.0, "Lifetime of a request.")
+    heartbeat_s: float = setting(5.0, "Time between the server's heartbeats.")
+    gone_s_max: float = setting(10.0, "Time without a consumer before it is an error.")
+    retry_wait_s: float = setting(0.25, "Wait before a retry while it is gone.")
 
     def __post_init__(self) -> None:
         if self.batch <= 0:
@@ -65,8 +65,19 @@ class ConsumeOptions:
             raise ConfigError("`expires_s` must be at least twice `heartbeat_s`")
 
 
+class ConsumeSettings(TypedDict, total=False):
+    """The fields of `ConsumeOptions` as keywords."""
+
+    batch: int
+    bytes_max: int
+    expires_s: float
+    heartbeat_s: float
+    gone_s_max: float
+    retry_wait_s: float
+
+
 class Consume:
-    """Messages of a pull consumer as they come. Iterate, then `stop`."""
+    """Messages of a pull consumer as they arrive. Iterate, then `stop`."""
 
     def __init__(self, client: Client, subject: bytes, options: ConsumeOptions) -> None:
         self._client = client
@@ -94,7 +105,7 @@ class Consume:
 
     @property
     def pending_messages(self) -> int:
-        """How many messages wait to be taken."""
+        """The number of messages waiting to be taken."""
         return len(self._operations)
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -109,7 +120,7 @@ class Consume:
         return Message(self._client, operation)
 
     async def batches(self) -> AsyncIterator[list[Message]]:
-        """Iterate over all that has arrived, as lists: the cheapest way to take many."""
+        """Iterate over lists of all messages that have arrived: the cheapest way to take many."""
         while True:
             try:
                 if not self._operations:
@@ -122,7 +133,7 @@ class Consume:
             yield batch
 
     async def stop(self) -> None:
-        """Ask for no more. What was not taken is delivered again after its ack wait."""
+        """Request no more. Messages not taken are redelivered after their ack wait."""
         self._client.unlisten(self._interest)
 
     async def __aenter__(self) -> Consume:
@@ -132,16 +143,16 @@ class Consume:
         await self.stop()
 
     def disconnected(self, error: Exception) -> None:
-        """The server forgot our requests."""
+        """Forget our requests: the server has forgotten them too."""
         self._requested = 0
 
     def reconnected(self) -> None:
-        """Ask the new server."""
+        """Request from the new server."""
         self._heard_s = self._loop.time()
         self._refill()
 
     def closed(self, error: Exception) -> None:
-        """The interest has ended too, and that is enough."""
+        """Do nothing: the interest has ended too, which is enough."""
 
     def _receive(self, operations: list[Op]) -> None:
         self._heard_s = self._loop.time()
@@ -169,7 +180,7 @@ class Consume:
                 self._fail(error)
 
     def _over(self, missing: int) -> None:
-        """Ask again for what will not come: in a moment, if request after request is empty."""
+        """Request the missing messages again; after several empty requests, with a delay."""
         self._requested = max(0, self._requested - missing)
         self._empty_requests += 1
         if self._empty_requests > EMPTY_REQUESTS_MAX:
@@ -194,7 +205,7 @@ class Consume:
         self._client.send_nowait(self._subject, encode(request), reply, b"")
 
     def _gone(self, error: Exception) -> None:
-        """Ask again in a moment: an election or a restart takes seconds, a deletion for ever."""
+        """Retry after a moment: an election or a restart takes seconds, a deletion is final."""
         now_s = self._loop.time()
         self._gone_since_s = self._gone_since_s or now_s
         if now_s - self._gone_since_s > self._options.gone_s_max:
@@ -216,7 +227,7 @@ class Consume:
         limit_s = 2 * self._options.heartbeat_s
         if silence_s >= limit_s and self._client.connected:
             self._client.connection.report(
-                RequestTimeout(f"`{self._subject.decode()}`: heartbeats stopped, asking again")
+                RequestTimeout(f"`{self._subject.decode()}`: heartbeats stopped, requesting again")
             )
             self._requested = 0
             self._heard_s = self._loop.time()

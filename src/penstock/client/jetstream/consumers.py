@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from penstock.client.jetstream.api import Api, check_name
+from penstock.client.jetstream.settings import ConsumerSettings
 
 
 class Consumers:
-    """`CONSUMER.*` of the API. Settings have the names of the NATS docs."""
+    """The `CONSUMER.*` API. Settings have the names of the NATS documentation."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def create(self, stream: str, **config: Any) -> dict[str, Any]:
-        """Create a consumer; the same configuration again is no error."""
+    async def create(self, stream: str, **config: Unpack[ConsumerSettings]) -> dict[str, Any]:
+        """Create a consumer. Repeating it with the same configuration is not an error."""
         return await self._create(stream, "create", config)
 
-    async def update(self, stream: str, **config: Any) -> dict[str, Any]:
-        """Change a consumer that exists."""
+    async def update(self, stream: str, **config: Unpack[ConsumerSettings]) -> dict[str, Any]:
+        """Update an existing consumer."""
         return await self._create(stream, "update", config)
 
-    async def create_or_update(self, stream: str, **config: Any) -> dict[str, Any]:
-        """Make the consumer be as `config` says."""
+    async def create_or_update(
+        self, stream: str, **config: Unpack[ConsumerSettings]
+    ) -> dict[str, Any]:
+        """Create the consumer, or update it to match `config`."""
         return await self._create(stream, "", config)
 
     async def info(self, stream: str, consumer: str) -> dict[str, Any]:
@@ -34,11 +37,11 @@ class Consumers:
         await self._call("DELETE", stream, consumer)
 
     async def pause(self, stream: str, consumer: str, **request: Any) -> dict[str, Any]:
-        """Stop deliveries until `pause_until`; without it, resume."""
+        """Pause deliveries until `pause_until`; without it, resume."""
         return await self._call("PAUSE", stream, consumer, request)
 
     async def unpin(self, stream: str, consumer: str, *, group: str) -> None:
-        """Let another client of a priority group be pinned."""
+        """Unpin the pinned client of a priority group, so that another one gets its turn."""
         await self._call("UNPIN", stream, consumer, {"group": group})
 
     async def names(self, stream: str) -> list[str]:
@@ -51,12 +54,12 @@ class Consumers:
         operation = f"CONSUMER.LIST.{check_name(stream, 'stream')}"
         return [info async for info in self._api.pages(operation, "consumers")]
 
-    async def _create(self, stream: str, action: str, config: dict[str, Any]) -> dict[str, Any]:
+    async def _create(self, stream: str, action: str, config: ConsumerSettings) -> dict[str, Any]:
         name = config.get("durable_name") or config.get("name")
         operation = f"CONSUMER.CREATE.{check_name(stream, 'stream')}"
         if name:
             operation += f".{check_name(name, 'consumer')}"
-            # With the filter in the subject a server's permissions can allow it or not.
+            # With the filter in the subject, a server's permissions can allow or deny it.
             if config.get("filter_subject"):
                 operation += f".{config['filter_subject']}"
         request = {"stream_name": stream, "config": config, "action": action}

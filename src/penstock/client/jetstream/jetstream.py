@@ -5,55 +5,67 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from penstock.client.jetstream.api import Api
 from penstock.client.jetstream.consumers import Consumers
 from penstock.client.jetstream.ordered import OrderedConsumer
 from penstock.client.jetstream.pull import PullConsumer
 from penstock.client.jetstream.push import PushConsumer
+from penstock.client.jetstream.settings import ConsumerSettings
 from penstock.client.jetstream.streams import Streams
 from penstock.client.jetstream.window import OnAck, PubAck, PublishWindow, Sink
 from penstock.client.messages import Headers, encode_headers, header_pairs
 from penstock.client.subscription import Callback
 from penstock.config.setting import setting
 from penstock.errors import BatchFailed, ConfigError, NoResponders, PenstockError
+from penstock.protocol import wellknown
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
-
-API_PREFIX = "$JS.API"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JetStreamOptions:
     """Settings of JetStream on one client."""
 
-    domain: str = setting("", "JetStream domain to talk to.")
-    api_prefix: str = setting(API_PREFIX, "Subject all API calls start with.")
-    request_timeout_s: float = setting(5.0, "Time an API call may take.")
-    window_messages_max: int = setting(4096, "Unacked messages at which a publisher waits.")
-    ack_timeout_s: float = setting(5.0, "Time an ack may take.")
+    domain: str = setting("", "JetStream domain to use.")
+    api_prefix: str = setting(wellknown.API, "Subject prefix of all API calls.")
+    request_timeout_s: float = setting(5.0, "Timeout of an API call.")
+    window_messages_max: int = setting(4096, "Unacked messages above which publishers wait.")
+    ack_timeout_s: float = setting(5.0, "Timeout of an ack.")
     publish_retries: int = setting(
-        2, "Further attempts of `publish` while no stream answers, as during an election."
+        2, "Retries of `publish` while no stream answers, as during an election."
     )
-    publish_retry_wait_s: float = setting(0.25, "Wait before each of them.")
+    publish_retry_wait_s: float = setting(0.25, "Wait before each retry.")
 
     def __post_init__(self) -> None:
         if self.window_messages_max <= 0 or self.ack_timeout_s <= 0:
             raise ConfigError("`window_messages_max` and `ack_timeout_s` must be positive")
-        if self.domain and self.api_prefix != API_PREFIX:
+        if self.domain and self.api_prefix != wellknown.API:
             raise ConfigError("only one of `domain` and `api_prefix` can be used")
 
     @property
     def prefix(self) -> str:
-        """What all API calls start with, be it given or that of the domain."""
-        return f"$JS.{self.domain}.API" if self.domain else self.api_prefix
+        """The prefix of all API calls, given directly or by the domain."""
+        return wellknown.api_of(self.domain) if self.domain else self.api_prefix
+
+
+class JetStreamSettings(TypedDict, total=False):
+    """The fields of `JetStreamOptions` as keywords."""
+
+    domain: str
+    api_prefix: str
+    request_timeout_s: float
+    window_messages_max: int
+    ack_timeout_s: float
+    publish_retries: int
+    publish_retry_wait_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expect:
-    """What must be true for a message to be stored; otherwise it is refused."""
+    """Conditions for storing a message; the server refuses it if one does not hold."""
 
     stream: str | None = None
     last_sequence: int | None = None
@@ -61,7 +73,7 @@ class Expect:
     last_message_id: str | None = None
 
     def pairs(self) -> Iterable[tuple[str, str]]:
-        """Return the headers that say so."""
+        """Return the conditions as headers."""
         for name, value in (
             ("Nats-Expected-Stream", self.stream),
             ("Nats-Expected-Last-Sequence", self.last_sequence),
@@ -73,7 +85,7 @@ class Expect:
 
 
 class Outgoing(NamedTuple):
-    """One message of a batch. The id lets JetStream recognise it when it comes again."""
+    """One message of a batch. The id lets JetStream recognise a duplicate."""
 
     subject: str
     payload: bytes = b""
@@ -96,7 +108,7 @@ class JetStream:
 
     @property
     def unacked(self) -> int:
-        """How many published messages wait for their ack."""
+        """The number of published messages without an ack yet."""
         return self._window.unacked if self._window is not None else 0
 
     async def publish(
@@ -114,7 +126,7 @@ class JetStream:
             try:
                 return await self._send(message)
             except NoResponders:
-                # Nothing of ours can overtake this message: its publisher waits here.
+                # None of our messages can overtake this one: its publisher waits here.
                 await asyncio.sleep(self.options.publish_retry_wait_s)
         return await self._send(message)
 
@@ -127,17 +139,17 @@ class JetStream:
         message_id: str | None = None,
         expect: Expect | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Hand a message over and return the future of its ack; waits if the window is full."""
+        """Send a message and return the future of its ack; wait if the window is full."""
         future: asyncio.Future[PubAck] = self._loop.create_future()
         await self._hand_over(subject, payload, headers, message_id, expect, future)
         return future
 
     async def publish_with(self, message: Outgoing, on_ack: OnAck) -> None:
-        """Hand a message over and have `on_ack` called with the ack or the error."""
+        """Send a message; `on_ack` is called with the ack or the error."""
         await self._hand_over(*message, on_ack)
 
     async def publish_batch(self, messages: Iterable[Outgoing | tuple[str, bytes]]) -> list[PubAck]:
-        """Publish all, wait for every ack; raise `BatchFailed` naming each that failed."""
+        """Publish all, and wait for every ack; raise `BatchFailed` with each failure."""
         futures = [await self._hand_over_safely(Outgoing(*message)) for message in messages]
         acks: list[PubAck | None] = []
         failures: dict[int, Exception] = {}
@@ -157,22 +169,22 @@ class JetStream:
             await self._window.drained()
 
     async def account_info(self) -> dict[str, Any]:
-        """Return what the account uses and may use."""
+        """Return the usage and limits of the account."""
         return await self._api.call("INFO")
 
     def pull_consumer(self, stream: str, consumer: str) -> PullConsumer:
-        """Return a handle on a pull consumer that exists; asks the server nothing."""
+        """Return a handle on an existing pull consumer, without asking the server."""
         return PullConsumer(self._api, stream, consumer)
 
     async def push_consumer(
         self, stream: str, consumer: str, *, callback: Callback | None = None
     ) -> PushConsumer:
-        """Bind to a push consumer that exists."""
+        """Bind to an existing push consumer."""
         info = await self.consumers.info(stream, consumer)
         return await PushConsumer.bind(self._client, info, callback=callback)
 
-    def ordered_consumer(self, stream: str, **config: Any) -> OrderedConsumer:
-        """Read a stream in order and without gaps; made anew on the server as needed."""
+    def ordered_consumer(self, stream: str, **config: Unpack[ConsumerSettings]) -> OrderedConsumer:
+        """Read a stream in order and without gaps; the consumer is created again as needed."""
         return OrderedConsumer(self._api, stream, config)
 
     async def _send(self, message: Outgoing) -> PubAck:
@@ -181,7 +193,7 @@ class JetStream:
         return await future
 
     async def _hand_over_safely(self, message: Outgoing) -> asyncio.Future[PubAck]:
-        """Hand a message of a batch over; one that cannot be sent must not stop the others."""
+        """Send one message of a batch; if it cannot be sent, the others still are."""
         future: asyncio.Future[PubAck] = self._loop.create_future()
         try:
             await self._hand_over(*message, future)

@@ -1,9 +1,9 @@
 """
 Key-value buckets on JetStream (ADR-8).
 
-A bucket is a stream `KV_<bucket>` on `$KV.<bucket>.>`: a key is a subject, a value is
-its last message, and the sequence of that message is the value's revision. Deleting
-stores a marker. Buckets of other NATS clients are the same, and can be shared.
+A bucket is a stream `KV_<bucket>` on `$KV.<bucket>.>`: a key is a subject, a value is its
+last message, and the sequence of that message is the value's revision. Deleting stores a
+marker. The format is that of every NATS client, so buckets can be shared.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
 from penstock.client.jetstream.api import ENTRIES_MAX, field
 from penstock.client.jetstream.jetstream import Expect, JetStream
+from penstock.client.jetstream.settings import DeliverPolicy, StreamSettings
 from penstock.client.jetstream.streams import StoredMessage
 from penstock.client.messages import Message
 from penstock.errors import ClientError, ConnectionLost, JetStreamError
+from penstock.protocol import wellknown
 from penstock.protocol.times import timestamp
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
@@ -31,21 +33,21 @@ HISTORY_MAX = 64
 DUPLICATE_WINDOW = timedelta(minutes=2)
 READ_BATCH = 500
 READER_THRESHOLD = timedelta(seconds=30)
-"""How long the server keeps the consumer of a reader that died."""
+"""How long the server keeps the consumer of a dead reader."""
 
 OPERATION = "KV-Operation"
 MARKERS: Mapping[str, Operation] = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}
-"""What a marker that the server left itself stands for, by its reason (ADR-48)."""
+"""By reason: the operation that a marker written by the server stands for (ADR-48)."""
 
 WRONG_LAST_SEQUENCES = (10071, 10164)
 
 
 class KeyNotFound(ClientError):
-    """The key has no value, or not in that revision."""
+    """The key has no value, or not at that revision."""
 
 
 class WrongRevision(ClientError):
-    """The key has changed since, or exists where it should not."""
+    """The key has changed in the meantime, or exists although it should not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +61,18 @@ class Entry:
     time: str
     operation: Operation = "PUT"
     pending: int = 0
-    """How many more a watch or a history still had to deliver when it delivered this one."""
+    """The number of entries a watch or a history still had to deliver after this one."""
 
 
 class KeyValue:
-    """One bucket. `open` and `create` make them."""
+    """One bucket. Make one with `open` or `create`."""
 
     def __init__(self, js: JetStream, bucket: str, *, is_direct: bool) -> None:
         self.bucket = check_bucket(bucket)
         self.stream = f"{STREAM_PREFIX}{bucket}"
         self._js = js
         self._is_direct = is_direct
-        self._prefix = f"$KV.{bucket}."
+        self._prefix = f"{wellknown.KEY_VALUE}{bucket}."
 
     @classmethod
     async def create(
@@ -80,13 +82,13 @@ class KeyValue:
         *,
         history: int = 1,
         ttl: timedelta = timedelta(0),
-        **config: Any,
+        **config: Unpack[StreamSettings],
     ) -> KeyValue:
-        """Create a bucket; `config` are further settings of its stream. Again is no error."""
+        """Create a bucket; `config` has further settings of its stream. Idempotent."""
         if not 1 <= history <= HISTORY_MAX:
-            raise ClientError(f"a bucket keeps 1 to {HISTORY_MAX} revisions of a key: {history}")
-        settings = {
-            "subjects": [f"$KV.{check_bucket(bucket)}.>"],
+            raise ClientError(f"`history` must be between 1 and {HISTORY_MAX} revisions: {history}")
+        settings: StreamSettings = {
+            "subjects": [f"{wellknown.KEY_VALUE}{check_bucket(bucket)}.>"],
             "max_msgs_per_subject": history,
             "max_age": ttl,
             "duplicate_window": min(ttl, DUPLICATE_WINDOW) if ttl else DUPLICATE_WINDOW,
@@ -101,7 +103,7 @@ class KeyValue:
 
     @classmethod
     async def open(cls, js: JetStream, bucket: str) -> KeyValue:
-        """Open a bucket that exists."""
+        """Open an existing bucket."""
         info = await js.streams.info(f"{STREAM_PREFIX}{check_bucket(bucket)}")
         config = field(info, "config", dict)
         return cls(js, bucket, is_direct=bool(config.get("allow_direct", False)))
@@ -111,11 +113,11 @@ class KeyValue:
         return await self._js.streams.info(self.stream)
 
     async def destroy(self) -> None:
-        """Delete the bucket and all that is in it."""
+        """Delete the bucket and all its keys."""
         await self._js.streams.delete(self.stream)
 
     async def get(self, key: str, *, revision: int = 0) -> Entry:
-        """Return the value of a key, the latest or that of a revision."""
+        """Return the value of a key: the latest, or the one at a revision."""
         entry = await self._read(key, revision)
         if entry.operation != "PUT":
             raise KeyNotFound(f"key `{key}` was deleted at revision {entry.revision}")
@@ -126,21 +128,23 @@ class KeyValue:
         return (await self._js.publish(self._subject(key), value)).sequence
 
     async def create_key(self, key: str, value: bytes) -> int:
-        """Set a key that has no value; raise `WrongRevision` if it has one."""
+        """Set a key without a value; raise `WrongRevision` if it has one."""
         try:
             return await self.update(key, value, revision=0)
         except WrongRevision:
             last = await self._read(key, 0)
             if last.operation == "PUT":
-                raise WrongRevision(f"key `{key}` exists, at revision {last.revision}") from None
+                raise WrongRevision(
+                    f"key `{key}` already exists, at revision {last.revision}"
+                ) from None
         return await self.update(key, value, revision=last.revision)
 
     async def update(self, key: str, value: bytes, *, revision: int) -> int:
-        """Set a key that is still at `revision`; raise `WrongRevision` if it is not."""
+        """Set a key if it is still at `revision`; otherwise raise `WrongRevision`."""
         return await self._publish(key, value, {}, revision)
 
     async def delete(self, key: str, *, revision: int | None = None) -> int:
-        """Delete a key; its history stays. With `revision`, only if it is still there."""
+        """Delete a key, but keep its history. With `revision`, only if the key is still there."""
         return await self._publish(key, b"", {OPERATION: "DEL"}, revision)
 
     async def purge(self, key: str, *, revision: int | None = None) -> int:
@@ -149,18 +153,18 @@ class KeyValue:
         return await self._publish(key, b"", headers, revision)
 
     async def keys(self, *patterns: str) -> list[str]:
-        """Return the keys that have a value, or those of them that match a pattern."""
+        """Return the keys that have a value; with patterns, only those that match one."""
         entries = self._entries(patterns, "last_per_subject", headers_only=True)
         return [entry.key async for entry in entries if entry.operation == "PUT"]
 
     async def history(self, *patterns: str) -> list[Entry]:
-        """Return every revision that is kept, deletions too, of keys or of all."""
+        """Return every stored revision, deletions included, of some keys or of all."""
         return [entry async for entry in self._entries(patterns, "all")]
 
     async def watch(
         self, *patterns: str, history: bool = False, updates_only: bool = False
     ) -> AsyncGenerator[Entry, None]:
-        """Iterate over the values there are, or all the history, then what changes; `aclose` it."""
+        """Iterate over the current values, or the whole history, then over changes; `aclose` it."""
         policy = "all" if history else "new" if updates_only else "last_per_subject"
         config = {"deliver_policy": policy, **self._filters(patterns)}
         async with self._js.ordered_consumer(self.stream, **config) as consumer:
@@ -178,7 +182,7 @@ class KeyValue:
             if not error.is_not_found:
                 raise
             message = None
-        # A revision belongs to the whole bucket: that number may be another key's.
+        # Revisions count for the whole bucket: this number may belong to another key.
         if message is None or message.subject != subject:
             at = f" at revision {revision}" if revision else ""
             raise KeyNotFound(f"no key `{key}` in bucket `{self.bucket}`{at}") from None
@@ -204,9 +208,9 @@ class KeyValue:
         return ack.sequence
 
     async def _entries(
-        self, patterns: Sequence[str], policy: str, *, headers_only: bool = False
+        self, patterns: Sequence[str], policy: DeliverPolicy, *, headers_only: bool = False
     ) -> AsyncIterator[Entry]:
-        """Iterate over what is there now, and end."""
+        """Iterate over the entries of this moment, and end."""
         info = await self._js.consumers.create(
             self.stream,
             deliver_policy=policy,
@@ -225,20 +229,22 @@ class KeyValue:
             await self._js.consumers.delete(self.stream, name)
 
     async def _messages(self, consumer: str, pending: int) -> AsyncIterator[Message]:
-        """Iterate up to the end, which keeps away only for as long as somebody writes."""
+        """Iterate up to the end of the bucket, which recedes only while somebody writes."""
         expected = 1
         async with self._js.pull_consumer(self.stream, consumer) as pull:
             while batch := await pull.fetch(READ_BATCH, no_wait=True):
                 for message in batch:
                     metadata = message.metadata
                     if metadata.consumer_sequence != expected:
-                        raise ConnectionLost(f"bucket `{self.bucket}`: part of it did not arrive")
+                        raise ConnectionLost(
+                            f"bucket `{self.bucket}`: some of its messages did not arrive"
+                        )
                     expected += 1
                     yield message
                 if not metadata.pending:
                     return
                 if expected > pending + ENTRIES_MAX:
-                    raise ClientError(f"bucket `{self.bucket}` does not end")
+                    raise ClientError(f"bucket `{self.bucket}` changes faster than it can be read")
 
     def _filters(self, patterns: Iterable[str]) -> dict[str, Any]:
         subjects = [self._prefix + check_pattern(pattern) for pattern in patterns]
@@ -273,23 +279,25 @@ class KeyValue:
 
 
 def check_bucket(name: str) -> str:
-    """Return `name` if it can be a bucket's."""
+    """Return `name` if it is a valid bucket name."""
     if not BUCKET.fullmatch(name):
-        raise ClientError(f"`{name}` is no name for a bucket; hint: letters, digits, - and _")
+        raise ClientError(f"`{name}` is not a valid bucket name; hint: letters, digits, - and _")
     return name
 
 
 def check_key(key: str) -> str:
-    """Return `key` if it can be one."""
+    """Return `key` if it is a valid key."""
     if not KEY.fullmatch(key) or "" in key.split("."):
-        raise ClientError(f"`{key}` is no key; hint: letters, digits and -/_=. between them")
+        raise ClientError(
+            f"`{key}` is not a valid key; hint: letters, digits and -/_=. between them"
+        )
     return key
 
 
 def check_pattern(pattern: str) -> str:
-    """Return a key or a pattern of keys with `*` and `>`, as subjects have them."""
+    """Return `pattern` if it is a key, or a pattern with `*` and `>` as in subjects."""
     if not PATTERN.fullmatch(pattern) or "" in pattern.split("."):
-        raise ClientError(f"`{pattern}` is no pattern of keys; hint: orders.* or orders.>")
+        raise ClientError(f"`{pattern}` is not a valid pattern of keys; hint: orders.* or orders.>")
     return pattern
 
 

@@ -1,10 +1,9 @@
 """
-Ordered consumers: a stream from some point on, in order and without gaps (ADR-17).
+Ordered consumers: a stream from a given point on, in order and without gaps (ADR-17).
 
-The server keeps an ephemeral consumer without acks for us. Its own sequence
-counts deliveries, so a gap in it means that something was lost on the way; then,
-and when the consumer is gone, a new one is made that starts right behind the
-last message we had.
+The server keeps an ephemeral consumer without acks for us. The consumer sequence counts
+deliveries, so a gap in it means that a message was lost on the way. After a gap, and when
+the consumer is gone, we create a new one that starts right after the last message.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from penstock.client.messages import Message
 from penstock.errors import ConnectionLost, JetStreamError, NoResponders, RequestTimeout
 
 GONE_S_MAX = 30.0
-"""How long the stream may be without a leader before that is an error."""
+"""How long the stream may have no leader before it is an error."""
 
 RETRY_WAIT_S = 0.25
 RESETS_IN_A_ROW_MAX = 20
-"""Consumers that bring no message in order before that is an error."""
+"""Consecutive consumers without a message in order before it is an error."""
 
 INACTIVE_THRESHOLD = timedelta(minutes=1)
-"""How long the server keeps a consumer of a client that died."""
+"""How long the server keeps the consumer of a dead client."""
 
 CONSUME = ConsumeOptions(heartbeat_s=2.0, gone_s_max=1.0)
-"""A consumer of ours lives on one server: when that is lost, waiting for it is no use."""
+"""Our consumer lives on one server; when that is lost, waiting for it is useless."""
 
 CONFIG: Mapping[str, Any] = {
     "ack_policy": "none",
@@ -48,7 +47,7 @@ class OrderedConsumer:
     def __init__(self, api: Api, stream: str, config: Mapping[str, Any]) -> None:
         self.stream = stream
         self.resets = 0
-        """How often the consumer had to be made anew."""
+        """The number of times the consumer was created again."""
         self._api = api
         self._consumers = Consumers(api)
         self._config = dict(config)
@@ -76,7 +75,7 @@ class OrderedConsumer:
             await self._reset()
 
     async def stop(self) -> None:
-        """Take no more, and delete the consumer."""
+        """Stop, and delete the consumer."""
         await self._leave()
 
     async def __aenter__(self) -> OrderedConsumer:
@@ -86,7 +85,7 @@ class OrderedConsumer:
         await self.stop()
 
     def _in_order(self, reply: bytes) -> bool:
-        """Check and take over the sequences of the next message's ack subject."""
+        """Check the sequences in the next message's ack subject, and remember them."""
         tokens = reply.split(b".")
         first = 5 if len(tokens) == 9 else 7
         try:
@@ -115,7 +114,7 @@ class OrderedConsumer:
         self._consume = Consume(self._api.client, subject.encode(), CONSUME)
 
     async def _create_patiently(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the consumer, also while an election leaves nobody to answer."""
+        """Create the consumer; keep trying while an election leaves nobody to answer."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + GONE_S_MAX
         while True:
@@ -134,7 +133,7 @@ class OrderedConsumer:
         if self._resets_in_a_row > RESETS_IN_A_ROW_MAX:
             raise ConnectionLost(
                 f"stream `{self.stream}` cannot be read in order: "
-                f"{self._resets_in_a_row} consumers brought nothing"
+                f"{self._resets_in_a_row} consumers in a row delivered nothing"
             )
         if self._resets_in_a_row > 1:
             await asyncio.sleep(RETRY_WAIT_S)
@@ -148,4 +147,4 @@ class OrderedConsumer:
             try:
                 await self._consumers.delete(self.stream, self._consumer)
             except (JetStreamError, NoResponders, RequestTimeout):
-                return  # It is gone already, or goes by itself after a while.
+                return  # It is gone already, or expires by itself.

@@ -1,35 +1,41 @@
 """
 Pull consumers: `fetch` asks for one batch, `consume` keeps asking.
 
-A pull request says how many messages may come and until when. Messages, and
-status lines about the request itself, arrive at its reply subject: messages
-carry a reply of their own to ack to, status lines carry none.
+A pull request names a number of messages and an expiry. Messages and status lines about the
+request arrive at its reply subject. A message has a reply subject for its ack; a status
+line has none.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
+from typing import Any, Unpack
 
 from penstock.client.connection.interest import Interest
 from penstock.client.jetstream.api import Api, check_name, encode
-from penstock.client.jetstream.consume import Consume, ConsumeOptions, nanoseconds, wanted
+from penstock.client.jetstream.consume import (
+    Consume,
+    ConsumeOptions,
+    ConsumeSettings,
+    nanoseconds,
+    wanted,
+)
 from penstock.client.jetstream.status import Outcome, read_status
 from penstock.client.messages import Message
 from penstock.errors import RequestTimeout
 from penstock.hot.wire import Op
 
 GRACE_S = 1.0
-"""How much later than its expiry the server's word that a request expired may come."""
+"""How long after the expiry of a request the server's expiry status may arrive."""
 
 
 class PullConsumer:
     """
     A handle on one pull consumer.
 
-    Its fetches share one inbox and take turns, so what comes too late for one of
-    them is not lost: it is the start of the next.
+    Its fetches share one inbox and take turns. So a message too late for one fetch is not
+    lost: it starts the next one.
     """
 
     def __init__(self, api: Api, stream: str, consumer: str) -> None:
@@ -65,7 +71,7 @@ class PullConsumer:
         bytes_max: int = 0,
         no_wait: bool = False,
     ) -> list[Message]:
-        """Return up to `batch` messages: as many as come until `expires_s`, maybe none."""
+        """Return up to `batch` messages that arrive before `expires_s`, possibly none."""
         request: dict[str, Any] = {"expires": nanoseconds(expires_s)}
         if no_wait:
             request = {"no_wait": True}
@@ -80,12 +86,12 @@ class PullConsumer:
                 await self._wait(deadline_s + GRACE_S, 2 * heartbeat_s)
             return self._take(batch)
 
-    def consume(self, **settings: Any) -> Consume:
+    def consume(self, **settings: Unpack[ConsumeSettings]) -> Consume:
         """Keep messages coming. `settings` are those of `ConsumeOptions`."""
         return Consume(self._client, self._subject, ConsumeOptions(**settings))
 
     async def close(self) -> None:
-        """Leave the inbox. What was fetched can still be acked."""
+        """Leave the inbox. Fetched messages can still be acked."""
         if self._interest is not None:
             self._client.unlisten(self._interest)
             self._client.connection.watchers.remove(self)
@@ -98,19 +104,19 @@ class PullConsumer:
         await self.close()
 
     def disconnected(self, error: Exception) -> None:
-        """The server forgot our request: a fetch returns what it has."""
+        """End the fetch with the messages it has: the server has forgotten the request."""
         self._done.set()
 
     def reconnected(self) -> None:
-        """The next fetch asks again."""
+        """Do nothing: the next fetch makes a new request."""
 
     def closed(self, error: Exception) -> None:
-        """Nothing will come any more."""
+        """Fail the fetch: nothing more will arrive."""
         self._error = error
         self._done.set()
 
     async def _connected(self, deadline_s: float) -> bool:
-        """Wait for a server: a request kept for it until later would ask for too much."""
+        """Wait for a server: a request buffered for later would ask for too much."""
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._client.connection.connected.wait()
@@ -132,7 +138,7 @@ class PullConsumer:
         await self._client.send(self._subject, body, reply=self._reply)
 
     async def _wait(self, deadline_s: float, silence_s_max: float) -> None:
-        """Return when the batch is full, the request is over, or nothing is heard any more."""
+        """Return when the batch is full, the request is over, or the server goes silent."""
         while not self._done.is_set():
             until_s = deadline_s
             if silence_s_max:
@@ -170,7 +176,7 @@ class PullConsumer:
 
     def _read_statuses(self, operations: list[Op]) -> None:
         for operation in operations:
-            # A line about an earlier request comes too late to matter.
+            # A status line about an earlier request is too late to matter.
             if operation[1] != self._reply:
                 continue
             outcome, error = read_status(operation)

@@ -1,8 +1,8 @@
 """
 Push consumers: the server sends to a subject of its own choosing.
 
-Between the messages come heartbeats, and flow control requests, which have to be
-answered once everything before them was taken; they never reach the caller.
+Heartbeats and flow control requests come between the messages. A flow control request is
+answered once every message before it is handled. Neither reaches the caller.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from penstock.client.jetstream.api import field
 from penstock.client.messages import ACK_SUBJECT, Message
 from penstock.client.subscription import Callback, Subscription, next_message
 from penstock.errors import ClientError
+from penstock.protocol import wellknown
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
 
 
-FLOW_CONTROL = "$JS.FC."
 CONTROL = 100
 
 
 class PushConsumer:
-    """Messages of one push consumer as they come."""
+    """Messages of one push consumer as they arrive."""
 
     def __init__(self, client: Client, subscription: Subscription) -> None:
         self._client = client
@@ -37,11 +37,13 @@ class PushConsumer:
     async def bind(
         cls, client: Client, info: Mapping[str, Any], *, callback: Callback | None
     ) -> PushConsumer:
-        """Subscribe to where the consumer that `info` describes delivers."""
+        """Subscribe to the deliver subject of the consumer that `info` describes."""
         config = field(info, "config", dict)
         if "deliver_subject" not in config:
             name = field(info, "name", str)
-            raise ClientError(f"consumer `{name}` is no push consumer: use pull_consumer")
+            raise ClientError(
+                f"consumer `{name}` is not a push consumer; hint: use `pull_consumer`"
+            )
         subscription = await client.subscribe(
             field(config, "deliver_subject", str),
             queue=field({"deliver_group": ""} | config, "deliver_group", str),
@@ -53,7 +55,7 @@ class PushConsumer:
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription beneath, with its counts and bounds."""
+        """The underlying subscription, with its counts and bounds."""
         return self._subscription
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -67,17 +69,17 @@ class PushConsumer:
             await self._control(message)
 
     async def next(self, *, timeout_s: float | None = None) -> Message:
-        """Return the next message. Heartbeats do not put off `timeout_s`."""
+        """Return the next message. Heartbeats do not extend `timeout_s`."""
         return await next_message(self, self._subscription.subject, timeout_s)
 
     async def drain(self) -> None:
-        """Have no more sent, and return when all that came was handled."""
+        """Unsubscribe, and return when every received message is handled."""
         await self._subscription.drain()
         if self._worker is not None:
             await asyncio.wait([self._worker])
 
     async def stop(self) -> None:
-        """Take no more. What was not acked is delivered again after its ack wait."""
+        """Stop. Unacked messages are redelivered after their ack wait."""
         await self._subscription.unsubscribe()
         if self._worker is not None and self._worker is not asyncio.current_task():
             await asyncio.wait([self._worker])
@@ -89,11 +91,12 @@ class PushConsumer:
         await self.stop()
 
     async def _control(self, message: Message) -> None:
-        """Answer flow control: the server sends on once we are where it is."""
-        # Anybody who may publish to the deliver subject can ask for an answer: to a subject
-        # of flow control it does no harm, to one of the API it would be a call in our name.
+        """Answer flow control, so that the server continues now that we have caught up."""
+        # Anybody who may publish to the deliver subject can ask for an answer. Answering to
+        # a flow control subject is harmless; answering to an API subject would be a call in
+        # our name.
         target = message.reply or message.header("Nats-Consumer-Stalled") or ""
-        if target.startswith(FLOW_CONTROL) and message.status[0] == CONTROL:
+        if target.startswith(wellknown.FLOW_CONTROL) and message.status[0] == CONTROL:
             await self._client.publish(target)
 
     async def _work(self, callback: Callback) -> None:

@@ -1,4 +1,4 @@
-"""What a status line says about a pull request."""
+"""The meaning of a status line about a pull request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.protocol import headers as header_block
 
 
 class Outcome(Enum):
-    """What to do next."""
+    """The next step after a status line."""
 
-    ALIVE = "the request still stands"
-    OVER = "the request is over: ask again when more is wanted"
-    GONE = "whoever had the request is gone: ask again in a moment"
-    FAILED = "asking again will not help"
+    ALIVE = "the request is still open"
+    OVER = "the request is over: make a new one when more is wanted"
+    GONE = "the holder of the request is gone: try again in a moment"
+    FAILED = "a retry will not help"
 
 
 OVER_TEXTS = ("batch completed", "message size exceeds maxbytes")
@@ -24,10 +24,12 @@ GONE_TEXTS = ("leadership change", "server shutdown", "interest expired", "reque
 
 
 def read_status(operation: Op) -> tuple[Outcome, Exception]:
-    """Return what to do, and the error to raise if that is not done."""
+    """Return the next step, and the error to raise if the caller gives up instead."""
     code, description = status_of(operation)
     if not code:
-        return Outcome.FAILED, ClientError("a pull was answered by neither message nor status")
+        return Outcome.FAILED, ClientError(
+            "the answer to a pull request is neither a message nor a status"
+        )
     error = JetStreamError(ApiError(code, 0, description))
     text = description.lower()
     if code == 100:
@@ -42,6 +44,6 @@ def read_status(operation: Op) -> tuple[Outcome, Exception]:
 
 
 def unfilled(operation: Op) -> int:
-    """Return how many messages of its request will not come."""
+    """Return the number of messages of its request that will not come."""
     value = header_block.get(operation[5][: operation[4]], b"Nats-Pending-Messages")
     return read_number(value.decode(errors="replace")) if value else 0

@@ -6,9 +6,10 @@ import base64
 import binascii
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from penstock.client.jetstream.api import Api, check_name, encode, field
+from penstock.client.jetstream.settings import StreamSettings
 from penstock.client.messages import Message, read_number
 from penstock.errors import ApiError, ClientError, JetStreamError
 from penstock.protocol import headers as header_block
@@ -25,12 +26,12 @@ DIRECT_HEADERS = frozenset(
         "Nats-Last-Sequence",
     )
 )
-"""What a direct get adds to the headers of a message: where it lies, not what it is."""
+"""Headers that a direct get adds: they locate the message, and are not part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredMessage:
-    """A message as it lies in a stream."""
+    """A message as stored in a stream."""
 
     stream: str
     subject: str
@@ -41,22 +42,22 @@ class StoredMessage:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers by name; of a repeated one the first."""
+        """Headers by name; for a repeated header, the first value."""
         return dict(reversed(self.header_pairs))
 
 
 class Streams:
-    """`STREAM.*` and `DIRECT.*` of the API. Settings have the names of the NATS docs."""
+    """The `STREAM.*` and `DIRECT.*` APIs. Settings have the names of the NATS documentation."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def create(self, name: str, **config: Any) -> dict[str, Any]:
-        """Create a stream; the same configuration again is no error."""
+    async def create(self, name: str, **config: Unpack[StreamSettings]) -> dict[str, Any]:
+        """Create a stream. Repeating it with the same configuration is not an error."""
         return await self._call("CREATE", name, {"name": name, **config})
 
-    async def update(self, name: str, **config: Any) -> dict[str, Any]:
-        """Change a stream. Settings left out go back to their default."""
+    async def update(self, name: str, **config: Unpack[StreamSettings]) -> dict[str, Any]:
+        """Update a stream. Settings left out return to their defaults."""
         return await self._call("UPDATE", name, {"name": name, **config})
 
     async def info(self, name: str, **request: Any) -> dict[str, Any]:
@@ -64,11 +65,14 @@ class Streams:
         return await self._call("INFO", name, request)
 
     async def delete(self, name: str) -> None:
-        """Delete a stream and all that is in it."""
+        """Delete a stream and all its messages."""
         await self._call("DELETE", name, {})
 
     async def purge(self, name: str, **request: Any) -> int:
-        """Delete its messages, by `filter`, up to `seq`, or all but `keep`; return how many."""
+        """
+        Delete messages by `filter`, up to `seq`, or all but `keep`; return the number
+        deleted.
+        """
         answer = await self._call("PURGE", name, request)
         return field(answer, "purged", int)
 
@@ -127,7 +131,9 @@ class Streams:
                     return
                 _check_status(reply)
                 yield _stored(reply)
-            raise ClientError(f"stream `{name}` answered with more than {batch} messages")
+            raise ClientError(
+                f"stream `{name}` answered with more than the {batch} messages requested"
+            )
 
     async def _call(self, operation: str, name: str, request: dict[str, Any]) -> dict[str, Any]:
         return await self._api.call(f"STREAM.{operation}.{check_name(name, 'stream')}", request)
@@ -140,17 +146,17 @@ def _check_status(reply: Message) -> None:
 
 
 def _decoded(answer: dict[str, Any], name: str) -> bytes:
-    """Return bytes that an answer carries as base64; one that has none leaves them out."""
+    """Decode a base64 field of an answer; a missing field is empty."""
     try:
         return base64.b64decode(field({name: ""} | answer, name, str))
     except (binascii.Error, ValueError) as error:
-        raise ClientError(f"an answer is wrong: its `{name}` is no base64: {error}") from None
+        raise ClientError(f"an answer is invalid: its `{name}` is not base64: {error}") from None
 
 
 def _stored(reply: Message) -> StoredMessage:
     pairs = reply.header_pairs
     try:
-        # The server's own headers come behind those the message was stored with.
+        # The server's own headers come after those stored with the message.
         own = dict(pairs)
         return StoredMessage(
             stream=own["Nats-Stream"],

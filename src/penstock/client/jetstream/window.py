@@ -1,9 +1,9 @@
 """
-Publishing into JetStream with a bounded number of messages unacked.
+Publish to JetStream with a bounded number of unacked messages.
 
-A message is handed over at once, its ack comes later, and one handler takes all
-of them: no task and no timer per message. When `messages_max` are unacked the
-next publisher waits. Acks share one inbox; the last token says whose it is.
+A message is sent at once, its ack comes later, and one handler takes all acks: there is no
+task or timer per message. With `messages_max` unacked messages, the next publisher waits.
+Acks share one inbox; the last token of the subject identifies the message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PubAck:
-    """JetStream's word that a message is stored. Parsed when it is looked at."""
+    """JetStream's confirmation that a message is stored. Parsed on first access."""
 
     __slots__ = ("_fields", "_payload")
 
@@ -40,24 +40,24 @@ class PubAck:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All that the server said."""
+        """All fields of the server's answer."""
         if self._fields is None:
             self._fields = read_object(self._payload)
         return self._fields
 
     @property
     def stream(self) -> str:
-        """The stream that stored it."""
+        """The stream that stored the message."""
         return field(self.fields, "stream", str)
 
     @property
     def sequence(self) -> int:
-        """Its sequence there."""
+        """The sequence of the message in the stream."""
         return field(self.fields, "seq", int)
 
     @property
     def duplicate(self) -> bool:
-        """Whether a message with the same id was there already."""
+        """Whether a message with the same id was already stored."""
         return self.fields.get("duplicate", False)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -65,20 +65,20 @@ class PubAck:
 
 
 OnAck: TypeAlias = Callable[[PubAck | None, Exception | None], None]
-"""Called with the ack or with what went wrong, never with both."""
+"""Called with the ack or with the error, never with both."""
 
 Sink: TypeAlias = "asyncio.Future[PubAck] | OnAck"
 
 
 def _ignore(ack: PubAck | None, error: Exception | None) -> None:
-    """Take an ack that came after its time was up."""
+    """Ignore an ack that came after its timeout."""
 
 
 NOBODY: tuple[Sink, float] = (_ignore, 0.0)
 
 
 class PublishWindow:
-    """The messages that wait for their ack, oldest first."""
+    """The messages waiting for an ack, oldest first."""
 
     def __init__(self, client: Client, *, messages_max: int, ack_timeout_s: float) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class PublishWindow:
 
     @property
     def unacked(self) -> int:
-        """How many messages wait for their ack."""
+        """The number of messages waiting for an ack."""
         return len(self._unacked)
 
     @property
@@ -105,19 +105,22 @@ class PublishWindow:
         return len(self._unacked) >= self._messages_max
 
     async def room(self) -> None:
-        """Return when one more message may be unacked. First come, first served."""
+        """Wait until one more message may be unacked. First come, first served."""
         while self.full:
             future: asyncio.Future[None] = self._loop.create_future()
             self._publishers.append(future)
             try:
                 await future
             except asyncio.CancelledError:
-                # The room it may have been given is for the next.
+                # The room this publisher may have been given goes to the next one.
                 self._wake()
                 raise
 
     def send(self, subject: bytes, payload: bytes, block: bytes, sink: Sink) -> bool:
-        """Hand a message over; `sink` gets the ack. True: better make room on the client now."""
+        """
+        Send a message; `sink` gets the ack. True: the caller should make room on the client
+        now.
+        """
         self._count += 1
         token = b"%d" % self._count
         crowded = self._client.send_nowait(subject, payload, self._prefix + token, block)
@@ -133,14 +136,17 @@ class PublishWindow:
             await self._drained.wait()
 
     def disconnected(self, error: Exception) -> None:
-        """Fail all that was sent: its acks, if any, went down with the link."""
+        """Fail all sent messages: their acks, if any, were lost with the link."""
         self._fail_all(error)
 
     def reconnected(self) -> None:
-        """What was published meanwhile is on its way; its acks will come."""
+        """
+        Do nothing: messages published in the meantime are on their way, and so are their
+        acks.
+        """
 
     def closed(self, error: Exception) -> None:
-        """Fail all that waits."""
+        """Fail all waiting messages."""
         self._fail_all(error)
 
     def _receive(self, operations: list[Op]) -> None:
@@ -149,7 +155,7 @@ class PublishWindow:
         for operation in operations:
             sink, _ = unacked.pop(operation[1][start:], NOBODY)
             payload = operation[5]
-            # A quote inside a JSON string is escaped, so these are never part of a name.
+            # A quote inside a JSON string is escaped, so these never match part of a name.
             if operation[4] or b'"error":' in payload or b'"stream":' not in payload:
                 self._settle(sink, None, _failure(operation))
             else:
@@ -157,7 +163,7 @@ class PublishWindow:
         self._wake()
 
     def _expire(self) -> None:
-        """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
+        """Fail overdue messages. The oldest comes first, so stop at the first one still in time."""
         now = monotonic()
         self._timer = None
         for token, (sink, deadline) in list(self._unacked.items()):
@@ -173,7 +179,7 @@ class PublishWindow:
             try:
                 sink(ack, error)
             except Exception as failure:
-                # One callback that fails must not keep the acks behind it from theirs.
+                # A failing callback must not keep later acks from their callbacks.
                 self._client.connection.report(failure)
         elif not sink.done():
             if error is None:
@@ -182,7 +188,8 @@ class PublishWindow:
             else:
                 sink.set_exception(error)
                 if isinstance(error, ConnectionClosed):
-                    # Whoever closes a client knows what it leaves; asyncio need not say so again.
+                    # The caller that closes a client knows what is unfinished; asyncio need
+                    # not warn.
                     sink.exception()
 
     def _fail_all(self, error: Exception) -> None:
@@ -195,7 +202,7 @@ class PublishWindow:
         self._wake()
 
     def _wake(self) -> None:
-        """Let in as many publishers as there is room for, the first come first."""
+        """Let in as many publishers as there is room for, in order of arrival."""
         room = self._messages_max - len(self._unacked)
         while self._publishers and room > 0:
             future = self._publishers.popleft()
@@ -207,7 +214,7 @@ class PublishWindow:
 
 
 def _failure(operation: Op) -> Exception:
-    """Return what an answer that is no plain ack means."""
+    """Return the error behind an answer that is not a plain ack."""
     if status_of(operation)[0] == 503:
         return NoResponders("no stream stores this subject")
     try:

@@ -36,7 +36,7 @@ def test_a_url_says_where_and_who(url: str, expected: Server) -> None:
 
 @pytest.mark.parametrize("url", ["", "nats://", "ws://h", "nats://h:port", "nats://h:99999"])
 def test_what_is_no_url_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match=f"`{url}` is no server URL"):
+    with pytest.raises(ConfigError, match=f"`{url}` is not a server URL"):
         parse_url(url)
 
 

@@ -16,11 +16,11 @@ from penstock.bus import ConsumerConfig, Envelope, EventBus, JetStreamConfig, Su
 url, namespace, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 timeout_s = 1.0 if way in ("stubborn", "thread") else 3600.0
-bus = EventBus.open(url, namespace=namespace, service="shop", shutdown_timeout_s=timeout_s)
+bus = EventBus.open(url, namespace=namespace, service="shop", shutdown_timeout=timeout_s)
 if way in ("freezes", "freezes on a thread"):
-    consumer = ConsumerConfig(takeover_s=1.0)
+    consumer = ConsumerConfig(takeover=1.0)
     nats = replace(bus.config.nats, jetstream=JetStreamConfig(consumer=consumer))
-    bus = EventBus(replace(bus.config, nats=nats, subscriber=SubscriberConfig(threads_max=2)))
+    bus = EventBus(replace(bus.config, nats=nats, subscriber=SubscriberConfig(max_threads=2)))
 
 
 async def say(envelope: Envelope[int]) -> None:

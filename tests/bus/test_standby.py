@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,11 +19,12 @@ from tests.conftest import Servers
 from tests.servers import PROGRAMS, ServerProcess
 
 import penstock
-from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
+from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
 from penstock.bus.engines.nats.lease import Lease
 from penstock.bus.engines.nats.source import GROUP
 from penstock.bus.testing import PenstockServer
+from penstock.errors import BusError, RequestTimeout
 
 SUBJECT = "leases.billing"
 SOON_S = 0.6
@@ -138,7 +140,7 @@ async def test_what_another_process_is_served_comes_back_before_anything_newer(
     server: ServerProcess,
 ) -> None:
     """The server is asked for messages behind the back of the process that reads."""
-    consumer = ConsumerConfig(ack_wait_s=600.0)
+    consumer = ConsumerConfig(ack_wait=600.0)
     config = BusConfig(
         type="nats",
         namespace="snatched",
@@ -179,7 +181,7 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
     server: ServerProcess, way: str
 ) -> None:
     keys, count, namespace = 4, 1000, f"n{os.urandom(6).hex()}"
-    consumer = ConsumerConfig(takeover_s=1.0)
+    consumer = ConsumerConfig(takeover=1.0)
     config = BusConfig(
         type="nats",
         namespace=namespace,
@@ -217,13 +219,14 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
                 while b"this process stands by" not in await process.stderr.readline():
                     pass
             process.send_signal(signal.SIGTERM)
-            rest, _ = await process.communicate()
+            rest, said = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
     begun.update(map(int, (line for line in rest.split() if line.isdigit())))
+    assert 0 == process.returncode, said.decode()
     assert begun | handled == set(range(count))
     assert len(begun & handled) <= keys
 
@@ -233,7 +236,7 @@ async def test_nothing_is_begun_while_the_lease_cannot_be_renewed(tmp_path: Path
     """Another process might reach the server first."""
     takeover_s, numbers = 1.0, []
     with PenstockServer(tmp_path) as server:
-        consumer = ConsumerConfig(takeover_s=takeover_s)
+        consumer = ConsumerConfig(takeover=takeover_s)
         nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
 
         async def handle(envelope: Envelope[int]) -> None:
@@ -255,9 +258,184 @@ async def test_nothing_is_begun_while_the_lease_cannot_be_renewed(tmp_path: Path
     assert list(range(400)) == numbers
 
 
-async def publish(bus: EventBus, numbers: Any) -> None:
+@asynchronous
+async def test_a_process_that_stops_while_it_lets_go_of_the_lease_closes_in_good_order(
+    server: ServerProcess,
+) -> None:
+    """What runs on a thread keeps it from letting go, and a signal comes just then."""
+    namespace = f"n{os.urandom(6).hex()}"
+    may_end = threading.Event()
+    ended: list[int] = []
+
+    def handle(envelope: Envelope[int]) -> None:
+        may_end.wait(60)
+        ended.append(envelope.payload)
+
+    consumer = ConsumerConfig(takeover=1.0)
+    nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+    bus = EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
+    async with bus, await penstock.connect(server.url) as other:
+        await bus.subscribe_envelope("t", handle)
+        await publish(bus, range(1))
+        await until(lambda: bus.snapshot().in_flight == 1)
+        # As another process takes it that has not heard of this one for a while.
+        await other.jetstream().publish(f"{namespace}-leases.shop", b"another")
+        await until(lambda: not bus.health().active)
+        closing = asyncio.ensure_future(bus.close())
+        await until(lambda: not bus.is_open)
+        may_end.set()
+        await asyncio.wait_for(closing, 30)
+
+    assert ([0], 0) == (ended, bus.left_behind)
+
+
+@asynchronous
+async def test_a_function_that_waits_for_a_thread_is_not_begun_with_once_the_bus_closes(
+    tmp_path: Path,
+) -> None:
+    """Nor does the bus wait for it, while it is not known whose turn it is."""
+    takeover_s = 1.0
+    may_end = threading.Event()
+    begun: list[int] = []
+
+    def handle(envelope: Envelope[int]) -> None:
+        begun.append(envelope.payload)
+        may_end.wait(60)
+
+    with PenstockServer(tmp_path) as server:
+        consumer = ConsumerConfig(takeover=takeover_s)
+        nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+        config = BusConfig(
+            type="nats",
+            service="shop",
+            nats=nats,
+            subscriber=SubscriberConfig(max_threads=1),
+            shutdown_timeout=NEVER_S,
+        )
+        async with EventBus(config) as bus:
+            events = [Envelope(aggregate_id=f"k{n}", event_type="t", payload=n) for n in range(2)]
+            await bus.publish_envelope_batch("t", events)
+            await bus.subscribe_envelope("t", handle)
+            await until(lambda: bus.snapshot().in_flight == 2 and begun)
+            server.kill()
+            await asyncio.sleep(takeover_s)  # the time that is over then is what this is about
+            closing = asyncio.ensure_future(bus.close())
+            await until(lambda: not bus.is_open)
+            may_end.set()
+            await asyncio.sleep(0.1)  # a handler that is begun with now was seen by then
+            server.start()
+            await asyncio.wait_for(closing, 30)
+        assert 1 == len(begun)
+
+        async with EventBus(config) as bus:
+            await bus.subscribe_envelope("t", handle)
+            await until(lambda: len(begun) == 2)
+    assert {0, 1} == set(begun)
+
+
+@asynchronous
+async def test_what_has_come_is_handled_also_if_the_server_cannot_be_asked_what_comes_first(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One topic has got a stream of its own, and waits for that answer. The other does not."""
+    seen: dict[str, list[int]] = {"moved": [], "other": []}
+    async with shop(server, f"n{os.urandom(6).hex()}") as bus:
+        for topic, numbers in seen.items():
+            await bus.subscribe(topic, lambda payload, seen=numbers: seen.append(int(payload)))
+        await bus.publish("moved", b"-1")
+        await bus.configure_topic("moved", retention=3600.0)
+
+        async def away(stream: str, subject: str) -> int:
+            raise RequestTimeout("no reply")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(bus.engine._admin, "last_sequence", away)  # type: ignore[attr-defined]
+            for number in range(50):
+                await asyncio.gather(*(bus.publish(topic, b"%d" % number) for topic in seen))
+            await until(lambda: len(seen["other"]) == 50)
+        await until(lambda: len(seen["moved"]) == 51)
+
+    assert {"moved": list(range(-1, 50)), "other": list(range(50))} == seen
+
+
+@asynchronous
+async def test_a_consumer_that_somebody_deletes_is_made_again_and_goes_on_where_it_was(
+    server: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    namespace = f"n{os.urandom(6).hex()}"
+    seen: dict[str, list[int]] = {"orders.a": [], "orders.b": []}
+
+    async def handle(envelope: Envelope[int]) -> None:
+        seen[envelope.event_type].append(envelope.payload)
+
+    async def write(bus: EventBus, numbers: range) -> None:
+        for topic in seen:
+            await bus.publish_envelope_batch(
+                topic,
+                [Envelope(aggregate_id="k", event_type=topic, payload=one) for one in numbers],
+            )
+
+    async with shop(server, namespace) as bus:
+        await bus.subscribe_envelope("orders.a", handle)
+    async with shop(server, namespace) as bus, await penstock.connect(server.url) as other:
+        # The consumer that the earlier release has left is read along.
+        await bus.subscribe_envelope("orders.*", handle)
+        for end in (20, 40, 60):
+            await write(bus, range(end - 20, end))
+            await until(lambda: all(len(numbers) == end for numbers in seen.values()), 30)  # noqa: B023
+            consumers = other.jetstream().consumers
+            for name in await consumers.names(namespace):
+                await consumers.delete(namespace, name)
+        assert bus.health().active
+
+    assert {"orders.a": list(range(60)), "orders.b": list(range(60))} == seen
+    assert "the consumer `shop+orders+a`" in caplog.text
+    assert "the consumer `shop+orders+@`" in caplog.text
+
+
+def shop(server: ServerProcess, namespace: str) -> EventBus:
+    nats = NatsConfig(urls=(server.url,))
+    return EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
+
+
+@asynchronous
+async def test_a_standby_whose_pattern_cannot_be_read_is_told_at_once(
+    server: ServerProcess,
+) -> None:
+    namespace = f"n{os.urandom(6).hex()}"
+    async with shop(server, namespace) as active, shop(server, namespace) as standby:
+        await active.subscribe_envelope("orders.*", lambda _: None)
+        with pytest.raises(BusError, match=r"`shop` has read `orders\.\*`"):
+            await standby.subscribe_envelope("*.created", lambda _: None)
+
+
+@asynchronous
+async def test_a_standby_that_cannot_read_after_all_leaves_its_turn_to_another(
+    server: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    namespace = f"n{os.urandom(6).hex()}"
+    numbers: list[int] = []
+
+    async def handle(envelope: Envelope[int]) -> None:
+        numbers.append(envelope.payload)
+
+    async with shop(server, namespace) as active, shop(server, namespace) as unable:
+        await active.subscribe_envelope("first", handle)
+        await unable.subscribe_envelope("*.created", handle)
+        await active.subscribe_envelope("orders.*", handle)
+        await active.close()
+        await until(lambda: "`shop` has read `orders.*`" in caplog.text, 30)
+        async with shop(server, namespace) as able:
+            await able.subscribe_envelope("orders.*", handle)
+            await publish(able, range(3), "orders.created")
+            await until(lambda: len(numbers) == 3, 30)
+
+    assert [0, 1, 2] == numbers
+
+
+async def publish(bus: EventBus, numbers: Any, topic: str = "t") -> None:
     await bus.publish_envelope_batch(
-        "t", [Envelope(aggregate_id="k", event_type="t", payload=one) for one in numbers]
+        topic, [Envelope(aggregate_id="k", event_type="t", payload=one) for one in numbers]
     )
 
 

@@ -18,21 +18,28 @@ from typing import Any
 
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
 from penstock.bus.config.bus import PublisherConfig
-from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
+from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, StreamConfig
 
 FAILURES = 0.02
+PANICS = 0.002
 SLOW = 0.01
 SLOW_S = 0.05
 HUNG = 0.001
 POISON = 211
 """One event in so many can never be handled."""
 
+IN_FLIGHT_MAX = 300
+TAKEOVERS_S = {"": 3.0, "rolled": 120.0}
+"""Nobody kills the latter, however slow the machine: only a clean stop hands it over."""
+SHARED = bool(os.environ.get("LEDGER_SHARED"))
+"""Whether the processes of a service share its keys, instead of standing by."""
+SESSIONS_S = {"": 120.0, "work": 6.0, "crew": 6.0}
+"""On Kafka only processes of the named are killed; a broker may be away for a while."""
 
-CONSUMERS = {
-    "": ConsumerConfig(ack_pending_max=300),
-    # Nobody kills it, however slow the machine: only a clean stop hands it over.
-    "rolled": ConsumerConfig(ack_pending_max=300, takeover_s=120.0),
-}
+
+class Panic(BaseException):
+    """What a library raises that is written in another language."""
 
 
 class Log:
@@ -51,23 +58,43 @@ class Log:
 def config(url: str, namespace: str, service: str) -> BusConfig:
     """Return how members and publishers run."""
     return BusConfig(
-        type="nats",
+        type="kafka" if url.startswith("kafka:") else "nats",
         namespace=namespace,
         service=service,
-        shutdown_timeout_s=10.0,
-        nats=NatsConfig(
-            urls=tuple(url.split(",")),
-            jetstream=JetStreamConfig(consumer=CONSUMERS.get(service, CONSUMERS[""])),
-        ),
-        publisher=PublisherConfig(ack_timeout_s=60.0),
+        shutdown_timeout=30.0,
+        nats=_nats(tuple(url.split(",")), service),
+        kafka=_kafka(url.removeprefix("kafka://"), service),
+        publisher=PublisherConfig(publish_timeout=60.0),
         subscriber=SubscriberConfig(
-            attempts_max=4, backoff_s=0.01, backoff_s_max=0.1, handler_timeout_s=1.0
+            max_attempts=4, backoff=0.01, max_backoff=0.1, process_timeout=1.0
         ),
     )
 
 
+def _nats(urls: tuple[str, ...], service: str) -> NatsConfig:
+    takeover_s = TAKEOVERS_S.get(service, TAKEOVERS_S[""])
+    jetstream = JetStreamConfig(
+        consumer=ConsumerConfig(
+            max_ack_pending=IN_FLIGHT_MAX, takeover=takeover_s, exclusive=not SHARED
+        ),
+        # A server of several keeps what all of them keep.
+        stream=StreamConfig(replicas=len(urls)),
+        request_timeout=10.0,
+    )
+    return NatsConfig(urls=urls, jetstream=jetstream)
+
+
+def _kafka(broker: str, service: str) -> KafkaConfig:
+    consumer = KafkaConsumerConfig(
+        max_ack_pending=IN_FLIGHT_MAX,
+        session_timeout=SESSIONS_S.get(service, SESSIONS_S[""]),
+        discovery_interval=1.0,
+    )
+    return KafkaConfig(brokers=(broker,), consumer=consumer)
+
+
 def handler_of(pattern: str, log: Log, dice: random.Random) -> Any:
-    """Return a handler that fails, hangs and is slow now and then."""
+    """Return a handler that fails, panics, hangs and is slow now and then."""
 
     def begin(envelope: Envelope[Any]) -> float:
         log.write("start", envelope)
@@ -75,6 +102,8 @@ def handler_of(pattern: str, log: Log, dice: random.Random) -> Any:
             raise ValueError("poison")
         if dice.random() < FAILURES:
             raise RuntimeError("bad luck")
+        if dice.random() < PANICS:
+            raise Panic("bad luck elsewhere")
         chance = dice.random()
         return 30.0 if chance < HUNG else SLOW_S if chance < SLOW else 0.0
 

@@ -109,7 +109,7 @@ async def test_nothing_is_lost_and_no_aggregate_is_reordered(
             type="nats",
             namespace=namespace,
             nats=NatsConfig(urls=(url,)),
-            publisher=PublisherConfig(ack_timeout_s=30.0, rate_per_s=RATE_PER_S),
+            publisher=PublisherConfig(publish_timeout=30.0, rate=RATE_PER_S),
         )
         async with EventBus(config) as bus:
             await bus.configure_topic("load.t0")

@@ -1,1 +1,1 @@
-"""What the bus runs on."""
+"""The engines the bus runs on."""

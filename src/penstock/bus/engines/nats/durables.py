@@ -26,12 +26,15 @@ NANOSECONDS = 1_000_000_000
 PIN_TIMEOUT_S = 5.0
 """How long a client that asks no more stays pinned, if nobody unpins it."""
 
+MEMBERS_MAX = 64
+"""How many members may have as much as they take, at once; more have less each."""
+
 FindStart: TypeAlias = Callable[[str, str, str], Awaitable[int]]
 """Returns where a pattern begins on a stream that a wider one was reading: the second."""
 
 
 class Durables:
-    """What a service has on the server."""
+    """The durable consumers of a service on the server."""
 
     def __init__(self, jetstream: JetStream, service: str, config: ConsumerConfig) -> None:
         self._jetstream = jetstream
@@ -59,16 +62,61 @@ class Durables:
         pairs = [(pattern_of(self._service, info["name"]), info) for info in infos]
         return {pattern: info for pattern, info in pairs if pattern}
 
+    async def check(self, stream: str, pattern: str) -> list[str]:
+        """Return what the service reads of a stream; raise if a pattern cannot be read beside."""
+        there = await self.patterns(stream)
+        for one in there:
+            if (
+                subjects.overlap(one.encode(), pattern.encode())
+                and not within(one, pattern)
+                and not within(pattern, one)
+            ):
+                raise BusError(
+                    f"`{self._service}` has read `{one}`, which shares some topics with "
+                    f"`{pattern}` and has others; hint: patterns within `{one}`, or around it, go "
+                    f"on where it stands and repeat nothing. Or `await bus.forget({one!r})` on a "
+                    "bus of this service without handlers: then everything that is stored of "
+                    f"`{pattern}` is handled from the oldest on, also what was handled before"
+                )
+        return there
+
+    def check_whole(self, pattern: str, there: Iterable[str]) -> None:
+        """Raise if a wider pattern reads these topics: it has left out what they had their own."""
+        wider = narrowest_around(pattern, there)
+        if wider:
+            raise BusError(
+                f"`{self._service}` reads `{wider}`, of which `{pattern}` is a part that cannot "
+                f"be forgotten alone; hint: `await bus.forget({wider!r})` gives up all of it"
+            )
+
     async def ensure(
         self, stream: str, pattern: str, subject: str, find_start: FindStart
     ) -> list[str]:
         """Have a pattern read; return all patterns within it that have consumers, itself first."""
-        there = await self.patterns(stream)
-        self._check(pattern, there)
+        there = await self.check(stream, pattern)
         reading = "" if pattern in there else narrowest_around(pattern, there)
         start = await find_start(stream, reading, pattern) if reading else 1
-        await self._make(stream, pattern, subject, start)
+        await self.make(stream, pattern, subject, start)
         return [pattern, *(one for one in there if one != pattern and within(one, pattern))]
+
+    async def make(self, stream: str, pattern: str, subject: str, start: int) -> None:
+        """Have a consumer for a pattern; one that is new begins with message `start`."""
+        durable = durable_of(self._service, pattern)
+        wanted = self._settings(durable, subject)
+        info = await self._info(stream, durable)
+        if info is not None and not _has_pins(info):
+            # Whether there are pins cannot be changed; what was in flight comes again.
+            start = info["ack_floor"]["stream_seq"] + 1
+            await self._jetstream.consumers.delete(stream, durable)
+            info = None
+        if info is None:
+            await self._jetstream.consumers.create(stream, **wanted, **_beginning(start))
+        elif any(info["config"].get(name) != value for name, value in wanted.items()):
+            await self._jetstream.consumers.update(stream, **info["config"] | wanted)
+
+    async def exists(self, stream: str, pattern: str) -> bool:
+        """Tell whether a pattern has its consumer."""
+        return await self._info(stream, durable_of(self._service, pattern)) is not None
 
     async def delete(self, stream: str, pattern: str) -> None:
         """Give up a consumer, and where it stands."""
@@ -88,53 +136,23 @@ class Durables:
             return time_ns()
         return stored_ns(message.time)
 
-    def _check(self, pattern: str, there: list[str]) -> None:
-        for one in there:
-            if (
-                subjects.overlap(one.encode(), pattern.encode())
-                and not within(one, pattern)
-                and not within(pattern, one)
-            ):
-                raise BusError(
-                    f"`{self._service}` has read `{one}`, which shares some topics with "
-                    f"`{pattern}` and has others; hint: patterns within `{one}`, or around it, go "
-                    f"on where it stands and repeat nothing. Or `await bus.forget({one!r})` on a "
-                    "bus of this service without handlers: then everything that is stored of "
-                    f"`{pattern}` is handled from the oldest on, also what was handled before"
-                )
-
-    async def _make(self, stream: str, pattern: str, subject: str, start: int) -> None:
-        durable = durable_of(self._service, pattern)
-        wanted = self._settings(durable, subject)
-        info = await self._info(stream, durable)
-        if info is not None and _is_exclusive(info) != self._config.exclusive:
-            # Whether there are pins cannot be changed; what was in flight comes again.
-            start = info["ack_floor"]["stream_seq"] + 1
-            await self._jetstream.consumers.delete(stream, durable)
-            info = None
-        if info is None:
-            await self._jetstream.consumers.create(stream, **wanted, **_beginning(start))
-        elif any(info["config"].get(name) != value for name, value in wanted.items()):
-            await self._jetstream.consumers.update(stream, **info["config"] | wanted)
-
     def _settings(self, durable: str, subject: str) -> dict[str, Any]:
         config = self._config
-        pin_s = PIN_TIMEOUT_S + config.fetch_wait_s * IDLE_WAITS_MAX
-        pins = {
-            "priority_policy": "pinned_client",
-            "priority_groups": [GROUP],
-            "priority_timeout": round(pin_s * NANOSECONDS),
-        }
+        pin_s = PIN_TIMEOUT_S + config.fetch_wait * IDLE_WAITS_MAX
         return {
             "durable_name": durable,
             "filter_subject": subject,
             "ack_policy": "explicit",
-            "ack_wait": round(config.ack_wait_s * NANOSECONDS),
-            "max_ack_pending": config.ack_pending_max,
-            "max_waiting": config.waiting_max,
+            "ack_wait": round(config.ack_wait * NANOSECONDS),
+            # The leader bounds what each member has.
+            "max_ack_pending": config.max_ack_pending * MEMBERS_MAX,
+            "max_waiting": config.max_waiting,
             # Attempts are counted here, where the order of a key is known.
             "max_deliver": -1,
-        } | (pins if config.exclusive else {})
+            "priority_policy": "pinned_client",
+            "priority_groups": [GROUP],
+            "priority_timeout": round(pin_s * NANOSECONDS),
+        }
 
     async def _info(self, stream: str, durable: str) -> dict[str, Any] | None:
         try:
@@ -157,7 +175,7 @@ def narrowest_around(pattern: str, patterns: Iterable[str]) -> str:
     return max(wider, key=lambda one: sum(within(one, other) for other in wider), default="")
 
 
-def _is_exclusive(info: dict[str, Any]) -> bool:
+def _has_pins(info: dict[str, Any]) -> bool:
     return bool(info["config"].get("priority_policy") == "pinned_client")
 
 

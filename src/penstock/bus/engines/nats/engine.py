@@ -22,8 +22,10 @@ from penstock.bus.config.nats import NatsConfig
 from penstock.bus.engine import (
     Delivery,
     Features,
+    KeyOf,
     Lag,
     LiveReceiver,
+    Membership,
     OnLease,
     OnMoving,
     OnSettled,
@@ -37,8 +39,9 @@ from penstock.bus.engine import (
     ignore_moving,
     ignore_settled,
     ignore_taken,
+    no_key,
 )
-from penstock.bus.engines.nats.finding import find_namespaces
+from penstock.bus.engines.nats.finding import find_namespaces, find_services
 from penstock.bus.engines.nats.layout import Layout
 from penstock.bus.engines.nats.live import Live
 from penstock.bus.engines.nats.reader import Reader
@@ -57,10 +60,10 @@ WATCH_S = 2.0
 
 
 class Host(Protocol):
-    """Somebody who starts the servers that an engine connects to."""
+    """Starts and stops the servers that an engine connects to."""
 
     async def start(self) -> tuple[str, ...]:
-        """Start them; return where they are."""
+        """Start the servers; return their addresses."""
 
     async def stop(self) -> None:
         """Stop them."""
@@ -73,7 +76,8 @@ class NatsEngine:
         persistent=True,
         ephemeral=True,
         deduplicates=True,
-        shares_order=False,
+        shares_order=True,
+        by_pattern=True,
         orders_topics=True,
         limits_messages=True,
         shares_storage=True,
@@ -88,9 +92,10 @@ class NatsEngine:
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
         self.on_lease: OnLease = ignore_lease
+        self.key_of: KeyOf = no_key
         self.on_moving: OnMoving = ignore_moving
         self._layout = Layout(config.namespace)
-        self._name = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(6)}"
+        self._name = _process_name()
         self._heartbeats = f"heartbeats.{config.service}.{secrets.token_hex(6)}"
         self._client: Client | None = None
         self._live: Live | None = None
@@ -121,6 +126,10 @@ class NatsEngine:
         return self._reader is not None and self._reader.is_active
 
     @property
+    def membership(self) -> Membership:
+        return Membership() if self._reader is None else self._reader.membership
+
+    @property
     def unhandled(self) -> Sequence[str]:
         return () if self._reader is None else self._reader.unhandled
 
@@ -139,7 +148,7 @@ class NatsEngine:
 
     async def _connect(self) -> None:
         nats = self.config.nats
-        attempts_max = nats.reconnect_attempts_max
+        attempts_max = nats.max_reconnects
         self._client = await connect(
             self.urls,
             name=self.config.service,
@@ -150,22 +159,22 @@ class NatsEngine:
             credentials=nats.credentials,
             tls=_tls(nats),
             tls_handshake_first=nats.tls_handshake_first,
-            connect_timeout_s=nats.connect_timeout_s,
+            connect_timeout_s=nats.connection_timeout,
             reconnect_attempts_max=-1 if attempts_max is None else attempts_max,
-            reconnect_wait_s=nats.reconnect_wait_s,
-            reconnect_wait_s_max=nats.reconnect_wait_s_max,
+            reconnect_wait_s=nats.reconnect_wait,
+            reconnect_wait_s_max=nats.max_reconnect_wait,
             flush_bytes=nats.flush_bytes,
-            pending_bytes_max=nats.reconnect_buffer_bytes,
+            pending_bytes_max=nats.reconnect_buffer,
             on_disconnected=lambda error: self.on_connection(False, error),
             on_reconnected=lambda: self.on_connection(True, None),
         )
         jetstream = nats.jetstream
         self._jetstream: JetStream = self._client.jetstream(
-            domain=jetstream.domain, request_timeout_s=jetstream.request_timeout_s
+            domain=jetstream.domain, request_timeout_s=jetstream.request_timeout
         )
         self._window = Window(
             self._client,
-            ack_timeout_s=self.config.publisher.ack_timeout_s,
+            ack_timeout_s=self.config.publisher.publish_timeout,
             on_settled=lambda settled: self.on_settled(settled),
         )
         self._live = Live(self._client, queue=self.config.service)
@@ -176,8 +185,9 @@ class NatsEngine:
             self._admin,
             config=self.config,
             holder=self._name,
-            on_taken=lambda sources: self.on_taken(sources),
+            on_taken=lambda is_taken: self.on_taken(is_taken),
             on_lease=lambda until_s: self.on_lease(until_s),
+            key_of=lambda delivery: self.key_of(delivery),
         )
         if jetstream.enabled:
             self._admin.own_topics.update(await self._admin.discover())
@@ -237,6 +247,10 @@ class NatsEngine:
     def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
         return ()
 
+    def retire(self) -> None:
+        if self._reader is not None:
+            self._reader.retire()
+
     def extend(self, deliveries: Collection[Delivery]) -> None:
         if self._reader is not None:
             self._reader.extend(deliveries)
@@ -249,6 +263,9 @@ class NatsEngine:
         if state is not None and not state.shared:
             await self._move(topic)
         return state
+
+    async def topics(self) -> dict[str, TopicState]:
+        return await self._admin.topics()
 
     async def create(self, topic: str, options: TopicOptions) -> None:
         await self._admin.create(topic, options)
@@ -269,6 +286,9 @@ class NatsEngine:
 
     async def count_dead_letters(self) -> int:
         return await self._admin.count_dead_letters()
+
+    async def services(self) -> dict[str, Membership]:
+        return await find_services(self._jetstream, self._layout)
 
     async def namespaces(self) -> list[str]:
         return await find_namespaces(self._jetstream)
@@ -312,7 +332,7 @@ class NatsEngine:
             await self.client.flush()
 
     async def _watch(self) -> None:
-        """Learn of topics that others give a stream of their own."""
+        """Find topics that other processes give a stream of their own."""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
@@ -326,7 +346,7 @@ class NatsEngine:
                 logger.exception("! looking for new streams failed")
 
     async def _move(self, topic: str) -> None:
-        """Publish to a topic's own stream from now on, once all that went elsewhere is stored."""
+        """Publish to a topic's own stream, once all earlier messages are stored."""
         if topic in self._admin.own_topics:
             return
         self.on_moving(topic, True)
@@ -338,8 +358,14 @@ class NatsEngine:
         await self._open_reader.refresh()
 
 
+def _process_name() -> str:
+    """Return a unique name of this process, for people to read and for use in subjects."""
+    host = "".join(one if one.isalnum() and one.isascii() else "-" for one in platform.node())
+    return f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
 def _tls(nats: NatsConfig) -> ssl.SSLContext | None:
-    """Return how to speak TLS; None leaves it to the server and the URL."""
+    """Return the TLS settings; None leaves TLS to the server and the URL."""
     if nats.tls_ca is None and nats.tls_certificate is None:
         return None
     return tls_context(nats.tls_ca, nats.tls_certificate, nats.tls_key)

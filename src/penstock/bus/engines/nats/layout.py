@@ -7,7 +7,8 @@ Which subject, stream and durable consumer a topic has on NATS.
 | persistent, own limits     | `events-own.T`     | `events-own+T`  |
 | dead letters               | `events-dead.T`    | `events-dead`   |
 | ephemeral, and requests    | `events-live.T`    | none            |
-| who reads for a service    | `events-leases.S`  | `events-leases` |
+| who leads a service        | `events-leases.S`  | `events-leases` |
+| members of a service       | `events-members.S.M.…` | none        |
 
 `events` is the namespace of the bus. One stream for all means that a topic nobody
 declared needs no request to exist. A service has a durable consumer for each pattern
@@ -52,6 +53,10 @@ class Layout:
     def lease_subject(self, service: str) -> str:
         """Return where it is kept which process reads for a service."""
         return f"{self.lease_stream}.{service}"
+
+    def member_subject(self, service: str, member: str) -> str:
+        """Return where a member of a service is spoken to."""
+        return f"{self.stream}-members.{service}.{member}"
 
     def own_stream(self, topic: str) -> str:
         """Return the stream of a topic that has its own."""

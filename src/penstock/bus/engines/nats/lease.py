@@ -1,13 +1,14 @@
 """
-Which process reads for a service: one, while the others stand by.
+Which process leads a service: one, while the others follow or stand by.
 
 The holder writes its name down on the server, on a subject that keeps the last
 message only, and writes it again every so often. Each writing names the one before
 it, so of two that try the server takes one. A standby that has seen nothing new for
 `takeover_s` writes its own name; an empty name, left by a clean stop, is taken at once.
+With the name it writes which slots each member has, so that who leads next knows.
 
-The holder counts from before it wrote, a standby from after it read, and the holder
-is content with less: whatever the clocks say, it stops reading before another begins.
+The holder counts from before it wrote, a standby from after it read it or heard it, and the
+holder is content with less: whatever the clocks say, it stops reading before another begins.
 What a process has asked for that froze in between is for the pins of the consumers to
 refuse; see `source`. What it has here already it begins with only while the lease is
 fresh, by a clock that runs on while it is frozen; see `lanes`.
@@ -21,6 +22,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.bus.elapsed import elapsed_s
 from penstock.bus.engine import OnLease, ignore_lease
 from penstock.bus.operate.failures import STOPS
@@ -32,24 +35,39 @@ logger = logging.getLogger("penstock.bus")
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 RENEWALS = 3
-"""How often the holder writes within the time after which it is taken for dead."""
+"""The number of renewals within the time after which the holder counts as dead."""
 FRESH = 0.8
 """The part of that time for which the holder relies on what it has written."""
 RETRY_S = 0.2
 
 
+class Written(msgspec.Struct, frozen=True):
+    """The stored content of a lease."""
+
+    holder: str = ""
+    after: int = 0
+    """The record before it, so that no two are the same."""
+    members: dict[str, list[int]] = {}
+    """The slots of each member."""
+
+
 class Record(NamedTuple):
-    """What is written down."""
+    """The stored content, and its sequence on the server."""
 
     sequence: int
-    holder: str
+    written: Written
+
+    @property
+    def holder(self) -> str:
+        """The holder's name; empty if the lease is free."""
+        return self.written.holder
 
 
-NOBODY = Record(0, "")
+NOBODY = Record(0, Written())
 
 
 class Lease:
-    """The right to read for a service."""
+    """The right to lead a service."""
 
     def __init__(
         self,
@@ -72,23 +90,47 @@ class Lease:
         self._takeover_s = takeover_s
         self._lost = lost
         self._relied = relied
-        self._sequence = 0
+        self.members: dict[str, list[int]] = {}
+        """The slots of each member, stored together with the holder's name."""
+        self.sequence = 0
+        """The record that was last, where this process has written it."""
         self._confirmed_s = 0.0
-        self._seen: Record | None = None
+        self._seen: Written | None = None
         self._seen_s = 0.0
+        self._writing = asyncio.Lock()
         self._heard = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
+        self.on_heard: Callable[[Written], None] = lambda written: None
+        """Called with the records of other processes."""
         self._interest = client.listen(subject, self._receive)
         client.connection.watchers.append(self)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nobody else can have it now."""
-        return self.is_held and elapsed_s() - self._confirmed_s < self._takeover_s * FRESH
+        """Whether no other process can have the lease now."""
+        return self.fresh_s > 0
+
+    @property
+    def fresh_s(self) -> float:
+        """How long no other process can have the lease."""
+        left_s = self._confirmed_s + self._takeover_s * FRESH - elapsed_s()
+        return left_s if self.is_held else 0.0
+
+    @property
+    def free_in_s(self) -> float:
+        """How long the lease will surely not be free; 0: it is worth a look."""
+        if self._seen is None or not self._seen.holder:
+            return 0.0
+        return max(0.0, self._seen_s + self._takeover_s - elapsed_s())
+
+    @property
+    def seen(self) -> Written:
+        """The content last heard or read."""
+        return self._seen or NOBODY.written
 
     @property
     def seen_holder(self) -> str:
-        """Whose it was when it was last looked at."""
+        """The holder at the last look; empty if there was none."""
         return "" if self._seen is None else self._seen.holder
 
     async def acquire(self) -> bool:
@@ -97,17 +139,27 @@ class Lease:
         record = await self._read()
         now_s = elapsed_s()
         # A server that was away has heard nobody: the holder gets its time again.
-        if record != self._seen or now_s - asked_s > self._takeover_s / RENEWALS:
-            self._seen, self._seen_s = record, now_s
+        if record.written != self._seen or now_s - asked_s > self._takeover_s / RENEWALS:
+            self._seen, self._seen_s = record.written, now_s
         if record.holder and now_s - self._seen_s < self._takeover_s:
             return False
+        self.members = dict(record.written.members)
+        self.members.pop(record.holder, None)
         if not await self._write(self._holder, record.sequence):
             return False
         if record.holder:
-            logger.warning("! %s is silent; this process reads in its place", record.holder)
+            logger.warning("! %s is silent; this process leads in its place", record.holder)
         self.is_held = True
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
         return True
+
+    async def update(self, members: dict[str, list[int]]) -> bool:
+        """Store the slots of each member; return whether that worked and the lease is ours."""
+        self.members = members
+        while self.is_held:
+            if await self._renew_now():
+                return True
+        return False
 
     async def news(self, wait_s: float) -> None:
         """Return when something was written, or after a while."""
@@ -119,7 +171,7 @@ class Lease:
             return
 
     async def close(self) -> None:
-        """Let another have it, now."""
+        """Free the lease at once."""
         self._client.unlisten(self._interest)
         self._client.connection.watchers.remove(self)
         await self._stop_renewing()
@@ -143,9 +195,17 @@ class Lease:
         self._heard.set()
 
     def _receive(self, operations: list[Op]) -> None:
-        # What is heard need not have been taken by the stream: it is only a reason to look.
-        if any(operation[5] != self._holder.encode() for operation in operations):
+        # What is heard need not have been taken by the stream: it is a reason to look, and
+        # to wait for as long as from when it was read if that is what is read then.
+        for operation in operations:
+            written = read(operation[5][operation[4] :])
+            if written.holder == self._holder:
+                continue
             self._heard.set()
+            # Of two that name the same record the server takes one, most often the first.
+            if self._seen is None or written.after > self._seen.after:
+                self._seen, self._seen_s = written, elapsed_s()
+                self.on_heard(written)
 
     async def _renew(self) -> None:
         """Write it again, for as long as it is ours."""
@@ -156,8 +216,7 @@ class Lease:
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
-                if not await self._write(self._holder, self._sequence):
-                    await self._look()
+                await self._renew_now()
             except (ClientError, JetStreamError) as error:
                 logger.info("= `%s` cannot be written: %s", self._subject, error)
             except STOPS:
@@ -166,24 +225,34 @@ class Lease:
                 # A lease that nobody renews would be another's in a moment.
                 logger.exception("! renewing `%s` failed", self._subject)
 
+    async def _renew_now(self) -> bool:
+        """Write it again; tell whether that is what is written now."""
+        async with self._writing:
+            if not self.is_held:
+                return False
+            if await self._write(self._holder, self.sequence):
+                return True
+            await self._look()
+            return False
+
     async def _leave(self) -> None:
-        """Write that nobody has it, behind whatever we have written last."""
-        while not await self._write("", self._sequence):
+        """Store a free lease, behind our last record."""
+        while not await self._write("", self.sequence):
             # A renewal that was given up was stored all the same, and is what comes before.
             record = await self._read()
-            if record.holder != self._holder or record.sequence == self._sequence:
+            if record.holder != self._holder or record.sequence == self.sequence:
                 return
-            self._sequence = record.sequence
+            self.sequence = record.sequence
 
     async def _look(self) -> None:
-        """See whose it is: ours, if only the answer to our writing was lost."""
+        """Find the holder: it is us if only the answer to our write was lost."""
         record = await self._read()
         if record.holder == self._holder or record == NOBODY:
-            self._sequence = record.sequence
+            self.sequence = record.sequence
             return
         self.is_held = False
         self._seen = None
-        logger.warning("! %s reads for this service now; this process stands by", record.holder)
+        logger.warning("! %s leads this service now; this process stands by", record.holder)
         self._lost()
 
     async def _read(self) -> Record:
@@ -193,14 +262,14 @@ class Lease:
             if error.is_not_found:
                 return NOBODY
             raise
-        return Record(message.sequence, message.payload.decode(errors="replace"))
+        return Record(message.sequence, read(message.payload))
 
     async def _write(self, holder: str, after: int) -> bool:
         """Write a name behind the record that was last; tell whether it still was."""
         sent_s = elapsed_s()
         reply = await self._client.request(
             self._subject,
-            holder.encode(),
+            msgspec.json.encode(Written(holder, after, self.members)),
             headers=[(EXPECTED, str(after))],
             timeout_s=self._takeover_s / RENEWALS,
         )
@@ -208,7 +277,7 @@ class Lease:
         if "error" in answer:
             logger.debug("= `%s`: %s", self._subject, answer["error"])
             return False
-        self._sequence, self._confirmed_s = answer["seq"], sent_s
+        self.sequence, self._confirmed_s = answer["seq"], sent_s
         self._relied(sent_s + self._takeover_s * FRESH)
         return True
 
@@ -217,3 +286,11 @@ class Lease:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
             self._renewing = None
+
+
+def read(payload: bytes) -> Written:
+    """Return the stored content; a foreign payload counts as a name."""
+    try:
+        return msgspec.json.decode(payload, type=Written)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Written(payload.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Topics nobody keeps, and requests, over core NATS."""
+"""Topics that are not stored, and requests, over core NATS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.client.connection.interest import Interest
 from penstock.hot.wire import Op
 
 ANSWER_S_MAX = 5.0
-"""How long requests may still be answered when the bus closes; who asked gives up by then."""
+"""How long a closing bus still answers requests; the requester gives up by then."""
 
 
 class Live:
@@ -47,7 +47,7 @@ class Live:
         return self._listen(subject, answer)
 
     async def close(self) -> None:
-        """Take no more requests, and finish those that came while somebody still waits."""
+        """Accept no more requests, and finish the pending ones while their sender still waits."""
         for interest in self._interests:
             self._client.unlisten(interest)
         if not self._answers:

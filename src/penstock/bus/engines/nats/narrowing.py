@@ -16,7 +16,7 @@ from penstock.protocol import subjects
 
 
 class Done(NamedTuple):
-    """What a wider consumer has handled of a pattern: all that it was sent, but for these."""
+    """The part of a pattern a wider consumer has handled: all it was sent, except these."""
 
     last: int
     left: frozenset[int]

@@ -1,44 +1,46 @@
 """
-What a service reads: its durable consumers on every stream, in one process at a time.
+The reader of a service: its durable consumers on every stream, in one process at a time.
 
-Of the processes of an exclusive service one has the lease, and it alone makes consumers
-and asks for messages. Who gets the lease unpins every consumer, so that nobody else is
-served, and has what was left undone sent again before anything new: `source`.
+One process of a service has the lease and leads. It alone creates consumers and asks for
+messages. A new leader unpins every consumer, so that the server serves no other process, and
+has unfinished messages sent again before new ones: `source`. All members of the service
+handle the messages: `members.group`.
 
-A topic that got a stream of its own goes on there. What the shared stream has of it
-comes first, so its own stream waits until all of that was handed out.
+A topic that got a stream of its own continues there. The topic's messages on the shared
+stream come first, so its own stream waits until all of them are handed out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from itertools import chain
-from math import inf
 from time import monotonic
-from typing import Any
 
 from penstock.bus.config.bus import BusConfig
-from penstock.bus.engine import Delivery, Lag, OnLease
-from penstock.bus.engines.nats.durables import Durables, narrowest_around, within
-from penstock.bus.engines.nats.layout import Layout, durable_of
+from penstock.bus.engine import Delivery, KeyOf, Lag, Membership, OnLease, OnTaken
+from penstock.bus.engines.nats.durables import Durables, within
+from penstock.bus.engines.nats.lag import Left, lag_of
+from penstock.bus.engines.nats.layout import Layout, durable_of, pattern_of
 from penstock.bus.engines.nats.lease import RETRY_S, Lease
+from penstock.bus.engines.nats.members.group import Group
 from penstock.bus.engines.nats.narrowing import Done, survey
-from penstock.bus.engines.nats.source import Source
+from penstock.bus.engines.nats.source import Source, by_source
 from penstock.bus.engines.nats.streams import StreamAdmin
+from penstock.bus.operate.failures import STOPS
 from penstock.client import Client, JetStream
-from penstock.errors import BusError, ClientError, JetStreamError
+from penstock.errors import BusError, ClientError, JetStreamError, PenstockError
 
 logger = logging.getLogger("penstock.bus")
 
 STANDBY_LOOK_S = 0.5
 """How often a standby looks, if it hears nothing."""
 QUIET_SHARE = 8
-"""What part of the room is asked for, at most, of all topics together that are quiet."""
-UNHANDLED_TOLD_S = 5.0
-"""How long after the start handlers may still be registered without a warning."""
+"""All quiet topics together are asked for at most this fraction (1/n) of the room."""
+LOOK_S_MAX = 2.0
+"""The time limit of a look that keeps everything else waiting."""
 
 
 class Reader:
@@ -52,131 +54,230 @@ class Reader:
         *,
         config: BusConfig,
         holder: str,
-        on_taken: Callable[[Collection[Source]], Awaitable[None]],
+        on_taken: OnTaken,
         on_lease: OnLease,
+        key_of: KeyOf,
     ) -> None:
         self._client = client
         self._jetstream = jetstream
         self._admin = admin
         self._service = config.service
         self._config = config.nats.jetstream.consumer
-        self._on_taken = on_taken
-        self._on_lease = on_lease
+        self.withdraw = on_taken
+        self.begin_until = on_lease
+        self.key_of = key_of
         self._layout = Layout(config.namespace)
         self._durables = Durables(jetstream, config.service, self._config)
-        self._patterns: list[str] = []
+        self.patterns: list[str] = []
         self._sources: dict[tuple[str, str], Source] = {}
+        """Where messages come from: the server, or the leader, of one consumer each."""
+        self._led: set[tuple[str, str]] = set()
+        """The consumers that this process itself reads from the server."""
         self._done: dict[tuple[str, str], Done] = {}
-        """What wider consumers have handled of patterns that are new."""
+        """The part of each new pattern that wider consumers have handled."""
         self._followers: set[str] = set()
-        """Topics of which the shared stream may have messages that come before their own's."""
+        """Topics with a stream of their own whose earlier messages may be on the shared one."""
         self._changing = asyncio.Lock()
         self._arrived = asyncio.Event()
         self._holder = holder
         self._lease: Lease | None = None
         self._is_reading = False
+        self._not_before_s = 0.0
+        """The time of the next attempt, after reading failed."""
+        self._losses = 0
+        """How often this process lost the lease to another."""
         self._standing_by: asyncio.Task[None] | None = None
-        self._left: list[str] = []
-        """What the service had consumers for before this process."""
-        self._told_s = inf
+        self._pumping: asyncio.Task[None] | None = None
+        self._trouble: PenstockError | None = None
+        """Why nothing could be read just now."""
+        self._is_full = False
+        """Whether nothing is asked for until something is settled."""
+        self._group = Group(
+            client,
+            self,
+            name=holder,
+            subject=lambda member: self._layout.member_subject(config.service, member),
+            window=self._config.max_ack_pending,
+            takeover_s=self._config.takeover,
+            ack_wait_s=self._config.ack_wait,
+            is_exclusive=self._config.exclusive,
+        )
+        self._left = Left()
 
     @property
     def is_active(self) -> bool:
-        """Whether this process is the one that reads."""
-        return self._is_reading
+        """Whether this process handles something: it leads, or has slots."""
+        return self._is_reading or self.membership.members.get(self._holder, 0) > 0
+
+    @property
+    def membership(self) -> Membership:
+        """The members that share the work of the service, as far as this process knows."""
+        return self._group.membership
 
     @property
     def unhandled(self) -> tuple[str, ...]:
-        """What the service has read before, and has no handler for now."""
-        return tuple(one for one in self._left if not self._is_wanted(one))
+        """Patterns the service once read and has no handler for now."""
+        return self._left.unhandled(self._is_wanted)
 
     async def listen(self, patterns: Collection[str]) -> None:
         """Read these topics too: now, or once this process is the one that reads."""
         async with self._changing:
-            new = [one for one in patterns if one not in self._patterns]
-            self._patterns += new
+            new = [one for one in patterns if one not in self.patterns]
+            self.patterns += new
             try:
                 if not self._is_reading:
+                    await self._check_readable(new)
                     await self._start()
                 else:
                     await self._read(new)
             except BaseException:
-                self._patterns = [one for one in self._patterns if one not in new]
+                self.patterns = [one for one in self.patterns if one not in new]
                 raise
         for source in self._sources.values():
             source.is_resting = source.is_resting and not self._is_wanted(source.pattern)
         self._arrived.set()
+        if self._pumping is None:
+            self._pumping = asyncio.get_running_loop().create_task(self._pump())
+
+    def retire(self) -> None:
+        """Leave all messages from now on to other processes of the service."""
+        self._group.retire()
 
     def rest(self, pattern: str) -> None:
-        """Ask for no more of these topics, until they are listened to again."""
-        self._patterns = [one for one in self._patterns if one != pattern]
-        self._left = [*self._left, pattern]
+        """Stop asking for these topics until `listen` names them again."""
+        self.patterns = [one for one in self.patterns if one != pattern]
+        self._left.patterns.append(pattern)
         for source in self._sources.values():
             source.is_resting = source.is_resting or within(source.pattern, pattern)
 
     async def refresh(self) -> None:
-        """Read streams that topics of ours have got since."""
+        """Read streams that our topics have got meanwhile."""
         async with self._changing:
             if self._is_reading:
-                await self._read(self._patterns)
+                await self._read(self.patterns)
 
     async def forget(self, pattern: str) -> None:
-        """Have the service read these topics no more, and give up where it stands in them."""
+        """Make the service stop reading these topics, and drop its position in them."""
         streams = dict.fromkeys(stream for stream, _, _ in self._admin.places(pattern))
         async with self._changing, self._alone():
             there = {stream: await self._durables.patterns(stream) for stream in streams}
-            self._check_whole(pattern, chain.from_iterable(there.values()))
-            self._patterns = [one for one in self._patterns if one != pattern]
+            self._durables.check_whole(pattern, chain.from_iterable(there.values()))
+            self.patterns = [one for one in self.patterns if one != pattern]
             for stream, patterns in there.items():
                 for one in patterns:
                     if within(one, pattern) and not self._is_wanted(one):
                         await self._drop(stream, one)
-            self._left = [one for one in self._left if not within(one, pattern)]
+            self._left.patterns = [one for one in self._left.patterns if not within(one, pattern)]
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         """Return messages as soon as there are any; after a while maybe none."""
+        found = self._group.take(messages_max)
+        if not found:
+            await self._wait(self._group.arrived)
+            if self._trouble is not None:
+                error, self._trouble = self._trouble, None
+                raise error
+            found = self._group.take(messages_max)
+        return found
+
+    async def _pump(self) -> None:
+        """Read and hand out for as long as this process leads; else wait for its turn."""
+        while True:
+            try:
+                await self._step()
+            except PenstockError as error:
+                self._trouble = error
+                self._group.arrived.set()
+                await asyncio.sleep(RETRY_S)
+            except STOPS:
+                raise
+            except BaseException:
+                logger.exception("! reading failed in a way nobody thought of")
+                await asyncio.sleep(RETRY_S)
+
+    async def _step(self) -> None:
         self._arrived.clear()
-        if not self._patterns:
-            await self._wait()
-            return []
-        if not await self._may_read():
-            return []
-        self._tell_unhandled()
+        if not self.patterns or not await self._may_read():
+            await self._wait(self._arrived)
+            return
+        room = self._group.window - sum(len(one.held) for one in self._sources.values())
+        self._is_full = room <= 0
+        if self._is_full:
+            await self._wait(self._arrived)
+            return
+        losses = self._losses
+        found = await self._fetch(room)
+        # Another process may lead meanwhile: then they are not ours any more.
+        if losses == self._losses:
+            self._group.hand_out(found)
+
+    async def _fetch(self, messages_max: int) -> list[Delivery]:
+        self._left.tell(self._is_wanted)
         sources = list(self._sources.values())
         for source in sources if self._client.connected else ():
+            if source.is_doubtful:
+                await self._look_after(source)
             if source.is_stale and not source.is_resting and await self._is_next(source):
                 found = await source.recover()
                 if found:
                     return found
+        if not any(source.is_stale and not source.is_resting for source in sources):
+            self._group.settled_in()
         self._ask(sources, messages_max)
         deliveries = await self._take(sources)
         if not deliveries:
-            await self._wait()
+            await self._wait(self._arrived)
             deliveries = await self._take(sources) if self._is_ours() else []
         return deliveries
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
-        """Ack messages."""
-        for source, own in _by_source(deliveries).items():
-            source.settle(own)
+        """Ack messages, directly or through the leader."""
+        for source, own in by_source(deliveries).items():
+            self._group.settle(source, own)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """Have messages delivered again, in order."""
-        for source, own in _by_source(deliveries).items():
+        """Have messages delivered again, in order: to another member, or by the server."""
+        if self._group.shares:
+            self._group.give_back([one for one in deliveries if one.source is not None])
+            return
+        for source, own in by_source(deliveries).items():
             source.give_back(own)
 
     def extend(self, deliveries: Collection[Delivery]) -> None:
-        """Restart the ack wait of messages."""
-        for source, own in _by_source(deliveries).items():
+        """Restart the ack wait of messages, unless another process does."""
+        for source, own in by_source(deliveries).items() if self._is_reading else ():
             source.extend(own)
+
+    def held(self) -> Iterable[Delivery]:
+        """Return deliveries handed out and not settled, in order for each consumer."""
+        return [one for source in self._sources.values() for one in source.handed_out]
+
+    def source_at(self, stream: str, durable: str) -> Source:
+        """Return the source that remembers the messages of a consumer."""
+        pattern = pattern_of(self._service, durable)
+        source = self._sources.get((stream, pattern))
+        if source is None:
+            source = self._source(stream, pattern, [], self._is_ours)
+            self._sources[stream, pattern] = source
+        return source
+
+    def woken(self) -> None:
+        """Ask for more, if that had to wait."""
+        if self._is_full:
+            self._arrived.set()
 
     @property
     def untold(self) -> int:
-        """How many acks have not reached the server, as far as is known."""
+        """The number of acks that may not have reached the server."""
+        if not self._is_reading:
+            return len(self._group.seat.unheard)
         return sum(source.untold for source in self._sources.values())
 
     async def tell(self) -> None:
         """Return once every ack has reached the server; send again what a lost connection took."""
+        if self._group.desk is None:
+            await self._group.heard_out()
+            return
         while waiting := [one for one in self._sources.values() if one.has_to_tell]:
             try:
                 for source in waiting:
@@ -186,43 +287,73 @@ class Reader:
                 await asyncio.sleep(RETRY_S)
 
     async def lag(self) -> Lag:
-        """Return what the service has before it, whichever of its processes reads."""
-        messages, oldest_ns = 0, 0
-        unhandled: dict[str, int] = {}
-        for stream in self._streams():
-            for pattern, info in (await self._durables.infos(stream)).items():
-                left = info["num_pending"] + info["num_ack_pending"]
-                if not self._is_wanted(pattern):
-                    unhandled[pattern] = unhandled.get(pattern, 0) + left
-                    continue
-                messages += left
-                if left:
-                    one_ns = await self._oldest_ns(stream, pattern, info)
-                    oldest_ns = min(filter(None, (oldest_ns, one_ns)), default=0)
-        return Lag(messages, oldest_ns, unhandled)
+        """Return the backlog of the service, whichever of its processes reads."""
+        return await lag_of(self._durables, self._streams(), self._is_wanted, self._held_ns)
 
     async def close(self) -> None:
         """Leave, so that another process can go on."""
-        if self._standing_by is not None:
-            await self._standing_by
+        # The handlers have ended by now, or are left behind.
+        tasks = [one for one in (self._standing_by, self._pumping) if one is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._group.close()
         for source in self._sources.values():
-            source.release()
+            if self._group.desk is not None:
+                source.release()
+            else:
+                source.close()
         self._sources.clear()
         self._is_reading = False
         if self._lease is not None:
+            self._lease.members.pop(self._holder, None)
             await self._lease.close()
 
     async def _start(self) -> None:
-        """Read, if this process may."""
+        """Lead, if this process may."""
         await self._admin.ensure_dead_letters()
-        if self._config.exclusive:
-            if self._lease is None:
-                self._lease = await self._new_lease(self._lost)
-            if not self._lease.is_held and not await self._lease.acquire():
-                return
-        await self._read(self._patterns)
+        if self._lease is None:
+            self._lease = await self._new_lease(self._lost)
+            self._lease.on_heard = self._group.follow
+        if not self._lease.is_held and not await self._lease.acquire():
+            self._group.follow(self._lease.seen)
+            return
+        self._group.lead(self._lease)
+        try:
+            await self._read(self.patterns)
+            await self._drop_others()
+        except BusError:
+            await self._leave_it()
+            raise
         self._is_reading = True
-        await self._find_left()
+        await self._left.find(self._durables, self._streams())
+
+    async def _drop_others(self) -> None:
+        """Drop messages that a leader of another release has read in another way."""
+        others = {key: one for key, one in self._sources.items() if key not in self._led}
+        if others:
+            taken = frozenset(others.values())
+            await self.withdraw(lambda delivery: delivery.source in taken)
+        for key, source in others.items():
+            source.close()
+            del self._sources[key]
+
+    async def _check_readable(self, patterns: Iterable[str]) -> None:
+        """Raise now if these could not be read when it is our turn."""
+        for pattern in patterns:
+            for stream, own, _ in self._admin.places(pattern):
+                await self._durables.check(stream, own)
+
+    async def _leave_it(self) -> None:
+        """Let another process read: this one could not, and would block the others."""
+        if self._lease is not None:
+            lease, self._lease = self._lease, None
+            self._group.step_down()
+            self._led.clear()
+            lease.members.pop(self._holder, None)
+            await lease.close()
+            await self._group.let_go()
+            self._not_before_s = monotonic() + self._config.takeover
 
     async def _new_lease(self, lost: Callable[[], None]) -> Lease:
         await self._admin.ensure_leases()
@@ -231,15 +362,15 @@ class Reader:
             self._jetstream,
             subject=self._layout.lease_subject(self._service),
             holder=self._holder,
-            takeover_s=self._config.takeover_s,
+            takeover_s=self._config.takeover,
             lost=lost,
-            relied=self._on_lease,
+            relied=self.begin_until,
         )
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Have no other process of the service read meanwhile; raise if one does."""
-        if not self._config.exclusive or (self._lease is not None and self._lease.is_held):
+        """Keep other processes of the service from reading meanwhile; raise if one does."""
+        if self._lease is not None and self._lease.is_held:
             yield
             return
         lease = await self._new_lease(_nothing)
@@ -250,7 +381,7 @@ class Reader:
             await lease.close()
 
     async def _take_for_a_moment(self, lease: Lease) -> None:
-        deadline_s = monotonic() + self._config.takeover_s + STANDBY_LOOK_S
+        deadline_s = monotonic() + self._config.takeover + STANDBY_LOOK_S
         while not await lease.acquire():
             if monotonic() > deadline_s:
                 raise BusError(
@@ -260,52 +391,48 @@ class Reader:
                 )
             await lease.news(STANDBY_LOOK_S)
 
-    def _check_whole(self, pattern: str, there: Iterable[str]) -> None:
-        """Raise if a wider pattern reads these topics: it has left out what they had their own."""
-        wider = narrowest_around(pattern, there)
-        if wider:
-            raise BusError(
-                f"`{self._service}` reads `{wider}`, of which `{pattern}` is a part that cannot "
-                f"be forgotten alone; hint: `await bus.forget({wider!r})` gives up all of it"
-            )
-
     async def _may_read(self) -> bool:
         """Tell whether this process reads; become the one that does when it is its turn."""
         if self._standing_by is not None:
-            await self._standing_by
+            # Closing cancels whoever fetches, and what has to be let go of is let go of.
+            await asyncio.shield(self._standing_by)
             self._standing_by = None
         lease = self._lease
         if lease is not None and lease.is_held and not lease.is_fresh:
             # Nobody can be reached. Whoever comes first when the server is back has it.
-            await self._wait()
             return False
-        if not self._is_reading:
+        if not self._is_reading and monotonic() >= self._not_before_s:
             await self._try_to_read()
         return self._is_reading
 
     async def _try_to_read(self) -> None:
+        if self._lease is not None and self._lease.free_in_s:
+            await self._lease.news(min(self._lease.free_in_s, STANDBY_LOOK_S))
+            return
+        if self._group.seat.is_leaving:
+            return
         async with self._changing:
             if not self._is_reading:
                 await self._start()
-        if not self._is_reading and self._lease is not None:
-            await self._lease.news(STANDBY_LOOK_S)
 
     def _lost(self) -> None:
         """Another process reads now."""
+        self._losses += 1
         self._is_reading = False
+        self._group.step_down()
         self._standing_by = asyncio.get_running_loop().create_task(self._stand_by())
         self._arrived.set()
 
     async def _stand_by(self) -> None:
-        """Let go of everything that came from the server."""
-        sources = list(self._sources.values())
-        await self._on_taken(sources)
-        for source in sources:
+        """Drop all messages that came from the server."""
+        await self._group.let_go()
+        for source in self._sources.values():
             source.close()
         self._sources.clear()
+        self._led.clear()
 
     async def _read(self, patterns: Collection[str]) -> None:
-        """Have a source for every consumer that these topics come from."""
+        """Create a source for every consumer of these topics."""
         for pattern in patterns:
             for stream, own, subject in self._admin.places(pattern):
                 there = await self._durables.ensure(stream, own, subject, self._find_start)
@@ -317,18 +444,17 @@ class Reader:
         )
 
     async def _add(self, stream: str, pattern: str, others: list[str]) -> None:
-        if (stream, pattern) in self._sources:
+        if (stream, pattern) in self._led:
             return
-        excluded = [one for one in others if within(one, pattern)]
-        source = self._source(stream, pattern, excluded, self._is_ours)
+        source = self.source_at(stream, durable_of(self._service, pattern))
+        source.lead([one for one in others if within(one, pattern)])
         done = self._done.pop((stream, pattern), None)
         if done is not None:
             source.is_done, source.position = done.covers, done.start - 1
-        self._sources[stream, pattern] = source
+        self._led.add((stream, pattern))
         if stream == self._layout.own_stream(pattern):
             self._followers.add(pattern)
-        if self._config.exclusive:
-            await source.unpin()
+        await source.unpin()
 
     def _source(
         self, stream: str, pattern: str, excluded: list[str], is_ours: Callable[[], bool]
@@ -348,7 +474,7 @@ class Reader:
     async def _find_start(self, stream: str, wider: str, pattern: str) -> int:
         """Return where a new pattern begins: with the oldest that a wider one has left."""
         source = self._source(stream, wider, [], self._is_leased)
-        if self._config.exclusive and (stream, wider) not in self._sources:
+        if (stream, wider) not in self._led:
             await source.unpin()
             done = await survey(source, pattern)
             if done is not None:
@@ -358,35 +484,42 @@ class Reader:
             source.close()
         return (await source.state()).floor + 1
 
+    async def _look_after(self, source: Source) -> None:
+        """See whether a consumer that did not answer is still there."""
+        stream, pattern = source.stream, source.pattern
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                source.is_doubtful = not await self._durables.exists(stream, pattern)
+        except (ClientError, JetStreamError, TimeoutError) as error:
+            logger.info("= whether `%s` exists cannot be asked yet: %s", source.durable, error)
+            return
+        if source.is_doubtful:
+            await self._make_again(source)
+
+    async def _make_again(self, source: Source) -> None:
+        """Make a consumer that somebody has deleted: it goes on where this process is."""
+        stream, pattern = source.stream, source.pattern
+        start = source.begin_again()
+        logger.warning(
+            "! the consumer `%s` of `%s` was deleted; it is made again, and begins with message %d",
+            source.durable,
+            stream,
+            start,
+        )
+        subject = next(one for at, _, one in self._admin.places(pattern) if at == stream)
+        await self._durables.make(stream, pattern, subject, start)
+        source.is_doubtful = False
+
     async def _drop(self, stream: str, pattern: str) -> None:
         self._done.pop((stream, pattern), None)
+        self._led.discard((stream, pattern))
         source = self._sources.pop((stream, pattern), None)
         if source is not None:
             source.close()
         await self._durables.delete(stream, pattern)
 
-    async def _find_left(self) -> None:
-        found: dict[str, None] = {}
-        for stream in self._streams():
-            found |= dict.fromkeys(await self._durables.patterns(stream))
-        self._left = list(found)
-        self._told_s = monotonic() + UNHANDLED_TOLD_S
-
-    def _tell_unhandled(self) -> None:
-        """Say what nobody handles any more, once all handlers must be there."""
-        if monotonic() < self._told_s:
-            return
-        self._told_s = inf
-        for pattern in self.unhandled:
-            logger.warning(
-                "! `%s` has no handler any more, its messages wait; hint: subscribe to it, "
-                "or `await bus.forget(%r)`",
-                pattern,
-                pattern,
-            )
-
     def _ask(self, sources: list[Source], messages_max: int) -> None:
-        """Ask for what there is room for: a little of what is quiet, the rest of what is not."""
+        """Ask for as much as there is room for: a little of quiet topics, the rest of busy ones."""
         free = messages_max - sum(source.requested for source in sources)
         asking = [source for source in sources if source.can_ask]
         busy = [source for source in asking if source.is_busy] or asking
@@ -399,10 +532,11 @@ class Reader:
             source.ask(max(1, free // len(busy)))
 
     async def _take(self, sources: list[Source]) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        for source in sources:
-            if source.has_arrived and await self._is_next(source):
-                deliveries += source.take()
+        # Taken at last, with nothing to wait for behind it: what is taken is handed out. And no
+        # more of it than had come before it was asked for what comes first.
+        counts = {source: source.arrived for source in sources if source.arrived}
+        ready = [source for source in counts if await self._is_next(source)]
+        deliveries = [one for source in ready for one in source.take(counts[source])]
         if self._admin.own_topics:
             # Some publisher has not heard yet that the topic has a stream of its own.
             self._followers |= self._admin.own_topics & {
@@ -418,7 +552,12 @@ class Reader:
         if topic not in self._followers or source.stream == self._layout.stream:
             return True
         shared = self._layout.stream
-        last = await self._admin.last_sequence(shared, self._layout.subject(topic))
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                last = await self._admin.last_sequence(shared, self._layout.subject(topic))
+        except (ClientError, JetStreamError, TimeoutError) as error:
+            logger.info("= what `%s` has first cannot be asked yet: %s", topic, error)
+            return False
         if not last:
             self._followers.discard(topic)
             return True
@@ -433,7 +572,7 @@ class Reader:
         return list(dict.fromkeys(stream for stream, _, _ in self._admin.places(">")))
 
     def _is_wanted(self, pattern: str) -> bool:
-        return any(within(pattern, one) for one in self._patterns)
+        return any(within(pattern, one) for one in self.patterns)
 
     def _is_ours(self) -> bool:
         return self._is_reading and self._is_leased()
@@ -441,27 +580,19 @@ class Reader:
     def _is_leased(self) -> bool:
         return self._lease is None or self._lease.is_fresh
 
-    async def _oldest_ns(self, stream: str, pattern: str, info: dict[str, Any]) -> int:
+    def _held_ns(self, stream: str, pattern: str) -> int:
+        """Return when the oldest was stored that is here of a consumer; 0 if nothing is."""
         source = self._sources.get((stream, pattern))
-        if source is not None and source.held:
-            return min(delivery.timestamp_ns for delivery in source.held.values())
-        return await self._durables.oldest_ns(stream, info)
+        held = source.held.values() if source is not None else ()
+        return min((delivery.timestamp_ns for delivery in held), default=0)
 
-    async def _wait(self) -> None:
+    async def _wait(self, event: asyncio.Event) -> None:
         try:
-            async with asyncio.timeout(self._config.fetch_wait_s):
-                await self._arrived.wait()
+            async with asyncio.timeout(self._config.fetch_wait):
+                await event.wait()
         except TimeoutError:
             return
 
 
 def _nothing() -> None:
     """Stand in for what is done when a lease is lost, where nothing was read."""
-
-
-def _by_source(deliveries: Collection[Delivery]) -> dict[Source, list[Delivery]]:
-    found: dict[Source, list[Delivery]] = {}
-    for delivery in deliveries:
-        if delivery.source is not None:
-            found.setdefault(delivery.source, []).append(delivery)
-    return found

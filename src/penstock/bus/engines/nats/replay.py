@@ -16,7 +16,7 @@ from penstock.errors import JetStreamError
 async def replay_stream(
     jetstream: JetStream, stream: str, subject: str, start: ReplayFrom
 ) -> AsyncGenerator[list[Delivery], None]:
-    """Iterate over what is stored now, in order."""
+    """Iterate over the messages stored now, in order."""
     last = await _last_sequence(jetstream, stream, subject, start)
     if not last:
         return
@@ -65,7 +65,7 @@ def _policy(start: ReplayFrom) -> dict[str, Any]:
 
 
 class Replayed:
-    """Where a replayed message came from."""
+    """The origin of a replayed message."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream

@@ -11,11 +11,11 @@ the server to send all of them now, and ends when the server waits for nothing
 that is not here. A message that comes again although it is here, or was settled
 already, is recognised by its sequence and never handed out twice.
 
-**Fenced.** An exclusive consumer serves one client, which the server has pinned and
-which names its pin with every request. Who takes over unpins it first, so whatever an
-earlier process still asks for is refused, however late it wakes up. The pin is given
-with the first message, and consumer sequences have no gaps: a pin that is new, or a
-gap, says that something may have gone to another process, and is a break like the others.
+**Fenced.** A consumer serves one client, which the server has pinned and
+which names its pin with every request. A process that takes over unpins it first, so the
+server refuses requests of an earlier process, however late it wakes up. The pin comes with
+the first message, and consumer sequences have no gaps: a new pin or a gap means that
+messages may have gone to another process, and is a break like the others.
 """
 
 from __future__ import annotations
@@ -23,15 +23,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import islice
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.bus.config.nats import ConsumerConfig
 from penstock.bus.engine import PIN_ID, Delivery, Headers
+from penstock.bus.engines.nats.acks import (
+    State,
+    delivery_number,
+    is_ack_subject,
+    stream_sequence,
+)
 from penstock.bus.engines.nats.layout import topic_of
 from penstock.client import Client, JetStream
 from penstock.client.jetstream.api import field
@@ -39,7 +44,7 @@ from penstock.client.jetstream.status import Outcome, read_status, unfilled
 from penstock.errors import ClientError, JetStreamError
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
-from penstock.protocol import subjects
+from penstock.protocol import subjects, wellknown
 
 logger = logging.getLogger("penstock.bus")
 
@@ -50,51 +55,23 @@ RECALLED_MAX = 100_000
 """Sequences asked back at once; the rest come when their ack wait is over."""
 
 ARRIVED_MAX = 2 * RECALLED_MAX
-"""Messages held before they are taken; what a server sends beyond that comes again."""
+"""Messages held before they are taken; a server sends those beyond that again."""
 
 TOPICS_CACHED_MAX = 4096
 
 GRACE_S = 2.0
-"""How much later than its expiry a request's end may be heard of."""
+"""The longest time between the expiry of a request and the notice of its end."""
 
 IDLE_WAITS_MAX = 16
 """How much longer a request may stand, at most, when nothing comes."""
 
 GROUP = "reader"
-"""The priority group of an exclusive consumer, whose one client is pinned."""
+"""The priority group of a consumer, whose one client is pinned."""
 WRONG_PIN = 423
-
-is_ack_subject = re.compile(
-    rb"\$JS\.ACK\.(?:[^.]+\.[^.]+\.)?[^.]+\.[^.]+(?:\.[0-9]{1,20}){5}(?:\.[^.]*)?"
-).fullmatch
-"""What JetStream wants to hear acks at: two names, or four, and five numbers."""
 
 ACK_LINE = b"PUB %b 4\r\n+ACK\r\n"
 NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
 PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
-
-
-class State(NamedTuple):
-    """How far a consumer is."""
-
-    floor: int
-    last: int
-    consumer_sequence: int
-    pending: int
-
-    @classmethod
-    def of(cls, info: dict[str, Any]) -> State:
-        """Read it; raise ClientError if the server says what is no state."""
-        floor, delivered = (field(info, name, dict) for name in ("ack_floor", "delivered"))
-        state = cls(
-            field(floor, "stream_seq", int),
-            field(delivered, "stream_seq", int),
-            field(delivered, "consumer_seq", int),
-            field(info, "num_ack_pending", int),
-        )
-        if not all(0 <= number < 1 << 64 for number in state):
-            raise ClientError(f"an answer is wrong: no consumer is at {state!r:.200}")
-        return state
 
 
 class Source:
@@ -120,13 +97,17 @@ class Source:
         self.excluded = excluded
         """Topics within that another consumer of the service reads."""
         self.is_resting = False
-        """Whether nothing is asked for, because nobody would handle it."""
+        """Whether it asks for nothing, because there is no handler."""
         self.position = 0
         """The last sequence that was handed out, here or in an earlier session."""
-        self.is_stale = config.exclusive
+        self.is_stale = True
         """Whether `recover` must come before anything new."""
+        self.is_doubtful = False
+        """Whether the consumer may be gone: it did not answer."""
         self.held: dict[int, Delivery] = {}
-        """What was handed out and is not settled, by sequence."""
+        """Deliveries that are here and not settled, by sequence."""
+        self._found: list[Delivery] = []
+        """Those of them not handed out yet, because earlier messages may still arrive."""
         self._client = client
         self._jetstream = jetstream
         self._config = config
@@ -136,16 +117,18 @@ class Source:
         self._is_recovering = False
         self._is_closed = False
         self._next_delivery = 0
-        """The consumer sequence that comes next, if nobody else is served."""
+        """The next consumer sequence, if the server serves no other process."""
         self._idle_waits = 1
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
         self._acks = self._acks_asked = self._acks_heard = 0
-        """Acks so far, those before the last request, and those the server has, as far as known."""
+        """Acks so far, those before the last request, and those the server surely has."""
+        self._acks_told = 0
+        """Acks that the server was asked to confirm."""
         self._cuts = self._cuts_mended = 0
-        """How often the connection was lost, and how often when all acks were known to be heard."""
+        """Lost connections so far, and those of them after which all acks were confirmed."""
         self.is_done: Callable[[int], bool] | None = None
-        """Tells what another consumer has handled, where this one goes on after it."""
+        """Whether the consumer that this one continues has handled a sequence."""
         self._topics: dict[bytes, str] = {}
         self._requested = 0
         self._stands_s = 0.0
@@ -165,13 +148,19 @@ class Source:
         self._client.connection.watchers.remove(self)
 
     @property
-    def has_arrived(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self._operations)
+    def arrived(self) -> int:
+        """How many messages there are to take."""
+        return len(self._operations)
+
+    @property
+    def handed_out(self) -> list[Delivery]:
+        """Deliveries that are handed out to a handler and not settled."""
+        found = set(self._found)
+        return [one for one in self.held.values() if one not in found]
 
     @property
     def requested(self) -> int:
-        """How many messages may still come of what was asked for."""
+        """The number of requested messages that may still come."""
         return self._requested
 
     @property
@@ -181,30 +170,32 @@ class Source:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something came since it was last asked."""
+        """Whether a message came since this was last asked."""
         return self._idle_waits == 1
 
     @property
     def can_ask(self) -> bool:
         """Whether no earlier request stands, and the server is there to answer."""
-        # Two requests at once would be dealt to in turn, and what is dealt to one may
-        # overtake what is dealt to the other.
+        # The server would serve two requests in turn, and messages for one may overtake
+        # those for the other.
         is_free = not self._is_waiting and not self.is_resting
         return is_free and monotonic() >= self._not_before_s and self._client.connected
 
     def ask(self, messages_max: int) -> None:
         """Ask for messages; only if `can_ask`."""
         self._requested = 0
-        self._request(min(messages_max, self._config.fetch_messages), self._idle_waits)
+        self._request(min(messages_max, self._config.fetch_batch), self._idle_waits)
         self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
 
-    def take(self) -> list[Delivery]:
-        """Return what has arrived and was not here before; nothing if `recover` comes first."""
-        if self._operations and self._config.exclusive and not self._is_recovering:
+    def take(self, messages_max: int | None = None) -> list[Delivery]:
+        """Return new messages that have arrived; none if `recover` must come first."""
+        if self._operations and not self._is_recovering:
             self.is_stale = self.is_stale or self._has_gap()
             if self.is_stale:
                 return []
         operations, self._operations = self._operations, deque()
+        while messages_max is not None and len(operations) > messages_max:
+            self._operations.appendleft(operations.pop())
         if self.is_done is not None:
             operations = self._without_done(operations, self.is_done)
         held, settled, topics = self.held, self._settled, self._topics
@@ -232,17 +223,18 @@ class Source:
         return deliveries
 
     async def recover(self) -> list[Delivery]:
-        """Return what earlier sessions left unsettled, in order, before anything new comes."""
+        """Return messages that earlier sessions left unsettled, in order, before new ones."""
         self._is_recovering = True
         try:
-            found = await self._take_back()
+            await self._take_back()
         finally:
             self._is_recovering = False
+        found, self._found = self._found, []
         found.sort(key=_sequence)
         return found
 
     async def unpin(self) -> None:
-        """Have the server serve whoever asks next, and nobody who asked before."""
+        """Make the server serve the next process that asks, and no earlier one."""
         self._pin = b""
         try:
             await self._jetstream.consumers.unpin(self.stream, self.durable, group=GROUP)
@@ -250,47 +242,86 @@ class Source:
             # A server from before there were pins.
             logger.info("= `%s` cannot be unpinned: %s", self.durable, error)
 
+    def begin_again(self) -> int:
+        """Prepare for a recreated consumer; return its start, the first unsettled sequence."""
+        self._operations.clear()
+        self._pin, self._requested, self._next_delivery = b"", 0, 0
+        self.is_stale = True
+        return min(self.held, default=self.position + 1)
+
     def release(self) -> None:
-        """Give back all that is here, and leave."""
+        """Give back all messages, and leave."""
         self.give_back(list(self.held.values()))
         self._send([NAK_LINE % operation[3] for operation in self._operations])
         self._operations.clear()
         self.close()
 
+    def lead(self, excluded: list[str]) -> None:
+        """Ask the server from now on: until now another process has handed messages over."""
+        self.excluded = excluded
+        self.is_stale, self.is_resting = True, False
+        self._topics.clear()
+
+    def accept(self, operation: Op, topic: str, slot: int) -> tuple[Delivery | None, bool]:
+        """Accept a message from the leader; return its delivery, None if done, and if it is new."""
+        _, _, _, reply, header_bytes, payload = operation
+        sequence = stream_sequence(operation)
+        if sequence in self._settled:
+            return None, False
+        known = self.held.get(sequence)
+        if known is not None:
+            known.handle = reply
+            return known, False
+        block, payload = payload[:header_bytes], payload[header_bytes:]
+        delivery = Delivery(topic, payload, block, sequence, self, reply)
+        delivery.slot = slot
+        self.held[sequence] = delivery
+        self.position = max(self.position, sequence)
+        return delivery, True
+
     def reads(self, topic: str) -> bool:
-        """Tell whether messages of a topic come from here."""
+        """Return whether messages of a topic come from this consumer."""
         return _matches(self.pattern, topic) and not self._is_excluded(topic)
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
         """Ack messages."""
+        self.finish(deliveries)
+        self._send([ACK_LINE % delivery.handle for delivery in deliveries])
+
+    def finish(self, deliveries: Collection[Delivery]) -> None:
+        """Remember finished messages that the leader acks."""
         held, settled = self.held, self._settled
         for delivery in deliveries:
             held.pop(delivery.sequence, None)
             settled[delivery.sequence] = None
         self._acks += len(deliveries)
-        self._send([ACK_LINE % delivery.handle for delivery in deliveries])
         if len(settled) > SETTLED_REMEMBERED_MAX:
             for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
                 del settled[sequence]
 
     @property
     def untold(self) -> int:
-        """How many acks have not reached the server, as far as is known."""
+        """The number of acks that may not have reached the server."""
         return self._acks - self._acks_heard
 
     @property
     def has_to_tell(self) -> bool:
         """Whether the server may lack acks."""
-        return self.untold > 0 or self._cuts != self._cuts_mended
+        return self._acks != self._acks_told or self._cuts != self._cuts_mended
 
     async def tell(self) -> None:
-        """Have every ack reach the server, also those that a lost connection has swallowed."""
+        """Get every ack to the server, also those sent to a server that is gone by now."""
         acks, cuts = self._acks, self._cuts
-        if cuts != self._cuts_mended:
+        try:
+            # In a cluster another server may lead the consumer, unknown to our connection.
             await self._mend()
+        except JetStreamError as error:
+            if not error.is_not_found:  # else there is nobody to tell
+                raise
         await self._client.flush()
         if cuts == self._cuts:
-            self._acks_heard, self._cuts_mended = acks, cuts
+            self._acks_heard = self._acks_told = acks
+            self._cuts_mended = cuts
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Have messages delivered again, in order."""
@@ -305,11 +336,11 @@ class Source:
         self._send([PROGRESS_LINE % delivery.handle for delivery in deliveries])
 
     async def state(self) -> State:
-        """Return how far the consumer is."""
+        """Return the progress of the consumer."""
         return State.of(await self.info())
 
     async def info(self) -> dict[str, Any]:
-        """Return what the server says of the consumer."""
+        """Return the server's information on the consumer."""
         return await self._jetstream.consumers.info(self.stream, self.durable)
 
     def timestamp_ns(self, handle: bytes) -> int:
@@ -327,11 +358,11 @@ class Source:
         return []
 
     def disconnected(self, error: Exception) -> None:
-        """The server forgot our requests, and what it sent may be lost."""
+        """The server forgot our requests, and messages on their way may be lost."""
         self._requested = 0
         self._cuts += 1
         self._acks_heard = self._acks_asked = self._acks  # but for those under way; see `tell`
-        self.is_stale = self._config.exclusive
+        self.is_stale = True
         self._arrived.set()
 
     def reconnected(self) -> None:
@@ -350,7 +381,7 @@ class Source:
         del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
         if messages:
             self._idle_waits = 1
-            if not self._pin and self._config.exclusive:
+            if not self._pin:
                 self._pinned(messages[-1])
         self._operations.extend(messages)
         self._requested = max(0, self._requested - len(messages))
@@ -370,16 +401,18 @@ class Source:
             self._requested, self._pin, self.is_stale = 0, b"", True
             return
         # An election, or the consumer is gone: ask again, but not at once.
-        self._requested = 0
-        self._not_before_s = monotonic() + self._config.fetch_wait_s
+        self._requested, self.is_doubtful = 0, True
+        self._not_before_s = monotonic() + self._config.fetch_wait
         logger.info("= `%s` on `%s` answers: %s", self.durable, self.stream, error)
 
     def _request(self, messages: int, waits: int = 1) -> None:
-        self._stands_s = self._config.fetch_wait_s * waits
-        body: dict[str, Any] = {"batch": messages, "expires": round(self._stands_s * 1e9)}
-        if self._config.exclusive:
-            body["group"] = GROUP
-            body |= {"id": self._pin.decode()} if self._pin else {}
+        self._stands_s = self._config.fetch_wait * waits
+        body: dict[str, Any] = {
+            "batch": messages,
+            "expires": round(self._stands_s * 1e9),
+            "group": GROUP,
+        }
+        body |= {"id": self._pin.decode()} if self._pin else {}
         self._requested += messages
         self._requests += 1
         self._acks_asked = self._acks
@@ -388,7 +421,7 @@ class Source:
         self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
 
     def _came_again(self, sequence: int, reply: bytes) -> None:
-        """Take note of a message that is here, or was."""
+        """Handle a message that is already here, or was."""
         known = self.held.get(sequence)
         if known is not None:
             known.handle = reply
@@ -396,15 +429,15 @@ class Source:
             self._send([ACK_LINE % reply])
 
     def _skip(self, sequence: int, reply: bytes) -> None:
-        """Leave a message to the consumer that has its topic to itself."""
+        """Leave a message to the consumer that reads only its topic."""
         self._settled[sequence] = None
         self._send([ACK_LINE % reply])
 
     def _without_done(self, operations: deque[Op], is_done: Callable[[int], bool]) -> deque[Op]:
-        """Ack what another consumer has handled, and return the rest."""
+        """Ack messages that another consumer has handled, and return the rest."""
         rest: deque[Op] = deque()
         for operation in operations:
-            if is_done(sequence := _stream_sequence(operation)):
+            if is_done(sequence := stream_sequence(operation)):
                 self.position = max(self.position, sequence)
                 self._skip(sequence, operation[3])
             else:
@@ -419,8 +452,8 @@ class Source:
             self.is_stale = self.is_stale or not self._is_recovering
 
     def _has_gap(self) -> bool:
-        """Tell whether something went to another process since we looked."""
-        first, last = (_delivery_number(self._operations[index]) for index in (0, -1))
+        """Return whether messages went to another process since the last look."""
+        first, last = (delivery_number(self._operations[index]) for index in (0, -1))
         expected, self._next_delivery = self._next_delivery, last + 1
         return first > expected or last - first >= len(self._operations)
 
@@ -437,47 +470,47 @@ class Source:
     def _is_excluded(self, topic: str) -> bool:
         return any(_matches(one, topic) for one in self.excluded)
 
-    async def _take_back(self) -> list[Delivery]:
-        deadline_s = monotonic() + self._config.ack_wait_s + GRACE_S
-        found = self.take()
+    async def _take_back(self) -> None:
+        deadline_s = monotonic() + self._config.ack_wait + GRACE_S
+        self._found += self.take()
         while (missing := await self._recall()) > 0:
             if self._is_closed or not self._is_ours():
-                return found
+                return
             if monotonic() > deadline_s:
                 logger.warning("! %d messages of `%s` did not come back", missing, self.durable)
                 break
             self._request(missing)
             await self._settle_down()
-            found += self.take()
+            self._found += self.take()
         self.is_stale = False
-        return found
 
     async def _mend(self) -> None:
-        """Ack again what a lost connection has swallowed, or a killed server has forgotten."""
+        """Repeat acks that a lost connection swallowed or a killed server forgot."""
         info = await self.info()
         self._answer_for(State.of(info), asked_back=False)
-        last, others = max(self._settled, default=0), []
+        last = max(self._settled, default=0)
         self._is_recovering = True
         try:
-            # Of messages that it does not know to have sent, a server takes no acks.
+            # A server refuses acks of messages that it does not know it has sent.
             while State.of(info).last < last and field(info, "num_pending", int):
                 if not self._is_ours():
                     raise ClientError(f"`{self.durable}` is not ours at the moment")
-                self._request(self._config.fetch_messages)
+                self._request(self._config.fetch_batch)
                 await self._settle_down()
-                others += self.take()
+                self._found += self.take()
                 info = await self.info()
         finally:
             self._is_recovering = False
+            others, self._found = self._found, []
             self.give_back(others)
 
     async def _recall(self) -> int:
-        """Have all that is not here sent again, now; return how much that is."""
+        """Ask the server to resend all missing messages now; return their number."""
         try:
             state = await self.state()
         except (ClientError, JetStreamError) as error:
             logger.info("= `%s` cannot be asked yet: %s", self.stream, error)
-            await asyncio.sleep(self._config.fetch_wait_s)
+            await asyncio.sleep(self._config.fetch_wait)
             return 1
         floor, last, consumer_sequence, pending = state
         known = sum(1 for sequence in self.held if floor < sequence <= last)
@@ -489,7 +522,7 @@ class Source:
         return missing
 
     def _answer_for(self, state: State, *, asked_back: bool = True) -> None:
-        """Ack what we are done with, and ask back what we do not have."""
+        """Ack the finished messages, and ask for the missing ones again."""
         floor, last, consumer_sequence, _ = state
         # A server finds the message by its stream sequence; of the rest of the subject
         # it wants only a consumer sequence that it has given out.
@@ -499,16 +532,16 @@ class Source:
             if is_settled or (asked_back and sequence not in self.held):
                 line = ACK_LINE if is_settled else NAK_LINE
                 subject = f"{self.stream}.{self.durable}.1.{sequence}.{consumer_sequence}.0.0"
-                lines.append(line % f"$JS.ACK.{subject}".encode())
+                lines.append(line % f"{wellknown.ACK}{subject}".encode())
         self._send(lines)
 
     async def _settle_down(self) -> None:
-        """Return once what was asked for has come, or will not."""
-        deadline_s = monotonic() + self._config.fetch_wait_s + GRACE_S
+        """Return once the requested messages have come, or will not."""
+        deadline_s = monotonic() + self._config.fetch_wait + GRACE_S
         while self._requested and self._client.connected and monotonic() < deadline_s:
             self._arrived.clear()
             try:
-                async with asyncio.timeout(self._config.fetch_wait_s):
+                async with asyncio.timeout(self._config.fetch_wait):
                     await self._arrived.wait()
             except TimeoutError:
                 continue
@@ -523,16 +556,13 @@ def _matches(pattern: str, topic: str) -> bool:
     return subjects.matches(pattern.encode(), topic.encode())
 
 
-def _stream_sequence(operation: Op) -> int:
-    """Return the stream sequence of a message."""
-    tokens = operation[3].split(b".")
-    return int(tokens[5 if len(tokens) == 9 else 7])
-
-
-def _delivery_number(operation: Op) -> int:
-    """Return the consumer sequence of a message."""
-    tokens = operation[3].split(b".")
-    return int(tokens[6 if len(tokens) == 9 else 8])
-
-
 _sequence: Callable[[Delivery], int] = lambda delivery: delivery.sequence  # noqa: E731
+
+
+def by_source(deliveries: Collection[Delivery]) -> dict[Source, list[Delivery]]:
+    """Return deliveries by the consumer that each came from."""
+    found: dict[Source, list[Delivery]] = {}
+    for delivery in deliveries:
+        if delivery.source is not None:
+            found.setdefault(delivery.source, []).append(delivery)
+    return found

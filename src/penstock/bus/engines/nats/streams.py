@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
-from penstock.bus.engines.nats.layout import Layout
+from penstock.bus.engines.nats.layout import Layout, topic_of
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 from penstock.protocol import subjects
 
 SEQUENCE_NOT_FOUND = 10043
 NO_MESSAGE = ("no message found", "stream store EOF")
-"""What nats-server says of a message that is gone, or never was: it depends on where."""
+"""The texts of nats-server for a message that is gone or never was; the text depends on where."""
 NANOSECONDS = 1_000_000_000
 
 
 class StreamAdmin:
-    """What is on the server, and what is remembered of it."""
+    """The streams on the server, with a cache of what is known of them."""
 
     def __init__(self, jetstream: JetStream, config: BusConfig) -> None:
         self.own_topics: set[str] = set()
@@ -26,26 +28,40 @@ class StreamAdmin:
         self._jetstream = jetstream
         self._layout = Layout(config.namespace)
         self._defaults = config.nats.jetstream.stream
-        self._dead_letters_max = config.subscriber.dead_letters_max
+        self._dead_letters_max = config.subscriber.max_dead_letters
         self._dead_prefix = config.subscriber.dead_letter_prefix
 
     def subject(self, topic: str) -> str:
-        """Return where messages of a topic are published. Asks nobody."""
+        """Return the subject that a topic is published to, without asking the server."""
         return self._home(topic)[1]
 
     async def discover(self) -> list[str]:
-        """Return topics that have streams of their own, and were not known to: one request."""
+        """Return newly found topics with streams of their own, by one request."""
         names = await self._jetstream.streams.names(subject=self._layout.own_subject(">"))
         topics = map(self._topic_of, names)
         return [topic for topic in topics if topic and topic not in self.own_topics]
 
     async def inspect(self, topic: str) -> TopicState | None:
-        """Return how the server keeps a topic."""
+        """Return the state of a topic on the server."""
         own = await self._info(self._layout.own_stream(topic))
         if own is not None:
             return _state(own, shared=False)
         shared = await self._info(self._home(topic)[0])
         return None if shared is None else _state(shared, shared=True)
+
+    async def topics(self) -> dict[str, TopicState]:
+        """Return every topic with stored messages or a stream of its own."""
+        found, counts = {}, Counter[str]()
+        shared = await self._info(self._layout.stream)
+        if shared is not None:
+            counts = await self._counts(self._layout.stream)
+            found = dict.fromkeys(counts, _state(shared, shared=True))
+        for info in await self._jetstream.streams.list(subject=self._layout.own_subject(">")):
+            topic = self._topic_of(info["config"]["name"])
+            if topic:
+                found[topic] = _state(info, shared=False)
+                counts[topic] += info["state"]["messages"]
+        return {topic: replace(found[topic], messages=counts[topic]) for topic in sorted(found)}
 
     async def create(self, topic: str, options: TopicOptions) -> None:
         """Make the stream of a topic: its own if it asks for limits, else the shared one."""
@@ -76,11 +92,11 @@ class StreamAdmin:
         if subjects.overlap(dead, encoded):
             places.append((layout.dead_stream, pattern, layout.dead_subject(pattern)))
         own = [topic for topic in self.own_topics if subjects.matches(encoded, topic.encode())]
-        # A topic may have got its stream later: what the shared one has of it comes first.
+        # A topic may have got its stream later: its messages on the shared one come first.
         return places + [(layout.own_stream(one), one, layout.own_subject(one)) for one in own]
 
     async def discard(self, topic: str, sequence: int) -> bool:
-        """Delete one message for good; tell whether it was there."""
+        """Delete one message for good; return whether it existed."""
         stream, _ = self._home(topic)
         try:
             await self._jetstream.streams.delete_message(stream, sequence)
@@ -91,7 +107,7 @@ class StreamAdmin:
         return True
 
     async def ensure_leases(self) -> None:
-        """Have a stream that keeps which process reads for a service: the last word only."""
+        """Ensure the stream of leases, which keeps only the last record of each service."""
         name = self._layout.lease_stream
         if await self._info(name) is None:
             await self._jetstream.streams.create(
@@ -103,7 +119,7 @@ class StreamAdmin:
             )
 
     async def ensure_dead_letters(self) -> None:
-        """Have a stream that keeps dead letters: however old, and never one instead of another."""
+        """Ensure the stream of dead letters. It keeps them at any age, and replaces none."""
         name = self._layout.dead_stream
         if await self._info(name) is None:
             await self._jetstream.streams.create(
@@ -111,7 +127,7 @@ class StreamAdmin:
                 subjects=[self._layout.dead_subject(">")],
                 max_msgs=self._dead_letters_max,
                 num_replicas=self._defaults.replicas,
-                duplicate_window=round(self._defaults.duplicate_window_s * NANOSECONDS),
+                duplicate_window=round(self._defaults.duplicate_window * NANOSECONDS),
                 **self._fixed() | {"discard": "new"},
             )
 
@@ -128,6 +144,18 @@ class StreamAdmin:
             if error.is_not_found:
                 return 0
             raise
+
+    async def _counts(self, stream: str) -> Counter[str]:
+        """Return the number of messages of each topic of a stream; the server answers in pages."""
+        counts = Counter[str]()
+        while True:
+            info = await self._jetstream.streams.info(
+                stream, subjects_filter=">", offset=len(counts)
+            )
+            page = info["state"].get("subjects") or {}
+            counts.update({topic_of(subject): count for subject, count in page.items()})
+            if not page or len(counts) >= info.get("total", 0):
+                return counts
 
     async def _info(self, stream: str) -> dict[str, Any] | None:
         try:
@@ -155,15 +183,13 @@ class StreamAdmin:
         return self._layout.stream, self._layout.subject(">")
 
     def _settings(self, options: TopicOptions) -> dict[str, Any]:
-        """Return the limits in JetStream's words; what is left out is as the shared stream's."""
+        """Return the limits as JetStream settings; those left out follow the shared stream."""
         defaults = self._defaults
         if options.compression not in (None, "none", "s2"):
             raise BusError(f"JetStream has no `compression` {options.compression}; hint: s2")
-        retention_s = defaults.age_s_max if options.retention_s is None else options.retention_s
-        bytes_max = defaults.bytes_max if options.bytes_max is None else options.bytes_max
-        messages_max = (
-            defaults.messages_max if options.messages_max is None else options.messages_max
-        )
+        retention_s = defaults.max_age if options.retention is None else options.retention
+        bytes_max = defaults.max_bytes if options.max_bytes is None else options.max_bytes
+        messages_max = defaults.max_msgs if options.max_msgs is None else options.max_msgs
         settings = {
             "max_age": round(retention_s * NANOSECONDS),
             "max_bytes": bytes_max or -1,
@@ -172,7 +198,7 @@ class StreamAdmin:
             "compression": options.compression or "none",
         }
         # A window longer than messages are kept would be refused.
-        window_s = min(defaults.duplicate_window_s, retention_s or defaults.duplicate_window_s)
+        window_s = min(defaults.duplicate_window, retention_s or defaults.duplicate_window)
         settings["duplicate_window"] = round(window_s * NANOSECONDS)
         return settings | ({"description": options.description} if options.description else {})
 
@@ -188,9 +214,9 @@ def _state(info: dict[str, Any], *, shared: bool) -> TopicState:
     config, state = info["config"], info["state"]
     options = TopicOptions(
         persistence="persistent",
-        retention_s=config.get("max_age", 0) / NANOSECONDS or None,
-        bytes_max=_limit(config.get("max_bytes", -1)),
-        messages_max=_limit(config.get("max_msgs", -1)),
+        retention=config.get("max_age", 0) / NANOSECONDS or None,
+        max_bytes=_limit(config.get("max_bytes", -1)),
+        max_msgs=_limit(config.get("max_msgs", -1)),
         replicas=config.get("num_replicas", 1),
         compression=config.get("compression") or "none",
         description=config.get("description", ""),

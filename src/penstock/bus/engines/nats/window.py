@@ -4,8 +4,8 @@ Publishes on their way: sent, and not yet acked.
 They are kept in order. When the connection breaks, or the stream is away for an
 election, nothing is sent until it is back; then the oldest goes first and alone,
 and once that is acked the others follow. So messages are stored in the order they
-were handed over, whatever happens in between. What carries an event id is sent
-again although it may have been stored; what carries none is reported as lost.
+were handed over, whatever happens in between. A message with an event id is sent
+again although it may have been stored; one without is reported as lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PASSED_POLL_S = 0.005
 UNAVAILABLE = 503
 NOT_STORED = 10077
 FULL = "maximum"
-"""How the description begins when a stream takes nothing until something is deleted."""
+"""The start of the error description when a stream is full until something is deleted."""
 
 
 class Window:
@@ -61,7 +61,7 @@ class Window:
     def send(self, message: Outgoing) -> bool:
         """Hand a message over. True: better make room on the client now."""
         if len(message.payload) + len(message.block) > self._connection.payload_bytes_max:
-            # As late as any other failure, so that it is counted and told like one.
+            # As late as any other failure, so that it is counted and reported like one.
             self._loop.call_soon(self._on_settled, [self._too_large(message)])
             return False
         token = self._count = self._count + 1
@@ -77,13 +77,13 @@ class Window:
         return crowded
 
     async def passed(self) -> None:
-        """Return once all that was handed over so far is acked or has failed."""
+        """Return once every message handed over so far is acked or has failed."""
         last = self._count
         while self._unacked and next(iter(self._unacked)) <= last:  # noqa: ASYNC110  (rare)
             await asyncio.sleep(PASSED_POLL_S)
 
     def disconnected(self, error: Exception) -> None:
-        """Hold everything; fail what may be stored and cannot be recognised."""
+        """Hold everything; fail messages that may be stored and cannot be recognised."""
         self._hold()
         self._outbox.withdraw(self._prefix)
         lost = [
@@ -98,7 +98,7 @@ class Window:
         self._probe()
 
     def closed(self, error: Exception) -> None:
-        """Fail all that waits."""
+        """Fail all waiting messages."""
         for timer in (self._expiry, self._retry):
             if timer is not None:
                 timer.cancel()
@@ -197,7 +197,7 @@ class Window:
         return self._outbox.add(line + payload + CRLF)
 
     def _expire(self) -> None:
-        """Fail what is overdue. The oldest comes first, so the first in time ends the search."""
+        """Fail overdue messages. They are in order, so the first one in time ends the search."""
         now_s = monotonic()
         overdue = []
         self._expiry = None
@@ -214,7 +214,7 @@ class Window:
             self._probe()
 
     def _followers(self, overdue: list[int]) -> list[int]:
-        """Return what is not stored of the same aggregates: stored, it would leave a hole."""
+        """Return unstored messages of the same aggregates: storing them would leave a hole."""
         keys = {_key(self._unacked[token]) for token in overdue} - {None}
         failed = set(overdue)
         return [
@@ -230,13 +230,13 @@ class Window:
 
 
 def _key(message: Outgoing) -> tuple[str, str] | None:
-    """Return what a message keeps its order with; None if with nothing."""
+    """Return the ordering key of a message; None if it has none."""
     key = message.envelope.aggregate_id if message.envelope is not None else message.key
     return (message.topic, key) if key else None
 
 
 def _error_of(operation: Op) -> Exception:
-    """Return what an answer that is no plain ack means."""
+    """Return the error in an answer that is not a plain ack."""
     header_bytes = operation[4]
     if header_bytes and header_block.status(operation[5][:header_bytes])[0] == UNAVAILABLE:
         return NoResponders("no stream stores this topic")
@@ -251,7 +251,7 @@ def _error_of(operation: Op) -> Exception:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Tell whether the message is not stored now, and may be in a moment."""
+    """Return whether the message is not stored now, but may be in a moment."""
     return isinstance(error, NoResponders) or (
         isinstance(error, JetStreamError) and error.code == UNAVAILABLE and not is_full(error)
     )

@@ -1,0 +1,1 @@
+"""The processes of one service that share its keys: slots, and who leads and follows."""

@@ -28,12 +28,12 @@ async def main(broker: str, namespace: str, path: str) -> None:
         # One write to the end of a file is one line, also beside another process.
         os.write(file, f"{event.aggregate_id} {event.payload}\n".encode())
 
-    consumer = KafkaConsumerConfig(session_timeout_s=6.0, poll_interval_s_max=60.0)
+    consumer = KafkaConsumerConfig(session_timeout=6.0, max_poll_interval=60.0)
     config = BusConfig(
         type="kafka",
         namespace=namespace,
         kafka=KafkaConfig(brokers=(broker,), consumer=consumer),
-        subscriber=replace(SubscriberConfig(), backoff_s=0.02),
+        subscriber=replace(SubscriberConfig(), backoff=0.02),
     )
     async with EventBus(config) as bus:
         await bus.subscribe_envelope("orders", handle)

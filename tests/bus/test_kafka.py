@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -52,27 +52,25 @@ def cluster() -> Iterator[MockCluster]:
 
 def on_mock(cluster: MockCluster, **consumer: Any) -> BusConfig:
     # The mock waits for a session, less a second, before it rebalances a group.
-    settings = KafkaConsumerConfig(
-        **{"discovery_interval_s": 0.3, "session_timeout_s": 1.3} | consumer
-    )
+    settings = KafkaConsumerConfig(**{"discovery_interval": 0.3, "session_timeout": 1.3} | consumer)
     kafka = KafkaConfig(brokers=cluster.addresses, consumer=settings)
     return BusConfig(
         type="kafka",
         strategy="skip",
         namespace=f"n{uuid.uuid4().hex[:12]}",
         kafka=kafka,
-        publisher=PublisherConfig(ack_timeout_s=30.0),
-        subscriber=SubscriberConfig(backoff_s=0.02),
+        publisher=PublisherConfig(publish_timeout=30.0),
+        subscriber=SubscriberConfig(backoff=0.02),
     )
 
 
 def on_broker(broker: KafkaBroker, **consumer: Any) -> BusConfig:
-    settings = KafkaConsumerConfig(discovery_interval_s=0.3, **consumer)
+    settings = KafkaConsumerConfig(discovery_interval=0.3, **consumer)
     return BusConfig(
         type="kafka",
         namespace=f"n{uuid.uuid4().hex[:12]}",
         kafka=KafkaConfig(brokers=(broker.address,), consumer=settings),
-        subscriber=SubscriberConfig(backoff_s=0.02),
+        subscriber=SubscriberConfig(backoff=0.02),
     )
 
 
@@ -151,8 +149,8 @@ async def test_brokers_that_are_away_for_a_while_lose_and_reorder_nothing(
 @asynchronous
 async def test_a_slow_cluster_makes_publishers_wait_for_the_window(cluster: MockCluster) -> None:
     base = on_mock(cluster)
-    base = replace(base, publisher=PublisherConfig(window_messages_max=10))
-    base = replace(base, kafka=replace(base.kafka, producer=KafkaProducerConfig(linger_s=0.0)))
+    base = replace(base, publisher=PublisherConfig(max_pending=10))
+    base = replace(base, kafka=replace(base.kafka, producer=KafkaProducerConfig(linger=0.0)))
     async with EventBus(base) as bus:
         await bus.publish_envelope_sync("orders", event(0))
         for broker in cluster.brokers:
@@ -170,8 +168,8 @@ async def test_a_slow_cluster_makes_publishers_wait_for_the_window(cluster: Mock
 
 @asynchronous
 async def test_an_ack_that_does_not_come_is_reported_in_time(cluster: MockCluster) -> None:
-    base = replace(on_mock(cluster), publisher=PublisherConfig(ack_timeout_s=0.5))
-    async with EventBus(replace(base, shutdown_timeout_s=0.5)) as bus:
+    base = replace(on_mock(cluster), publisher=PublisherConfig(publish_timeout=0.5))
+    async with EventBus(replace(base, shutdown_timeout=0.5)) as bus:
         await bus.publish_envelope("orders", event(0), timeout_s=20)
         await bus.flush()
         for broker in cluster.brokers:
@@ -219,8 +217,8 @@ async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
 async def test_a_key_may_be_parked_for_longer_than_the_poll_interval(
     cluster: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    base = on_mock(cluster, poll_interval_s_max=1.5, ack_pending_max=20)
-    base = replace(base, subscriber=SubscriberConfig(backoff_s=0.1, attempts_max=1000))
+    base = on_mock(cluster, max_poll_interval=1.5, max_ack_pending=20)
+    base = replace(base, subscriber=SubscriberConfig(backoff=0.1, max_attempts=1000))
     async with EventBus(base) as bus:
         handled = Handled()
         is_healed = False
@@ -235,7 +233,7 @@ async def test_a_key_may_be_parked_for_longer_than_the_poll_interval(
         await bus.publish_envelope_batch("orders", stuck)
         await until(lambda: bus.health().in_flight == 20)
         before = list(bus.engine._partitions.values())  # type: ignore[attr-defined]
-        await asyncio.sleep(3 * base.kafka.consumer.poll_interval_s_max)
+        await asyncio.sleep(3 * base.kafka.consumer.max_poll_interval)
         is_healed = True
         await until(lambda: len(handled.numbers) == 100)
 
@@ -246,7 +244,7 @@ async def test_a_key_may_be_parked_for_longer_than_the_poll_interval(
 
 @asynchronous
 async def test_partitions_move_without_loss_repetition_or_reordering(kafka: KafkaBroker) -> None:
-    base = on_broker(kafka, session_timeout_s=6.0)
+    base = on_broker(kafka, session_timeout=6.0)
     handled = Handled(0.001)
     published, is_over = 0, False
 
@@ -295,7 +293,7 @@ async def test_a_handler_that_comes_late_moves_no_partition(kafka: KafkaBroker) 
 @asynchronous
 async def test_closing_commits_what_is_settled_and_nothing_behind_it(kafka: KafkaBroker) -> None:
     base = on_broker(kafka)
-    base = replace(base, subscriber=SubscriberConfig(attempts_max=1000, backoff_s=0.1))
+    base = replace(base, subscriber=SubscriberConfig(max_attempts=1000, backoff=0.1))
     base = replace(base, kafka=replace(base.kafka, topic=replace(base.kafka.topic, partitions=1)))
     handled: list[int] = []
 
@@ -315,7 +313,7 @@ async def test_closing_commits_what_is_settled_and_nothing_behind_it(kafka: Kafk
 @asynchronous
 async def test_a_key_that_is_stuck_bounds_what_a_crash_repeats(kafka: KafkaBroker) -> None:
     bound = 50
-    base = on_broker(kafka, ack_pending_max=bound)
+    base = on_broker(kafka, max_ack_pending=bound)
     base = replace(base, kafka=replace(base.kafka, topic=replace(base.kafka.topic, partitions=1)))
     go_on = asyncio.Event()
     handled: list[int] = []
@@ -338,6 +336,53 @@ async def test_a_key_that_is_stuck_bounds_what_a_crash_repeats(kafka: KafkaBroke
         await until(lambda: len(handled) == EVENTS, WAIT_S)
 
     assert in_order() == by_key(handled)
+
+
+@asynchronous
+async def test_the_first_events_of_topics_that_were_just_made_are_stored(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path) as broker:  # it takes long to make the first topics
+        base = on_broker(broker)
+        async with EventBus(base) as bus, EventBus(base) as other:
+            for number in range(5 * KEYS):
+                for topic in range(5):
+                    await (other if topic % 2 else bus).publish_envelope(
+                        f"made.{topic}", event(number)
+                    )
+                await asyncio.sleep(0.002)
+            for one in (bus, other):
+                await one.flush()
+            for topic in range(5):
+                stored = [each.payload async for _, each in bus.replay(f"made.{topic}")]
+                assert in_order(5 * KEYS) == by_key(stored)
+
+
+@asynchronous
+async def test_groups_that_are_joined_while_topics_are_made_wait_for_nobody(
+    kafka: KafkaBroker,
+) -> None:
+    base = on_broker(kafka, session_timeout=4 * WAIT_S)
+    async with EventBus(base) as bus, AsyncExitStack() as stack:
+        await bus.configure_topic("made.0")
+        handled: list[str] = []
+        for number in range(8):
+            await _start_hurried(stack, replace(base, service=f"s{number}"), handled)
+            for topic in range(3):
+                await bus.configure_topic(f"made.{number}.{topic}")
+        await bus.publish_envelope_sync("last", event(1))
+        await until(lambda: len(handled) == 8, WAIT_S)
+
+
+async def _start_hurried(stack: AsyncExitStack, config: BusConfig, handled: list[str]) -> None:
+    """Start a service that looks for topics all the time."""
+    bus = await stack.enter_async_context(EventBus(config))
+
+    async def handle(_: Envelope[Any]) -> None:
+        handled.append(config.service)
+
+    await bus.subscribe_envelope("last", handle)
+    engine: Any = bus.engine
+    for _ in range(50):
+        engine._reader.refresh()
 
 
 @asynchronous
@@ -394,7 +439,7 @@ async def _go_through_it(broker: KafkaBroker, path: Path) -> None:
         type="kafka",
         namespace=namespace,
         kafka=KafkaConfig(brokers=(broker.address,)),
-        publisher=PublisherConfig(ack_timeout_s=120.0),
+        publisher=PublisherConfig(publish_timeout=120.0),
     )
     workers: list[subprocess.Popen[bytes]] = []
     try:
@@ -483,7 +528,7 @@ async def test_what_cannot_be_asked_while_brokers_are_down_is_an_error_of_ours(
     cluster: MockCluster,
 ) -> None:
     config = on_mock(cluster)
-    config = replace(config, kafka=replace(config.kafka, request_timeout_s=1.0))
+    config = replace(config, kafka=replace(config.kafka, request_timeout=1.0))
     async with EventBus(config) as bus:
         await bus.subscribe_envelope("orders", Handled())
         for broker in cluster.brokers:

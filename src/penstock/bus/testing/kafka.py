@@ -101,7 +101,7 @@ class KafkaBroker:
 
     @property
     def url(self) -> str:
-        """What `EventBus.open` takes."""
+        """The URL for `EventBus.open`."""
         return f"kafka://{self.address}"
 
     @property

@@ -35,7 +35,7 @@ class PenstockServer:
 
     @property
     def log(self) -> str:
-        """What it has logged since it was started last."""
+        """The log since its last start."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def start(self) -> None:

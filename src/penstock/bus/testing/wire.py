@@ -1,9 +1,9 @@
 """
-What is on its way between the sockets of this process, as the kernel counts it.
+The bytes in flight between the sockets of this process, as the kernel counts them.
 
-Bytes that one end has written and the other has not been given are neither here nor
-there: no socket is readable because of them, and yet somebody is about to get them. On a
-busy machine that can last for a while. Once they have arrived, the socket is readable.
+Bytes in flight are written at one end and have not arrived at the other. They make no socket
+readable, and yet a receiver is about to get them. On a busy machine that can last for a
+while. Once they have arrived, the socket is readable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_carrying(readers: Iterable[int], others: Iterable[int] = ()) -> bool:
 
 
 def _end(descriptor: int) -> End | None:
-    """Look at a connection; None of what is none."""
+    """Return one end of a TCP connection; None if the descriptor is not one."""
     if TCP_INFO is None:
         return None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -12,6 +13,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConsumerGroupDescription,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -19,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from penstock.bus.config.bus import BusConfig, TopicOptions
-from penstock.bus.engine import TopicState
+from penstock.bus.engine import Membership, TopicState
 from penstock.bus.engines.kafka.layout import PARTITIONS_MAX
 from penstock.bus.engines.kafka.properties import (
     checked,
@@ -30,25 +32,30 @@ from penstock.bus.engines.kafka.properties import (
 )
 from penstock.errors import BusError, ConnectFailed
 
-FIXABLE = frozenset(("retention_s", "bytes_max", "compression"))
+FIXABLE = frozenset(("retention", "max_bytes", "compression"))
 UNLIMITED = -1
 SEGMENT_BYTES_MIN = 1024 * 1024
 SEGMENTS_PER_LIMIT = 4
 """Kafka drops whole segments, so a topic that is limited is made of several."""
 PROPAGATION_POLL_S = 0.02
-LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+"""Errors of a broker for a new partition, which is known before it has a leader."""
 
 COMPRESSIONS = {"none": "uncompressed", "gzip": "gzip", "snappy": "snappy"}
 COMPRESSIONS |= {"lz4": "lz4", "zstd": "zstd"}
 
 
 class KafkaAdmin:
-    """What is on the brokers."""
+    """Topics, groups and records on the brokers."""
 
     def __init__(self, config: BusConfig, producer: Producer) -> None:
         self._kafka = config.kafka
         self._defaults = config.kafka.topic
-        self._timeout_s = config.kafka.request_timeout_s
+        self._timeout_s = config.kafka.request_timeout
         self._producer = producer
         properties = common(config) | dict(config.kafka.properties)
         self._admin = checked(lambda: AdminClient(properties, logger=library_logger))
@@ -70,18 +77,41 @@ class KafkaAdmin:
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self._result(self._admin.describe_configs([resource])[resource], name)
         partitions = len(metadata.partitions)
+        self._await_leaders(name, partitions)
         retention_bytes = int(entries["retention.bytes"].value)
         retention_ms = int(entries["retention.ms"].value)
         names = {value: key for key, value in COMPRESSIONS.items()}
         options = TopicOptions(
             persistence="persistent",
-            retention_s=None if retention_ms == UNLIMITED else retention_ms / 1000,
-            bytes_max=None if retention_bytes == UNLIMITED else retention_bytes * partitions,
+            retention=None if retention_ms == UNLIMITED else retention_ms / 1000,
+            max_bytes=None if retention_bytes == UNLIMITED else retention_bytes * partitions,
             replicas=len(metadata.partitions[0].replicas),
             partitions=partitions,
             compression=cast(Any, names.get(entries["compression.type"].value)),
         )
         return TopicState(options=options, shared=False, fixable=FIXABLE)
+
+    def count(self, name: str) -> int:
+        """Return how many records a topic has."""
+        numbers = range(self.topics().get(name, 0))
+        ends = self.ends(TopicPartition(name, number) for number in numbers)
+        return sum(behind - first for first, behind in ends)
+
+    def groups(self) -> list[str]:
+        """Return every consumer group there is."""
+        listed = self._result(self._admin.list_consumer_groups(), "groups")
+        return [group.group_id for group in listed.valid]
+
+    def services(self, prefix: str) -> dict[str, Membership]:
+        """Return the members of each group whose name begins so, and their partitions."""
+        groups = [name for name in self.groups() if name.startswith(prefix)]
+        if not groups:
+            return {}
+        described = self._admin.describe_consumer_groups(groups)
+        return {
+            name.removeprefix(prefix): _membership(self._result(future, name))
+            for name, future in sorted(described.items())
+        }
 
     def create(self, name: str, options: TopicOptions, *, forever: bool = False) -> None:
         """Make a topic, and return once it can be used; somebody else may be faster."""
@@ -89,8 +119,8 @@ class KafkaAdmin:
         if partitions > PARTITIONS_MAX:
             raise BusError(f"`partitions` must be {PARTITIONS_MAX:,} at most: {partitions}")
         limits = {
-            "retention.ms": _milliseconds(0.0 if forever else self._defaults.age_s_max),
-            "retention.bytes": _share(0 if forever else self._defaults.bytes_max, partitions),
+            "retention.ms": _milliseconds(0.0 if forever else self._defaults.max_age),
+            "retention.bytes": _share(0 if forever else self._defaults.max_bytes, partitions),
         } | self._settings(options, partitions)
         self._make(name, partitions, limits, replicas=options.replicas)
 
@@ -163,19 +193,31 @@ class KafkaAdmin:
             if time.monotonic() > deadline_s:
                 raise BusError(f"`{name}` was made, and is not there after {self._timeout_s} s")
             time.sleep(PROPAGATION_POLL_S)
+        self._await_leaders(name, partitions)
+
+    def _await_leaders(self, name: str, partitions: int) -> None:
+        """
+        Return once every partition is led, or may not be for a while.
+
+        A leader that comes up between the first produce and the second refuses the one and takes
+        the other. The first, sent again, looks like one that it has: told as stored, and lost.
+        """
+        wanted = [TopicPartition(name, number) for number in range(partitions)]
+        with suppress(BusError):
+            self._offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def _settings(self, options: TopicOptions, partitions: int) -> dict[str, str]:
         """Return what was asked for in Kafka's words."""
-        if options.messages_max is not None:
+        if options.max_msgs is not None:
             raise BusError(
                 "Kafka keeps no topic to a number of messages (`max_msgs`); "
                 "hint: `retention` or `max_bytes`"
             )
         settings = {}
-        if options.retention_s is not None:
-            settings["retention.ms"] = _milliseconds(options.retention_s)
-        if options.bytes_max is not None:
-            share = _share(options.bytes_max, partitions)
+        if options.retention is not None:
+            settings["retention.ms"] = _milliseconds(options.retention)
+        if options.max_bytes is not None:
+            share = _share(options.max_bytes, partitions)
             segment = max(SEGMENT_BYTES_MIN, int(share) // SEGMENTS_PER_LIMIT)
             settings |= {"retention.bytes": share, "segment.bytes": str(segment)}
         if options.compression is not None:
@@ -199,3 +241,12 @@ def _milliseconds(seconds: float) -> str:
 def _share(total: int, partitions: int) -> str:
     """Return the part of one partition: Kafka limits each."""
     return str(-(-total // partitions) or UNLIMITED)
+
+
+def _membership(group: ConsumerGroupDescription) -> Membership:
+    """Return who is in a group, and how many partitions each has."""
+    members = {
+        one.group_instance_id or f"{one.host} {one.member_id}": len(one.assignment.topic_partitions)
+        for one in group.members
+    }
+    return Membership(members=members)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
@@ -19,8 +20,10 @@ from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import (
     Delivery,
     Features,
+    KeyOf,
     Lag,
     LiveReceiver,
+    Membership,
     OnLease,
     OnMoving,
     OnSettled,
@@ -34,6 +37,7 @@ from penstock.bus.engine import (
     ignore_moving,
     ignore_settled,
     ignore_taken,
+    no_key,
 )
 from penstock.bus.engines.kafka import properties
 from penstock.bus.engines.kafka.admin import KafkaAdmin
@@ -63,6 +67,7 @@ class KafkaEngine:
         ephemeral=False,
         deduplicates=False,
         shares_order=True,
+        by_pattern=False,
         orders_topics=False,
         limits_messages=False,
         shares_storage=False,
@@ -76,6 +81,7 @@ class KafkaEngine:
         self.on_connection: Callable[[bool, Exception | None], None] = ignore_connection
         self.on_taken: OnTaken = ignore_taken
         self.on_lease: OnLease = ignore_lease
+        self.key_of: KeyOf = no_key
         self.on_moving: OnMoving = ignore_moving
         self._layout = KafkaLayout(config.namespace, config.service)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")
@@ -96,6 +102,15 @@ class KafkaEngine:
         return True  # partitions are shared out among all processes of a service
 
     @property
+    def membership(self) -> Membership:
+        # The broker knows the others; this process knows what it was given.
+        me = self.config.kafka.consumer.instance or "this process"
+        return Membership(me, members={me: len(self._partitions)})
+
+    async def services(self) -> dict[str, Membership]:
+        return await self._blocking(self._admin.services, self._layout.group_prefix)
+
+    @property
     def unhandled(self) -> Sequence[str]:
         return ()  # a group reads what it subscribes to, and nothing else
 
@@ -113,13 +128,13 @@ class KafkaEngine:
         )
         self._window = KafkaWindow(
             self._producer,
-            ack_timeout_s=self.config.publisher.ack_timeout_s,
+            ack_timeout_s=self.config.publisher.publish_timeout,
             on_settled=lambda settled: self.on_settled(settled),
             on_alive=self._alive,
         )
         try:
             self._admin = KafkaAdmin(self.config, self._producer)
-            await self._blocking(self._admin.topics, self.config.kafka.connect_timeout_s)
+            await self._blocking(self._admin.topics, self.config.kafka.connection_timeout)
         except BaseException:
             await self.close()
             raise
@@ -127,7 +142,7 @@ class KafkaEngine:
             properties.reader(self.config, self._layout.group),
             self._layout,
             self._admin,
-            timeout_s=self.config.kafka.request_timeout_s,
+            timeout_s=self.config.kafka.request_timeout,
         )
         self._is_open = self._is_connected = True
 
@@ -162,12 +177,13 @@ class KafkaEngine:
     async def listen(self, patterns: Sequence[str]) -> None:
         self._patterns.extend(patterns)
         if self._reader is None:
-            poll_s = self.config.kafka.consumer.poll_interval_s_max
+            settings = self.config.kafka.consumer
             self._reader = Reader(
                 properties.consumer(self.config, self._layout.group),
                 self._layout,
                 Listener(self._take, self._assigned, self._hand_over, self._failed),
-                handover_s=poll_s * HANDOVER_SHARE,
+                handover_s=settings.max_poll_interval * HANDOVER_SHARE,
+                discovery_s=settings.discovery_interval,
             )
         self._reader.listen(tuple(self._patterns))
 
@@ -185,7 +201,7 @@ class KafkaEngine:
             self._arrived.clear()
             if not self._is_asked and self._reader is not None:
                 self._is_asked = True
-                self._reader.ask(min(messages_max, self.config.kafka.consumer.fetch_messages))
+                self._reader.ask(min(messages_max, self.config.kafka.consumer.fetch_batch))
             await self._arrived.wait()
         # From here on nothing waits, so that no partition can be taken away meanwhile.
         messages, self._messages = self._messages, []
@@ -209,6 +225,9 @@ class KafkaEngine:
     def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
         kept = set(waiting)
         return [one for each in self._partitions.values() for one in each.owed(kept)]
+
+    def retire(self) -> None:
+        """Do nothing: partitions move when the group is left."""
 
     def extend(self, deliveries: Collection[Delivery]) -> None:
         """Do nothing: a partition is ours as long as we poll."""
@@ -238,9 +257,23 @@ class KafkaEngine:
     async def inspect(self, topic: str) -> TopicState | None:
         return await self._blocking(self._admin.inspect, self._layout.name(topic))
 
+    async def topics(self) -> dict[str, TopicState]:
+        names = [
+            name
+            for name in await self._blocking(self._admin.topics)
+            if self._layout.matches(">", name) and not self._is_dead(self._layout.topic(name))
+        ]
+        states = {}
+        for name in sorted(names):
+            state = await self._blocking(self._admin.inspect, name)
+            if state is not None:
+                count = await self._blocking(self._admin.count, name)
+                states[self._layout.topic(name)] = replace(state, messages=count)
+        return states
+
     async def create(self, topic: str, options: TopicOptions) -> None:
         # Dead letters are kept until somebody has looked at them.
-        forever = topic.startswith(f"{self.config.subscriber.dead_letter_prefix}.")
+        forever = self._is_dead(topic)
         name = self._layout.name(topic)
         await self._blocking(lambda: self._admin.create(name, options, forever=forever))
         if self._reader is not None:
@@ -275,15 +308,13 @@ class KafkaEngine:
         return 0  # they are topics like others, kept for as long as the broker is told to
 
     async def namespaces(self) -> list[str]:
-        # Topics of others look the same; those of a bus have dead letters, or discarded some.
+        # Topics of others look the same; those of a bus have dead letters, or services.
+        topics = await self._blocking(self._admin.topics)
+        groups = await self._blocking(self._admin.groups)
         mark = f".{self.config.subscriber.dead_letter_prefix}."
-        return sorted(
-            {
-                name.partition(".")[0]
-                for name in await self._blocking(self._admin.topics)
-                if mark in name
-            }
-        )
+        kept = {name.partition(".")[0] for name in topics if "." in name}
+        read = {name.partition(".")[0] for name in groups if "." in name}
+        return sorted(kept & read | {name.partition(".")[0] for name in topics if mark in name})
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
         return _nothing
@@ -319,7 +350,7 @@ class KafkaEngine:
 
     def _bound(self, partition: Partition, reader: Reader) -> None:
         """Bound what a crash would repeat: pause a partition while too much cannot be committed."""
-        bound = self.config.kafka.consumer.ack_pending_max
+        bound = self.config.kafka.consumer.max_ack_pending
         is_stuck = partition.ahead >= (bound // 2 if partition.is_stuck else bound)
         if is_stuck is partition.is_stuck:
             return
@@ -333,6 +364,9 @@ class KafkaEngine:
                 first.key,
                 partition.ahead,
             )
+
+    def _is_dead(self, topic: str) -> bool:
+        return topic.startswith(f"{self.config.subscriber.dead_letter_prefix}.")
 
     def _take(self, messages: list[Message]) -> None:
         self._is_asked = False
@@ -364,13 +398,13 @@ class KafkaEngine:
     async def _hand_over(self, places: list[Place]) -> list[TopicPartition]:
         """Let go of partitions; return up to where each is settled."""
         gone = [self._partitions.pop(place) for place in places if place in self._partitions]
-        await self.on_taken(gone)
+        await self.on_taken(lambda delivery: delivery.source in gone)
         return [one.settled for one in gone if one.settled is not None]
 
     def _unsettled(self, partitions: list[TopicPartition]) -> list[Part]:
         """Return what the group has before it, in each partition that has something."""
         assert self._reader is not None
-        timeout_s = self.config.kafka.request_timeout_s
+        timeout_s = self.config.kafka.request_timeout
         with properties.explained("what is settled cannot be asked"):
             committed = self._reader.consumer.committed(partitions, timeout=timeout_s)
         parts = []

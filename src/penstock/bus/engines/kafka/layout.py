@@ -1,15 +1,15 @@
 """
-What things are called on Kafka, and how a record is numbered.
+Names on Kafka, and the numbering of records.
 
 | thing                      | name on Kafka           |
 |----------------------------|-------------------------|
 | topic `T`                  | `events.T`              |
 | the group of a service `S` | `events.S`              |
-| what was discarded         | `events-discarded`      |
+| discarded events           | `events-discarded`      |
 | heartbeats                 | `events-heartbeats`     |
 
-`events` is the namespace of the bus. A record has an offset in its partition; the
-bus wants one number in the topic, so both are in it: `offset * 10000 + partition + 1`.
+`events` is the namespace of the bus. A record has an offset in its partition, but the bus
+needs one number per topic. That number holds both: `offset * 10000 + partition + 1`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ class KafkaLayout:
     """The names of one namespace."""
 
     def __init__(self, namespace: str, service: str) -> None:
-        self._prefix = f"{namespace}."
+        self._prefix = self.group_prefix = f"{namespace}."
         self.group = f"{namespace}.{service}"
-        self.pattern = f"^{namespace}[.].*"
-        """Every topic of the namespace, as librdkafka subscribes to it."""
         self.discarded = f"{namespace}-discarded"
         self.heartbeats = f"{namespace}-heartbeats"
 

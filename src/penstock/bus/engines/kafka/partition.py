@@ -26,13 +26,13 @@ class Partition:
         self.topic = topic
         self.stream = f"{name}/{number}"
         self.held: dict[int, Delivery] = {}
-        """What was handed out and is not settled, by sequence, lowest first."""
+        """Deliveries handed out and not settled, by sequence, lowest first."""
         self.is_stuck = False
-        """Whether so much is settled behind the first that is not, that no more is read."""
+        """Whether reading is paused: too many are settled behind the first unsettled one."""
         self._next: int | None = None
 
     def deliver(self, message: Message) -> Delivery:
-        """Make what is handed out of a record."""
+        """Make a delivery of a record."""
         offset: int = message.offset()  # type: ignore[assignment]
         sequence = sequence_of(self.number, offset)
         delivery = Delivery(self.topic, message.value() or b"", b"", sequence, self, message)
@@ -55,7 +55,7 @@ class Partition:
 
     @property
     def ahead(self) -> int:
-        """How many are settled behind the first that is not: a crash would repeat them."""
+        """The number of settled ones behind the first unsettled: a crash would repeat them."""
         if self._next is None or self.settled_offset is None:
             return 0
         return self._next - self.settled_offset - len(self.held)
@@ -107,7 +107,7 @@ class Stored:
 
 
 def stored(message: Message, topic: str, source: Stored) -> Delivery:
-    """Make a delivery that nobody settles of a record."""
+    """Make a delivery of a record that is not to be settled."""
     sequence = sequence_of(message.partition(), message.offset())  # type: ignore[arg-type]
     return Delivery(topic, _bytes(message), b"", sequence, source, message)
 

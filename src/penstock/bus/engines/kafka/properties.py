@@ -16,10 +16,10 @@ from penstock.errors import BusError, ConfigError
 
 logger = logging.getLogger("penstock.bus.kafka")
 library_logger = logging.getLogger("penstock.bus.kafka.librdkafka")
-"""What librdkafka says, each thing now and then."""
+"""The log lines of librdkafka; each kind is repeated only now and then."""
 
 REPEATED_S = 30.0
-"""How long librdkafka is not to say the same again: of a broker it misses, ten times a second."""
+"""The shortest time between equal log lines: librdkafka repeats some ten times a second."""
 
 T = TypeVar("T")
 Properties = dict[str, Any]
@@ -50,7 +50,7 @@ library_logger.addFilter(Seldom())
 
 
 def common(config: BusConfig) -> Properties:
-    """Return what every connection needs."""
+    """Return the properties of every connection."""
     kafka = config.kafka
     properties: Properties = {
         "bootstrap.servers": ",".join(kafka.brokers),
@@ -58,7 +58,7 @@ def common(config: BusConfig) -> Properties:
         "security.protocol": kafka.protocol,
         # An outage ends when it ends; do not sleep through half a minute of what follows.
         "reconnect.backoff.max.ms": 1000,
-        "socket.connection.setup.timeout.ms": max(1000, _ms(kafka.connect_timeout_s)),
+        "socket.connection.setup.timeout.ms": max(1000, _ms(kafka.connection_timeout)),
     }
     if kafka.protocol.startswith("sasl"):
         properties["sasl.mechanism"] = kafka.mechanism
@@ -74,19 +74,19 @@ def common(config: BusConfig) -> Properties:
 
 
 def producer(config: BusConfig) -> Properties:
-    """Return what the one producer needs."""
+    """Return the properties of the one producer."""
     settings = config.kafka.producer
     return {
         **common(config),
         "enable.idempotence": True,
         "acks": "all",
-        "linger.ms": settings.linger_s * 1000,
+        "linger.ms": settings.linger * 1000,
         "batch.size": settings.batch_bytes,
-        "batch.num.messages": max(10_000, config.publisher.window_messages_max),
-        "queue.buffering.max.messages": config.publisher.window_messages_max * WINDOW_SPARE,
-        "queue.buffering.max.kbytes": max(1, settings.buffer_bytes // 1024),
+        "batch.num.messages": max(10_000, config.publisher.max_pending),
+        "queue.buffering.max.messages": config.publisher.max_pending * WINDOW_SPARE,
+        "queue.buffering.max.kbytes": max(1, settings.buffer // 1024),
         "compression.type": settings.compression,
-        "message.timeout.ms": _ms(config.publisher.ack_timeout_s),
+        "message.timeout.ms": _ms(config.publisher.publish_timeout),
         # As Java's producers do it, so that a key has one partition whoever writes.
         "partitioner": "murmur2_random",
         **config.kafka.properties,
@@ -94,7 +94,7 @@ def producer(config: BusConfig) -> Properties:
 
 
 def consumer(config: BusConfig, group: str) -> Properties:
-    """Return what the one group member needs."""
+    """Return the properties of the one group member."""
     settings = config.kafka.consumer
     return {
         **_reading(config, group),
@@ -103,17 +103,18 @@ def consumer(config: BusConfig, group: str) -> Properties:
         # What is settled is stored by us and committed by librdkafka.
         "enable.auto.offset.store": False,
         "enable.auto.commit": True,
-        "auto.commit.interval.ms": _ms(settings.commit_interval_s),
-        "session.timeout.ms": _ms(settings.session_timeout_s),
-        "heartbeat.interval.ms": _ms(min(HEARTBEAT_S_MAX, settings.session_timeout_s / 6)),
-        "max.poll.interval.ms": _ms(settings.poll_interval_s_max),
-        "topic.metadata.refresh.interval.ms": _ms(settings.discovery_interval_s),
+        "auto.commit.interval.ms": _ms(settings.commit_interval),
+        "session.timeout.ms": _ms(settings.session_timeout),
+        "heartbeat.interval.ms": _ms(min(HEARTBEAT_S_MAX, settings.session_timeout / 6)),
+        "max.poll.interval.ms": _ms(settings.max_poll_interval),
+        **({"group.instance.id": settings.instance} if settings.instance else {}),
+        "topic.metadata.refresh.interval.ms": _ms(settings.discovery_interval),
         **config.kafka.properties,
     }
 
 
 def reader(config: BusConfig, group: str) -> Properties:
-    """Return what reads a part of a topic again, as no member of any group."""
+    """Return the properties of a consumer for replays, which is in no group."""
     return {
         **_reading(config, f"{group}.replay"),
         "auto.offset.reset": "earliest",
@@ -133,7 +134,7 @@ def checked(make: Callable[[], T]) -> T:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Have what librdkafka raises be an error of the bus, which says what could not be done."""
+    """Turn errors of librdkafka into errors of the bus that name the failed action."""
     try:
         yield
     except (KafkaException, TimeoutError) as error:
@@ -141,7 +142,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what librdkafka says of an error of its own."""
+    """Return librdkafka's text for one of its errors."""
     cause = error.args[0] if error.args else None
     return cause.str() if isinstance(cause, KafkaError) else str(error) or type(error).__name__
 
@@ -151,8 +152,8 @@ def _reading(config: BusConfig, group: str) -> Properties:
     return {
         **common(config),
         "group.id": group,
-        "fetch.wait.max.ms": _ms(settings.fetch_wait_s),
-        "queued.max.messages.kbytes": max(1, settings.buffer_bytes // 1024),
+        "fetch.wait.max.ms": _ms(settings.fetch_wait),
+        "queued.max.messages.kbytes": max(1, settings.buffer // 1024),
         "allow.auto.create.topics": False,
     }
 

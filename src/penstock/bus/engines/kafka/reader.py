@@ -9,7 +9,12 @@ takes.
 
 The group subscribes to every topic of the namespace, and partitions that nobody here
 listens to are paused. So a handler that comes late resumes them, and no partition
-moves because of it. A partition whose first message is stuck is paused too, once much is
+moves because of it. The thread itself looks for topics, and subscribes to them by name. With a
+pattern librdkafka would look, and join anew with each one it finds, also while it is being
+given its first name in the group: it takes another name then, and all members wait for the
+bearer of the first until its session runs out.
+
+A partition whose first message is stuck is paused too, once much is
 done behind it: none of that can be committed, and a crash would repeat it.
 """
 
@@ -47,7 +52,7 @@ LEAVING_S_MAX = 10.0
 
 
 class Listener(NamedTuple):
-    """Who is told what happens. All are called on the loop."""
+    """Callbacks for events of the reader. All run on the event loop."""
 
     messages: Callable[[list[Message]], None]
     assigned: Callable[[list[Place]], None]
@@ -60,7 +65,13 @@ class Reader:
     """Takes messages as a member of the group."""
 
     def __init__(
-        self, properties: Properties, layout: KafkaLayout, listener: Listener, *, handover_s: float
+        self,
+        properties: Properties,
+        layout: KafkaLayout,
+        listener: Listener,
+        *,
+        handover_s: float,
+        discovery_s: float,
     ) -> None:
         self._layout = layout
         self._listener = listener
@@ -71,6 +82,9 @@ class Reader:
         self._settled: deque[TopicPartition] = deque()
         self._paused: set[Place] = set()
         self._stuck: set[Place] = set()
+        self._topics: set[str] = set()
+        self._discovery_s = discovery_s
+        self._look_s = 0.0
         self._is_resting = False
         self._is_closing = False
         self.consumer = checked(
@@ -107,7 +121,11 @@ class Reader:
 
     def refresh(self) -> None:
         """Look for new topics now."""
-        self._orders.put(self._look)
+
+        def hurry() -> None:
+            self._look_s = 0.0
+
+        self._orders.put(hurry)
 
     def store(self, offset: TopicPartition) -> None:
         """Have the thread remember where to go on, for the next commit."""
@@ -135,12 +153,6 @@ class Reader:
             logger.warning("! the group was not left in %s s; its session runs out", LEAVING_S_MAX)
 
     def _run(self) -> None:
-        self.consumer.subscribe(
-            [self._layout.pattern],
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._lost,
-        )
         try:
             while not self._is_closing:
                 try:
@@ -161,6 +173,7 @@ class Reader:
 
     def _work(self) -> None:
         self._store()
+        self._look()
         try:
             order = self._orders.get(timeout=0.001 if self._is_resting else REST_S)
         except queue.Empty:
@@ -214,10 +227,29 @@ class Reader:
         return any(self._layout.matches(pattern, place[0]) for pattern in self._patterns)
 
     def _look(self) -> None:
+        """Subscribe to the topics that are new, if it is time to look for them."""
+        now_s = time.monotonic()
+        if now_s < self._look_s or (self._topics and not self.consumer.memberid()):
+            return
+        self._look_s = now_s + self._discovery_s
         try:
-            self.consumer.list_topics(timeout=REFRESH_S_MAX)
+            topics = self.consumer.list_topics(timeout=REFRESH_S_MAX).topics
         except KafkaException as error:
             logger.info("= topics cannot be listed: %s", error.args[0].str())
+            return
+        # One that is gone stays: it may come again, and a broker that starts may not know of it.
+        found = {name for name in topics if self._layout.matches(">", name)} | self._topics
+        if found != self._topics:
+            self._topics = found
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        self.consumer.subscribe(
+            sorted(self._topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:

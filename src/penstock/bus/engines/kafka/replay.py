@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Replays:
-    """Reads again. Everything here blocks."""
+    """Replays records. All methods block."""
 
     def __init__(
         self, properties: Properties, layout: KafkaLayout, admin: KafkaAdmin, *, timeout_s: float
@@ -50,7 +50,7 @@ class Replays:
         self._timeout_s = timeout_s
 
     def read(self, pattern: str, start: ReplayFrom) -> Iterator[list[Delivery]]:
-        """Iterate over what is stored now, a chunk at a time."""
+        """Iterate over the records stored now, a chunk at a time."""
         topics = self._admin.topics()
         names = {name: topics[name] for name in topics if self._layout.matches(pattern, name)}
         hidden = self.discarded()
@@ -81,7 +81,7 @@ class Replays:
             consumer.close()
 
     def at(self, name: str, number: int, offset: int) -> bytes:
-        """Return what one record holds."""
+        """Return the value of one record."""
         consumer = self._consumer()
         try:
             for messages in self._chunks(consumer, Part(name, number, offset, offset + 1)):
@@ -92,7 +92,7 @@ class Replays:
         raise BusError(f"`{name}` has no record {offset} in partition {number}")
 
     def discarded(self) -> set[tuple[str, int, int]]:
-        """Return what was discarded: name, partition, offset of each."""
+        """Return the name, partition and offset of each discarded record."""
         name = self._layout.discarded
         partitions = self._admin.topics().get(name)
         if partitions is None:

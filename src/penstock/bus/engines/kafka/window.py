@@ -55,7 +55,7 @@ class KafkaWindow:
         self._sent = 0
         self._settled: list[Settlement] = []
         self._waiting: deque[Outgoing] = deque()
-        """What librdkafka has no room for yet, in order."""
+        """Messages that librdkafka has no room for yet, in order."""
         self._poll_s = POLL_S_MIN
         self._timer = self._loop.call_later(IDLE_S, self._tick)
         self._is_soon = False
@@ -73,7 +73,7 @@ class KafkaWindow:
         return bool(self._waiting) or self._sent % TURN_MESSAGES == 0
 
     async def store(self, name: str, value: bytes, *, key: bytes = b"") -> Message:
-        """Store one record that is none of the publisher's; return it as it was stored."""
+        """Store one record of the bus itself, not the publisher's; return it as stored."""
         future: asyncio.Future[Message] = self._loop.create_future()
 
         def delivered(error: KafkaError | None, record: Message) -> None:
@@ -101,7 +101,7 @@ class KafkaWindow:
             await asyncio.sleep(POLL_S_MIN)
 
     def poll(self) -> None:
-        """Learn what ended, tell the publisher, and hand over what waits."""
+        """Collect results, report them to the publisher, and hand over waiting messages."""
         self._producer.poll(0)
         settled, self._settled = self._settled, []
         if settled:
@@ -112,7 +112,7 @@ class KafkaWindow:
             self._waiting.popleft()
 
     def close(self) -> None:
-        """Fail all that waits."""
+        """Fail all waiting messages."""
         self._timer.cancel()
         self._settled += [
             Settlement(one, b"", BusClosed("the bus closed")) for one in self._waiting
@@ -171,6 +171,11 @@ class KafkaWindow:
         if error is not None:
             self._settled.append(Settlement(message, b"", self._error(error)))
             return
+        if record.offset() is None:
+            # As the broker has later ones of this producer, it takes this one for stored before.
+            unknown = BusError("Kafka took it for one that is stored, and does not say where")
+            self._settled.append(Settlement(message, b"", unknown))
+            return
         ack = b""
         if message.future is not None:
             # In JetStream's words, which is what a receipt is read from.
@@ -189,7 +194,7 @@ class KafkaWindow:
 
 
 def envelope_headers(envelope: Envelope[object]) -> Headers:
-    """Return what an envelope says as headers, for readers that do not open it."""
+    """Return the fields of an envelope as headers, for readers that do not open it."""
     headers = [
         ("X-Event-ID", envelope.event_id),
         ("X-Aggregate-ID", envelope.aggregate_id),

@@ -1,12 +1,12 @@
 """
 The pytest plugin: a bus, a server, faults and virtual time as fixtures.
 
-No plugin for asyncio is needed: what has to be awaited is opened by the test, with
-`async with`, on whatever loop the test runs on.
+It needs no asyncio plugin: the test itself opens what has to be awaited, with `async with`,
+on the loop it runs on.
 
-Pytest loads this module in every environment that Penstock is installed in, with its
-extras or without, for projects that never heard of it. So it stands outside of the
-bus, and imports nothing until one of its fixtures is used.
+Pytest loads this module in every environment where Penstock is installed, with or without
+its extras, for projects that never use it. So it stands outside of the bus, and imports
+nothing until one of its fixtures is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def event_bus(tmp_path: Path) -> EventBus:
-    """Return a bus with a server of its own in this process: `async with event_bus as bus`."""
+    """Return a bus with its own server in this process: `async with event_bus as bus`."""
     from penstock.bus.bus import EventBus
 
     return EventBus.open(f"embedded:{tmp_path / 'penstock'}")
@@ -41,7 +41,7 @@ def penstock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pensto
 
 @pytest.fixture
 def fault_proxy(penstock_server: PenstockServer) -> FaultProxy:
-    """Return a proxy before `penstock_server`: `async with fault_proxy as proxy`."""
+    """Return a proxy in front of `penstock_server`: `async with fault_proxy as proxy`."""
     from penstock.bus.testing.proxy import FaultProxy
 
     return FaultProxy(penstock_server.url)

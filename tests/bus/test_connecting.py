@@ -40,7 +40,7 @@ async def test_a_bus_speaks_tls(program: Program, servers: Servers, tmp_path: Pa
         tls_ca=str(authority.ca),
         tls_certificate=str(own.cert),
         tls_key=str(own.key),
-        reconnect_attempts_max=1,
+        max_reconnects=1,
     )
 
     async with EventBus(BusConfig(nats=nats, type="nats", namespace="tls")) as bus:
@@ -71,7 +71,7 @@ async def test_the_first_event_of_a_topic_outlives_a_lost_answer(
     server = servers(program, CONFIG)
     async with FaultProxy(server.url) as proxy:
         bus = EventBus.open(proxy.url, namespace=f"lost-{program.name}")
-        jetstream = replace(bus.config.nats.jetstream, request_timeout_s=1.0)
+        jetstream = replace(bus.config.nats.jetstream, request_timeout=1.0)
         config = replace(bus.config, nats=replace(bus.config.nats, jetstream=jetstream))
         async with EventBus(config) as bus:
             fault = proxy.drop("_INBOX.>", direction="down")
@@ -89,7 +89,7 @@ async def test_a_subscription_that_failed_can_be_tried_again(
     async def handle(envelope: Envelope[int]) -> None:
         handled.append(envelope.payload)
 
-    jetstream = JetStreamConfig(request_timeout_s=0.3)
+    jetstream = JetStreamConfig(request_timeout=0.3)
     async with FaultProxy(server.url) as proxy:
         nats = NatsConfig(urls=(proxy.url,), jetstream=jetstream)
         namespace = f"again-{program.name}"

@@ -37,7 +37,7 @@ def config(server: ServerProcess, request: pytest.FixtureRequest) -> BusConfig:
         type="nats",
         namespace=f"d{abs(hash(name)):x}",
         nats=NatsConfig(urls=(server.url,)),
-        subscriber=SubscriberConfig(attempts_max=2, backoff_s=0.001),
+        subscriber=SubscriberConfig(max_attempts=2, backoff=0.001),
     )
 
 
@@ -110,7 +110,7 @@ async def test_dead_letters_are_found_by_topic_key_type_and_time(config: BusConf
 @asynchronous
 async def test_a_dead_letter_topic_may_have_limits_of_its_own(config: BusConfig) -> None:
     async with EventBus(config) as bus:
-        await bus.configure_topic("dead-letters.orders", messages_max=10)
+        await bus.configure_topic("dead-letters.orders", max_msgs=10)
         await bury(bus, "orders", event(1))
         await bury(bus, "bills", event(2))
         box = DeadLetterBox(bus)
@@ -124,7 +124,7 @@ async def test_a_dead_letter_topic_may_have_limits_of_its_own(config: BusConfig)
 async def test_dead_letters_are_bounded_loudly_and_none_is_evicted(
     config: BusConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = replace(config, subscriber=replace(config.subscriber, dead_letters_max=2))
+    config = replace(config, subscriber=replace(config.subscriber, max_dead_letters=2))
     async with EventBus(config) as bus:
         handler = await bury(bus, "orders", event(1, "a"), event(2, "b"))
         assert 1 <= bus.health().dead_letters <= 2
@@ -145,7 +145,7 @@ async def test_dead_letters_are_bounded_loudly_and_none_is_evicted(
 async def test_a_number_that_several_topics_have_needs_the_topic(config: BusConfig) -> None:
     async with EventBus(config) as bus:
         for topic in ("orders", "bills"):
-            await bus.configure_topic(f"dead-letters.{topic}", messages_max=10)
+            await bus.configure_topic(f"dead-letters.{topic}", max_msgs=10)
             await bury(bus, topic, event(1))
         box = DeadLetterBox(bus)
 
@@ -316,7 +316,7 @@ def test_the_command_lists_shows_replays_and_discards(
 
     assert ["k0", "k1", "k2"] == [letter["key"] for letter in letters]
     assert "attempt  2. ValueError: no 0" in shown.stdout
-    assert (2, True) == (careless.returncode, "say which" in careless.stderr)
+    assert (2, True) == (careless.returncode, "no selection" in careless.stderr)
     assert "1 discarded" in discarded.stdout
     assert "1 replayed" in replayed.stdout
     assert ("k2" in left, "k1" in left, "k0" in left) == (True, False, False)
@@ -354,7 +354,7 @@ def test_the_command_looks_at_every_bus_of_the_server_it_is_told(
     discarded = penstock("dlq", "discard", "--all", "--namespace", "shop", *at)
 
     assert ("k1" in one.stdout, "k0" in one.stdout) == (True, False)
-    assert (0, True) == (nothing.returncode, "none in `void`" in nothing.stderr)
+    assert (0, True) == (nothing.returncode, "no dead letters in `void`" in nothing.stderr)
     assert (2, True) == (unclear.returncode, "hint: --namespace" in unclear.stderr)
     assert "in __call__" in shown.stdout
     assert "1 discarded" in discarded.stdout

@@ -27,8 +27,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockServer]
 
 
 def config(url: str, **consumer: Any) -> BusConfig:
-    jetstream = JetStreamConfig(consumer=ConsumerConfig(**{"ack_wait_s": 1.0} | consumer))
-    nats = NatsConfig(urls=(url,), jetstream=jetstream, reconnect_wait_s=0.01)
+    jetstream = JetStreamConfig(consumer=ConsumerConfig(**{"ack_wait": 1.0} | consumer))
+    nats = NatsConfig(urls=(url,), jetstream=jetstream, reconnect_wait=0.01)
     return BusConfig(type="nats", namespace=f"o{os.urandom(6).hex()}", nats=nats)
 
 
@@ -143,7 +143,7 @@ async def test_a_server_that_stays_away_is_waited_for_and_what_comes_again_is_co
             await seen(envelope)
             await goes_on.wait()
 
-        async with EventBus(replace(config(server.url), shutdown_timeout_s=1.0)) as bus:
+        async with EventBus(replace(config(server.url), shutdown_timeout=1.0)) as bus:
             await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
             await bus.subscribe_envelope("orders", handle)
             await until(lambda: seen.count and bus.health().in_flight == KEYS)

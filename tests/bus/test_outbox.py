@@ -81,7 +81,7 @@ def config(servers: Servers) -> BusConfig:
         type="nats",
         namespace=f"o{os.urandom(6).hex()}",
         nats=NatsConfig(urls=(server.url,)),
-        publisher=PublisherConfig(ack_timeout_s=1.0),
+        publisher=PublisherConfig(publish_timeout=1.0),
     )
 
 
@@ -243,8 +243,8 @@ async def test_a_bus_that_cannot_be_reached_loses_nothing(
             port = server.port
             config = BusConfig(
                 type="nats",
-                nats=NatsConfig(urls=(server.url,), reconnect_wait_s_max=0.1),
-                publisher=PublisherConfig(ack_timeout_s=0.5),
+                nats=NatsConfig(urls=(server.url,), max_reconnect_wait=0.1),
+                publisher=PublisherConfig(publish_timeout=0.5),
             )
             bus = await stack.enter_async_context(EventBus(config))
             relay = await stack.enter_async_context(Relay(bus, database.store(), QUICK))

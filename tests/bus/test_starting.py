@@ -52,7 +52,7 @@ async def test_the_wait_for_a_server_is_bounded() -> None:
     for timeout_s in (0.0, 0.3):
         with pytest.raises(ConnectFailed):
             await EventBus(
-                BusConfig(type="nats", nats=nats, connect_timeout_s=timeout_s)
+                BusConfig(type="nats", nats=nats, connect_timeout=timeout_s)
             ).__aenter__()
 
 
@@ -61,7 +61,7 @@ async def test_what_waiting_does_not_mend_is_an_error_at_once(
     program: Program, servers: Servers
 ) -> None:
     locked = servers(program, "authorization { token: secret }\njetstream { store_dir: store }")
-    config = BusConfig(type="nats", nats=NatsConfig(urls=(locked.url,)), connect_timeout_s=3600.0)
+    config = BusConfig(type="nats", nats=NatsConfig(urls=(locked.url,)), connect_timeout=3600.0)
     with pytest.raises(PenstockError, match=r"(?i)authorization"):
         await EventBus(config).__aenter__()
     plain = servers(program, "")

@@ -64,7 +64,7 @@ def bus_at(url: str, **publisher: Any) -> EventBus:
             namespace=f"f{os.urandom(6).hex()}",
             nats=NatsConfig(
                 urls=(url,),
-                jetstream=JetStreamConfig(consumer=ConsumerConfig(ack_wait_s=0.5)),
+                jetstream=JetStreamConfig(consumer=ConsumerConfig(ack_wait=0.5)),
             ),
             publisher=PublisherConfig(**publisher),
         )
@@ -84,7 +84,7 @@ class Seen(list[int]):
 
 @asynchronous
 async def test_a_dropped_ack_is_a_timeout_and_the_event_is_stored(server: PenstockServer) -> None:
-    async with FaultProxy(server.url) as proxy, bus_at(proxy.url, ack_timeout_s=0.3) as bus:
+    async with FaultProxy(server.url) as proxy, bus_at(proxy.url, publish_timeout=0.3) as bus:
         await bus.configure_topic("orders")
         fault = proxy.drop("_INBOX.>", direction="down")
         with pytest.raises(RequestTimeout):
@@ -163,9 +163,7 @@ def test_minutes_of_retries_take_a_moment(tmp_path: Path) -> None:
     attempts_s: list[float] = []
     config = EventBus.open(
         f"embedded:{tmp_path}",
-        subscriber=SubscriberConfig(
-            attempts_max=5, backoff_s=60, backoff_factor=1, backoff_s_max=60
-        ),
+        subscriber=SubscriberConfig(max_attempts=5, backoff=60, backoff_factor=1, max_backoff=60),
     ).config
 
     async def refuse(_: Envelope[Any]) -> None:

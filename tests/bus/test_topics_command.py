@@ -18,6 +18,7 @@ from penstock.bus import EventBus
 from penstock.bus.topics.plan import action_for
 from penstock.bus.topics.topics import Drift, TopicReport
 
+PENSTOCK = str(Path(sys.executable).parent / "penstock")
 FILE = """
 eventbus:
   type: nats
@@ -73,9 +74,8 @@ class Command:
         self._path.write_text(text)
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        program = str(Path(sys.executable).parent / "penstock")
         return subprocess.run(
-            [program, "topics", *arguments, "--bus", str(self._path)],
+            [PENSTOCK, "topics", *arguments, "--bus", str(self._path)],
             capture_output=True,
             text=True,
             timeout=60,
@@ -97,7 +97,7 @@ def test_plan_apply_and_check_from_nothing_to_drift(server: ServerProcess, tmp_p
     assert 0 == topics("check").returncode
     topics.declare(5000)
     checked = topics("check")
-    assert (1, True) == (checked.returncode, "`messages_max` is 1000, not 5000" in checked.stdout)
+    assert (1, True) == (checked.returncode, "`max_msgs` is 1000, not 5000" in checked.stdout)
     assert {"orders": "keep", "prices": "none"} == topics.actions("apply")  # create_only
     assert 1 == topics("check").returncode
     update = ("--strategy", "create_or_update")
@@ -116,11 +116,54 @@ async def test_what_the_plan_made_the_bus_finds(server: ServerProcess, tmp_path:
         assert (await bus.check_topic("orders")).in_sync
 
 
+@asynchronous
+async def test_without_a_namespace_the_topics_of_every_bus_are_listed(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    names = sorted(f"t{uuid.uuid4().hex[:8]}" for _ in range(2))
+    for name, topic in zip(names, ("orders", "bills"), strict=True):
+        async with EventBus.open(server.url, namespace=name) as bus:
+            await bus.configure_topic("limited", max_msgs=1000)
+            for number in range(2):
+                await bus.publish(topic, b"%d" % number)
+
+    def listed(*arguments: str) -> str:
+        return subprocess.run(
+            [PENSTOCK, "topics", "list", "--server", server.url, *arguments],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+
+    rows = [line.split(maxsplit=3) for line in listed().splitlines()]
+    assert ["BUS", "TOPIC", "MESSAGES", "KEPT"] == rows[0]
+    assert [
+        [names[0], "limited", "0", "retention 24h, max_bytes 1 GiB, max_msgs 1,000"],
+        [names[0], "orders", "2", "shared"],
+        [names[1], "bills", "2", "shared"],
+        [names[1], "limited", "0", "retention 24h, max_bytes 1 GiB, max_msgs 1,000"],
+    ] == sorted(row for row in rows[1:] if row[0] in names)
+    found = json.loads(listed("--namespace", names[0], "--json"))
+    assert [("limited", 0, False), ("orders", 2, True)] == [
+        (one["topic"], one["messages"], one["shared"]) for one in found
+    ]
+
+
+def test_what_is_not_declared_cannot_be_compared_and_the_remedy_is_named(
+    server: ServerProcess,
+) -> None:
+    for verb in ("plan", "check", "apply"):
+        ended = subprocess.run(
+            [PENSTOCK, "topics", verb, "--server", server.url], capture_output=True, text=True
+        )
+        assert (2, True) == (ended.returncode, "`penstock topics list`" in ended.stderr)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("plan", "--strategy", "perhaps"), "invalid choice"),
-        (("plan", "nowhere"), "`nowhere` is not under `topics`"),
+        (("plan", "nowhere"), "`nowhere` is not declared under `topics`"),
         (("pla",), "did you mean `plan`"),
         (("plan", "--bsu", "x"), "did you mean `--bus`"),
     ],

@@ -35,7 +35,7 @@ class Spans:
 @asynchronous
 async def test_publish_and_every_attempt_are_one_trace(tmp_path: Path) -> None:
     spans, calls = Spans(), []
-    quick = SubscriberConfig(backoff_s=0.001)
+    quick = SubscriberConfig(backoff=0.001)
 
     async def fail_once(_: Envelope[Any]) -> None:
         calls.append(api.get_current_span().get_span_context())

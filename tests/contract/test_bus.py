@@ -34,7 +34,7 @@ def server(servers: Servers) -> ServerProcess:
 
 def config(server: ServerProcess) -> BusConfig:
     # nats-server sets aside as much disk as a stream may grow to.
-    jetstream = JetStreamConfig(stream=StreamConfig(bytes_max=0))
+    jetstream = JetStreamConfig(stream=StreamConfig(max_bytes=0))
     return BusConfig(type="nats", nats=NatsConfig(urls=(server.url,), jetstream=jetstream))
 
 
@@ -58,7 +58,7 @@ async def test_publishing_asks_the_server_nothing(server: ServerProcess) -> None
     base = replace(config(server), namespace="quiet")
     async with await penstock.connect(server.url) as observer, EventBus(base) as bus:
         await bus.configure_topic("a")
-        await bus.configure_topic("b", messages_max=1000)
+        await bus.configure_topic("b", max_msgs=1000)
         requests: list[str] = []
         await observer.subscribe("$JS.API.>", callback=lambda m: requests.append(m.subject))
         await observer.flush()

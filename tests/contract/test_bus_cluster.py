@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 from tests.aio import asynchronous, until
-from tests.cluster import NODES, cluster_of
+from tests.cluster import NODES, cluster_of, elected
 from tests.servers import ServerProcess
 
-import penstock
 from penstock.bus import (
     BusConfig,
     Envelope,
@@ -24,7 +22,6 @@ from penstock.bus import (
     StreamConfig,
 )
 from penstock.bus.contract import SCENARIOS, Scenario, World
-from penstock.errors import PenstockError
 
 MESSAGES = 2000
 
@@ -34,12 +31,12 @@ def cluster() -> Iterator[list[ServerProcess]]:
     """Three servers that know each other and have elected a leader."""
     with ExitStack() as stack:
         servers = cluster_of(NODES, stack)
-        asyncio.run(_elected(servers[0].url))
+        asyncio.run(elected(servers[0].url))
         yield servers
 
 
 def config(servers: list[ServerProcess]) -> BusConfig:
-    jetstream = JetStreamConfig(stream=StreamConfig(replicas=NODES), request_timeout_s=10.0)
+    jetstream = JetStreamConfig(stream=StreamConfig(replicas=NODES), request_timeout=10.0)
     urls = tuple(server.url for server in servers)
     return BusConfig(type="nats", nats=NatsConfig(urls=urls, jetstream=jetstream))
 
@@ -55,9 +52,9 @@ def test_on_a_cluster(scenario: Scenario, cluster: list[ServerProcess]) -> None:
 async def test_the_bus_outlives_a_server_of_the_cluster() -> None:
     with ExitStack() as stack:
         servers = cluster_of(NODES, stack)
-        await _elected(servers[0].url)
+        await elected(servers[0].url)
         base = replace(
-            config(servers), namespace="lost", publisher=PublisherConfig(ack_timeout_s=30.0)
+            config(servers), namespace="lost", publisher=PublisherConfig(publish_timeout=30.0)
         )
         async with EventBus(base) as bus:
             numbers: list[int] = []
@@ -78,21 +75,48 @@ async def test_the_bus_outlives_a_server_of_the_cluster() -> None:
             assert 0 == bus.metrics.publish_failed_total
 
 
+@pytest.mark.slow
+@asynchronous
+async def test_a_process_that_stops_when_the_leader_of_its_consumer_dies_repeats_nothing() -> None:
+    """Its last ack went to a server that is gone, and its own connection has not noticed."""
+    with ExitStack() as stack:
+        servers = cluster_of(NODES, stack)
+        await elected(servers[0].url)
+        numbers: list[int] = []
+        base = replace(
+            config(servers), namespace="led", publisher=PublisherConfig(publish_timeout=30.0)
+        )
+
+        async def handle(envelope: Envelope[int]) -> None:
+            numbers.append(envelope.payload)
+            if envelope.payload == 0:
+                leader.process.kill()
+                leader.process.wait()
+
+        def opened() -> EventBus:
+            bus = EventBus(base)
+            bus.on("t")(handle)
+            return bus
+
+        async def publish(bus: EventBus, number: int) -> None:
+            await bus.publish_envelope_sync(
+                "t", Envelope(aggregate_id="one", event_type="t", payload=number)
+            )
+            await until(lambda: number in numbers, 40)
+
+        async with opened() as bus:
+            await publish(bus, -1)
+            consumers = bus.engine.client.jetstream().consumers  # type: ignore[attr-defined]
+            info = await consumers.info("led", f"{base.service}+t")
+            leader = servers[int(info["cluster"]["leader"][1:])]
+        servers.remove(leader)
+        base = replace(base, nats=replace(base.nats, urls=config(servers).nats.urls))
+        for number in range(2):
+            async with opened() as bus:
+                await publish(bus, number)
+    assert [-1, 0, 1] == numbers
+
+
 def _in_use(bus: EventBus, servers: list[ServerProcess]) -> ServerProcess:
     port = int(bus.engine.client.server.rpartition(":")[2])  # type: ignore[attr-defined]
     return next(server for server in servers if server.port == port)
-
-
-async def _elected(url: str) -> None:
-    """Return once a stream can be made."""
-    deadline_s = time.monotonic() + 30
-    async with await penstock.connect(url) as client:
-        jetstream = client.jetstream(request_timeout_s=1.0)
-        while True:
-            try:
-                await jetstream.streams.create("ready", subjects=["ready"], num_replicas=NODES)
-                await jetstream.streams.delete("ready")
-                return
-            except PenstockError:
-                assert time.monotonic() < deadline_s
-                await asyncio.sleep(0.1)

@@ -47,8 +47,8 @@ async def test_every_event_is_stored_once_and_handled_in_order(server: ServerPro
     async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
-            nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
-            publisher=PublisherConfig(window_messages_max=1000, ack_timeout_s=20.0),
+            nats=NatsConfig(urls=(proxy.url,), reconnect_wait=0.01),
+            publisher=PublisherConfig(max_pending=1000, publish_timeout=20.0),
         )
         async with EventBus(config) as bus:
             reconnects: list[None] = []
@@ -82,7 +82,7 @@ async def test_without_event_ids_what_may_be_lost_is_reported(server: ServerProc
     async with FaultProxy(server.url) as proxy:
         config = BusConfig(
             type="nats",
-            nats=NatsConfig(urls=(proxy.url,), reconnect_wait_s=0.01),
+            nats=NatsConfig(urls=(proxy.url,), reconnect_wait=0.01),
             publisher=PublisherConfig(deduplicate=False),
         )
         async with EventBus(config) as bus:
@@ -109,8 +109,8 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(server: ServerProce
         config = BusConfig(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,)),
-            publisher=PublisherConfig(ack_timeout_s=0.2),
-            shutdown_timeout_s=0.5,
+            publisher=PublisherConfig(publish_timeout=0.2),
+            shutdown_timeout=0.5,
         )
         async with EventBus(replace(config)) as bus:
             await bus.configure_topic("t")
@@ -132,8 +132,8 @@ async def test_an_event_that_fails_takes_those_behind_it_along(server: ServerPro
             type="nats",
             namespace="holes",
             nats=NatsConfig(urls=(proxy.url,)),
-            publisher=PublisherConfig(ack_timeout_s=0.5),
-            shutdown_timeout_s=0.5,
+            publisher=PublisherConfig(publish_timeout=0.5),
+            shutdown_timeout=0.5,
         )
         async with EventBus(config) as bus:
             await bus.publish_envelope_sync("t", event(0))
@@ -159,8 +159,8 @@ async def test_heartbeats_that_stay_out_raise_the_alarm_step_by_step(
             type="nats",
             nats=NatsConfig(urls=(proxy.url,)),
             health=HealthConfig(
-                interval_s=0.01,
-                timeout_s=0.05,
+                interval=0.01,
+                timeout=0.05,
                 warning_misses=1,
                 error_misses=2,
                 critical_misses=4,

@@ -33,7 +33,7 @@ def config(server: ServerProcess) -> BusConfig:
         type="nats",
         namespace=f"n{uuid.uuid4().hex}",
         nats=NatsConfig(urls=(server.url,)),
-        subscriber=SubscriberConfig(attempts_max=2, backoff_s=0.001),
+        subscriber=SubscriberConfig(max_attempts=2, backoff=0.001),
     )
 
 

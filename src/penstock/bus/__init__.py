@@ -25,6 +25,7 @@ from penstock.bus.config.kafka import (
 )
 from penstock.bus.config.loading import load_config
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, NatsConfig, StreamConfig
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import Delivery, Engine, Features, Receipt
 from penstock.bus.events.cloudevents import from_cloudevent, to_cloudevent
 from penstock.bus.events.envelope import Envelope
@@ -38,6 +39,7 @@ __all__ = [
     "BacklogConfig",
     "BusConfig",
     "ConsumerConfig",
+    "DeadLetterBox",
     "Delivery",
     "Drift",
     "EmbeddedConfig",
@@ -58,6 +60,7 @@ __all__ = [
     "PublisherConfig",
     "Receipt",
     "ResultStream",
+    "Selection",
     "StreamConfig",
     "SubscriberConfig",
     "TopicOptions",

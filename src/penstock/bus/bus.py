@@ -12,17 +12,19 @@ from functools import partial
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 
-from penstock.bus.config.bus import BusConfig, TopicOptions
+from penstock.bus.config.bus import BusConfig, BusSettings, TopicOptions, TopicSettings
+from penstock.bus.config.loading import with_settings
 from penstock.bus.deadletters.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
 from penstock.bus.events.codec import Codec, Upcaster
 from penstock.bus.events.envelope import Envelope
 from penstock.bus.events.names import check_apart, check_headers, check_pattern, check_topic
-from penstock.bus.handlers import RUNNING, Handler, Key, Subscription, check_handler
+from penstock.bus.handlers import RUNNING, H, Handler, Key, Subscription, check_handler
 from penstock.bus.lanes import Lanes
 from penstock.bus.opening import engine_of, read_source
 from penstock.bus.operate.backlog import Backlog, BacklogCallback, BacklogMonitor
@@ -45,15 +47,15 @@ DRAIN_LOOKS = 5
 
 CANCEL_SHARE = 0.2
 CANCEL_S_MAX = 2.0
-"""What of the time to close is for handlers that had to be cancelled: a share, at most this."""
+"""The share of the closing time, and its limit, left for handlers that had to be cancelled."""
 
 
 class Health(NamedTuple):
-    """How the bus is right now."""
+    """The state of the bus right now."""
 
     connected: bool
     disconnected_s: float
-    """For how long it has not been connected."""
+    """Seconds since the connection was lost."""
     last_error: str
     unacked: int
     in_flight: int
@@ -61,11 +63,15 @@ class Health(NamedTuple):
     """Keys that wait for another attempt, or are blocked, with the last error of each."""
     heartbeat: Heartbeat
     active: bool = False
-    """Whether this process reads for its service; if not it stands by."""
+    """Whether this process handles events of its service; if not, it is a standby."""
+    members: Mapping[str, int] = MappingProxyType({})
+    """How many slots of the keys each process of the service has; partitions, on Kafka."""
+    leader: str = ""
+    """The process that reads and hands out; empty where the broker does that."""
     unhandled: tuple[str, ...] = ()
-    """What the service has read before and has no handler for now: its messages wait."""
+    """Patterns the service once read and has no handler for now: their messages wait."""
     dead_letters: int = 0
-    """Dead letters that are kept, when last looked at."""
+    """The number of stored dead letters at the last look."""
 
 
 class EventBus:
@@ -80,7 +86,7 @@ class EventBus:
         self.config = config
         self.metrics = Metrics()
         self.codec = Codec(
-            compressor(config.publisher.compression, bytes_min=config.publisher.compress_bytes_min)
+            compressor(config.publisher.compression, bytes_min=config.publisher.compress_from)
         )
         self._given_engine = engine
         self._early: list[Wanted] = []
@@ -88,7 +94,7 @@ class EventBus:
         """Whether there is an engine to work with: until the last handler has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._accepts = 0
-        """The thread that it can be used on; 0 while it cannot be."""
+        """The thread that may use the bus; 0 while none may."""
         self._closing: asyncio.Task[None] | None = None
         self._lost_s = 0.0
         self._last_error = ""
@@ -101,7 +107,7 @@ class EventBus:
         *,
         preset: str = "",
         engine: Engine | None = None,
-        **settings: Any,
+        **settings: Unpack[BusSettings],
     ) -> EventBus:
         """
         Return a bus on `embedded:`, `embedded:<directory>`, `nats://…`, `kafka://…`, or a
@@ -111,14 +117,14 @@ class EventBus:
         `settings` are fields of `BusConfig` and win over all of these.
         """
         config = read_source(source, preset=preset)
-        return cls(dataclasses.replace(config, **settings), engine=engine)
+        return cls(with_settings(config, settings), engine=engine)
 
     async def __aenter__(self) -> EventBus:
         if self._is_open or self._closing is not None:
             raise BusClosed("a bus is opened once; hint: another `EventBus.open(…)`")
         config = self.config
         self._loop = asyncio.get_running_loop()
-        await keep_trying(self._connect, timeout_s=config.connect_timeout_s)
+        await keep_trying(self._connect, timeout_s=config.connect_timeout)
         self._topics = Topics(self.engine, config)
         self._publisher = Publisher(
             self.engine, self._topics, self.codec, config=config.publisher, metrics=self.metrics
@@ -129,7 +135,7 @@ class EventBus:
         self._lanes = Lanes(
             self.engine,
             config=config.subscriber,
-            ack_wait_s=config.nats.jetstream.consumer.ack_wait_s,
+            ack_wait_s=config.nats.jetstream.consumer.ack_wait,
             bury=self._dead_letters.bury,
             metrics=self.metrics,
         )
@@ -137,6 +143,7 @@ class EventBus:
             self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
         )
         self.engine.on_taken = self._subscriber.withdraw
+        self.engine.key_of = self._subscriber.key_of
         self.engine.on_lease = self._lanes.rely_until
         self._backlog = BacklogMonitor(self.engine, config.backlog)
         self._health = HealthMonitor(self.engine, config.health)
@@ -164,7 +171,7 @@ class EventBus:
 
     @property
     def features(self) -> Features:
-        """What the engine can do."""
+        """The capabilities of the engine."""
         return self.engine.features
 
     @property
@@ -173,7 +180,7 @@ class EventBus:
         return self._lanes.left_behind if hasattr(self, "_lanes") else 0
 
     def health(self) -> Health:
-        """Return how the bus is right now, open or not. Asks the broker nothing."""
+        """Return the state of the bus, open or not, without asking the broker."""
         if not hasattr(self, "_health"):
             return Health(False, 0.0, "not opened yet", 0, 0, {}, Heartbeat("healthy", 0, 0.0))
         connected = self._is_open and self.engine.connected
@@ -186,6 +193,8 @@ class EventBus:
             parked_keys=self._lanes.parked_keys,
             heartbeat=self._health.last,
             active=self._is_open and self.engine.is_active,
+            members=self.engine.membership.members,
+            leader=self.engine.membership.leader,
             unhandled=tuple(self.engine.unhandled),
             dead_letters=self.metrics.dead_letters,
         )
@@ -194,8 +203,12 @@ class EventBus:
         """Return all counters as they are now."""
         if not hasattr(self, "_lanes"):
             return self.metrics
+        membership = self.engine.membership
         return dataclasses.replace(
             self.metrics,
+            members=len(membership.members),
+            slots=membership.members.get(membership.me, 0),
+            takeovers_total=membership.takeovers,
             in_flight=self._lanes.in_flight,
             parked_keys=len(self._lanes.parked_keys),
             unacked=self._publisher.unacked,
@@ -214,7 +227,7 @@ class EventBus:
         """
         Publish bytes as they are and wait for the ack; on an ephemeral topic there is none.
 
-        `key` is what they keep their order with, on engines that order by key.
+        `key` is the ordering key, on engines that order by key.
         """
         self._check_open()
         return await self._publisher.publish(
@@ -232,7 +245,7 @@ class EventBus:
         """Hand an event over; waits only while the window is full, at most `timeout_s`."""
         if (
             timeout_s is None
-            and self._accepts == get_ident()  # to ask for the loop takes ten times as long
+            and self._accepts == get_ident()  # asking for the loop takes ten times as long
             and self._publisher.publish_at_once(topic, envelope)
         ):
             return
@@ -254,12 +267,12 @@ class EventBus:
         return await self._publisher.publish_envelope_batch(topic, envelopes, timeout_s=timeout_s)
 
     def on_published(self, callback: PublishCallback) -> PublishCallback:
-        """Have `callback` told how every asynchronous publish ended."""
+        """Call `callback` with the result of every asynchronous publish."""
         self._check_open()
         return self._publisher.on_published(callback)
 
     def results(self, tenant_id: int | str | None = None) -> ResultStream:
-        """Iterate over how asynchronous publishes ended, of one tenant or of all."""
+        """Iterate over the results of asynchronous publishes, of one tenant or of all."""
         self._check_open()
         return self._publisher.results(tenant_id)
 
@@ -270,7 +283,7 @@ class EventBus:
 
     async def drain(self) -> None:
         """
-        Return once everything that is stored is handled, or waits for another attempt.
+        Return once every stored event is handled or waits for another attempt.
 
         It asks the broker whether there is more: meant for the end of a program or a test.
         """
@@ -283,11 +296,14 @@ class EventBus:
             is_done = lag.messages <= self._lanes.in_flight and not self._lanes.is_busy
             looks = looks + 1 if is_done else 0
 
-    def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
+    def on(
+        self, pattern: str, *, key: Key | None = None, timeout_s: float | None = None
+    ) -> Callable[[H], H]:
         """
-        Register a handler, before the bus opens. Its annotation says what it is given.
+        Register a handler, before the bus opens. Its annotation selects its argument.
+        `key` gives the ordering key of a message; without it, the aggregate is the key.
 
-        When the bus opens, all of them are called, or none if one of them cannot be.
+        When the bus opens, it subscribes all handlers, or none if one cannot be subscribed.
         """
         if self._closing is not None:
             raise BusClosed("the bus is closed; hint: another `EventBus.open(…)`")
@@ -296,9 +312,9 @@ class EventBus:
 
         check_apart(check_pattern(pattern), (early[0] for early in self._early))
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: H) -> H:
             check_handler(handler)
-            self._early.append((pattern, handler, settings))
+            self._early.append((pattern, handler, {"key": key, "timeout_s": timeout_s}))
             return handler
 
         return register
@@ -311,22 +327,22 @@ class EventBus:
         key: Key | None = None,
         timeout_s: float | None = None,
     ) -> Subscription:
-        """Call `handler` with the bytes of every message; `key` says which keep their order."""
+        """Call `handler` with the bytes of every message; `key` gives the ordering key."""
         return await self._subscribe(pattern, handler, argument=bytes, key=key, timeout_s=timeout_s)
 
     async def subscribe_envelope(
         self, pattern: str, handler: Handler, *, timeout_s: float | None = None
     ) -> Subscription:
-        """Call `handler` with every event, or with what its annotation says."""
+        """Call `handler` with every event, as the type its annotation names."""
         return await self._subscribe(pattern, handler, timeout_s=timeout_s)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Call a handler no more. Messages of its topics are held for another."""
+        """Stop calling a handler. Messages of its topics are held for another."""
         self._subscriber.unsubscribe(subscription)
 
     async def forget(self, pattern: str) -> None:
         """
-        Have this service read these topics no more, also after a restart.
+        Make this service stop reading these topics, also after a restart.
 
         In the process that reads, or while none does. What is handled again later begins
         with the oldest event.
@@ -342,7 +358,7 @@ class EventBus:
         return self._subscriber.messages(pattern, argument=kind)
 
     def upcaster(self, event_type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
-        """Register how a payload of `from_version` becomes one of the next."""
+        """Register a function that converts a payload of `from_version` to the next version."""
         return self.codec.upcaster(event_type, from_version=from_version)
 
     def reopen(self, key: str) -> bool:
@@ -350,9 +366,9 @@ class EventBus:
         return self._lanes.reopen(key)
 
     async def configure_topic(
-        self, topic: str, options: TopicOptions | None = None, **settings: Any
+        self, topic: str, options: TopicOptions | None = None, **settings: Unpack[TopicSettings]
     ) -> TopicReport:
-        """Declare a topic, and do about it what the strategy says. Twice is once."""
+        """Declare a topic and apply the topic strategy to it. Idempotent."""
         self._check_open()
         return await self._topics.configure(topic, options or TopicOptions(**settings))
 
@@ -381,35 +397,35 @@ class EventBus:
                         yield delivery, envelope
 
     async def request(self, topic: str, payload: Any, *, timeout_s: float = 5.0) -> Any:
-        """Ask whoever answers `topic`; return the reply, read from JSON."""
+        """Send a request to the responder of `topic`; return its reply, decoded from JSON."""
         self._check_open()
         body = msgspec.json.encode(payload)
         reply = await self.engine.request(check_topic(topic), body, timeout_s=timeout_s)
         return msgspec.json.decode(reply)
 
     def respond(self, topic: str, handler: Callable[[Any], Any]) -> Callable[[], None]:
-        """Answer requests with what `handler` returns for each; return how to stop."""
+        """Answer requests with the result of `handler`; return a function that stops it."""
         self._check_open()
 
         return self.engine.respond(topic, self._subscriber.answering(handler))
 
     async def backlog(self) -> Backlog:
-        """Return what is not yet handled: how much, and how old the oldest is."""
+        """Return the number of events not yet handled, and the age of the oldest."""
         self._check_open()
         return await self._backlog.look()
 
     def on_backlog(self, callback: BacklogCallback) -> BacklogCallback:
-        """Have `callback` called when a backlog begins and when it is over."""
+        """Call `callback` when a backlog begins and when it ends."""
         self._check_open()
         return self._backlog.on_change(callback)
 
     async def beat(self) -> Heartbeat:
-        """Send one heartbeat through the broker, and return how things are."""
+        """Send one heartbeat through the broker, and return the resulting health."""
         self._check_open()
         return await self._health.beat()
 
     def on_health(self, callback: HealthCallback) -> HealthCallback:
-        """Have heartbeats sent, and `callback` called when things get better or worse."""
+        """Start heartbeats, and call `callback` when the health gets better or worse."""
         self._check_open()
         return self._health.on_change(callback)
 
@@ -420,7 +436,7 @@ class EventBus:
         delivery: Callable[[Delivery], None],
     ) -> None:
         """
-        Show every message to these: on its way out, and before its handler is called.
+        Show every message to these functions: on its way out, and before its handler runs.
 
         May be called several times; all are shown, in that order.
         """
@@ -429,7 +445,7 @@ class EventBus:
         self._subscriber.watchers.append(delivery)
 
     def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have `callback` called each time the connection is back."""
+        """Call `callback` each time the connection is back."""
         self._on_reconnected.append(callback)
         return callback
 
@@ -446,10 +462,10 @@ class EventBus:
 
     async def close(self) -> None:
         """
-        Take nothing more, finish what runs, flush, and give the rest back.
+        Accept nothing more, finish running handlers, flush, and give the other messages back.
 
-        It returns once the broker knows what was handled; if the broker is away, once it is back.
-        Within `shutdown_timeout_s`: a handler that takes longer is cancelled, and one
+        It returns once the broker has all acks; if the broker is away, once it is back.
+        Within `shutdown_timeout`: a handler that takes longer is cancelled, and one
         that does not end even then is left behind.
         """
         self._accepts = 0
@@ -460,9 +476,10 @@ class EventBus:
     async def _close(self) -> None:
         if not self._is_open:
             return
-        timeout_s = self.config.shutdown_timeout_s
+        timeout_s = self.config.shutdown_timeout
         deadline_s = monotonic() + timeout_s
         grace_s = min(timeout_s * CANCEL_SHARE, CANCEL_S_MAX)
+        self.engine.retire()
         try:
             async with asyncio.timeout(timeout_s - grace_s):
                 await self._subscriber.stop_fetching()
@@ -480,7 +497,7 @@ class EventBus:
         await self.engine.close()
 
     async def _flush_engine(self, timeout_s: float) -> None:
-        """Have the last acks reach the broker, also if it has to come back for that."""
+        """Send the last acks to the broker; if it is away, wait until it is back."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.engine.flush()
@@ -493,7 +510,7 @@ class EventBus:
             )
 
     async def _prepare(self) -> None:
-        timeout_s = self.config.connect_timeout_s
+        timeout_s = self.config.connect_timeout
         for topic in self.config.topics:
             await keep_trying(partial(self._topics.prepare, topic), timeout_s=timeout_s)
         if self._early:

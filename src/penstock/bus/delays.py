@@ -39,7 +39,7 @@ EVENT_HEADER = "Delayed-Event"
 WAITING_MAX = 1_000_000
 """Messages that may wait at once."""
 KEPT_S_MAX = 400 * DAY_S
-"""How long one may wait at most."""
+"""The longest delay of a message."""
 ACK_WAIT_S = 5.0
 FETCH_MESSAGES = 256
 RETRY_WAIT_S = 0.5
@@ -57,7 +57,7 @@ class Delays:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Delays:
-        await self._bus.configure_topic(TOPIC, retention_s=KEPT_S_MAX, messages_max=WAITING_MAX)
+        await self._bus.configure_topic(TOPIC, retention=KEPT_S_MAX, max_msgs=WAITING_MAX)
         self._jetstream: JetStream = self._client.jetstream(
             domain=self._bus.config.nats.jetstream.domain
         )
@@ -84,7 +84,7 @@ class Delays:
         delay_s: float = 0.0,
         due: datetime | None = None,
     ) -> None:
-        """Have an event published after a while, or at a time; return once that is stored."""
+        """Publish an event after a delay, or at a time; return once the broker has it."""
         check_moment("due", due)
         due_ns = time_ns() + round(delay_s * 1e9) if due is None else round(due.timestamp() * 1e9)
         if due_ns - time_ns() > KEPT_S_MAX * 1e9:
@@ -101,7 +101,7 @@ class Delays:
         )
 
     async def _run(self) -> None:
-        """Take messages as they come, for ever."""
+        """Take messages as they come, forever."""
         while True:
             try:
                 async with (
@@ -117,7 +117,7 @@ class Delays:
                 await asyncio.sleep(RETRY_WAIT_S)
 
     async def _move(self, message: Message) -> None:
-        """Publish a message that is due, and have any other come again when it is."""
+        """Publish a message that is due; ask for any other again when it is due."""
         waiting = _read(message)
         if waiting is None:
             logger.warning("! `%s` holds a message that is not delayed; it is dropped", TOPIC)
@@ -133,7 +133,7 @@ class Delays:
 
 
 class _Waiting(NamedTuple):
-    """What a delayed message is to become, and when."""
+    """Where a delayed message is to go, when, and its event id."""
 
     topic: str
     due_ns: int

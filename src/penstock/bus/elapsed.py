@@ -1,4 +1,4 @@
-"""The clock of leases: it runs on while the process is frozen or the machine is suspended."""
+"""The clock of leases: it keeps running while the process is frozen or the machine is suspended."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """
-The seam between the bus and what it runs on.
+The seam between the bus and its brokers.
 
 An engine moves bytes: it publishes with an ack, fetches, settles, and knows how a
 topic is kept. Envelopes, keys, lanes, retries and dead letters are above it and
-the same for all. `Features` says what an engine does not promise; the contract
-suite in `penstock.bus.contract` is what judges one.
+the same for all. `Features` lists the capabilities of an engine; the contract
+suite in `penstock.bus.contract` judges one.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ Headers: TypeAlias = list[tuple[str, str]]
 
 MESSAGE_ID = b"Nats-Msg-Id"
 PIN_ID = "Nats-Pin-Id"
-"""What says to a reader, and to nobody else, that it is the one that is served."""
+"""The header that carries a consumer's pin: the server serves only the reader that has it."""
 BROKER_PREFIX = "nats-"
-"""What headers begin with that say something to the broker, or come from it."""
+"""The prefix of headers that instruct the broker or come from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What an engine can do. Everything above it asks here, never for the engine's name."""
+    """The capabilities of an engine. Code above asks for these, never for the engine's name."""
 
     persistent: bool
     """Keeps messages until they are settled."""
     ephemeral: bool
-    """Delivers messages that nobody keeps, and replies to requests."""
+    """Delivers messages without storing them, and replies to requests."""
     deduplicates: bool
     """Stores an event id once within a window of time."""
     shares_order: bool
-    """Keeps the order of a key when several processes of one service read at once."""
+    """Keeps the order of a key when several processes of one service handle at once."""
+    by_pattern: bool
+    """Knows a service's position for each pattern, and the patterns without a handler."""
     orders_topics: bool
     """Keeps the order of a whole topic, not only that of each key in it."""
     limits_messages: bool
@@ -50,11 +52,11 @@ class Features:
     shares_storage: bool
     """Keeps topics without limits of their own together, in one place made beforehand."""
     delays: bool
-    """Gives a message back after a while, if it is refused until then."""
+    """Delivers a refused message again after a delay."""
 
 
 class Outgoing:
-    """One message on its way out: what the publisher knows of it, and what the engine does."""
+    """One message on its way out, with the data of the publisher and of the engine."""
 
     __slots__ = (
         "block",
@@ -82,11 +84,11 @@ class Outgoing:
         self.envelope = envelope
         self.target = target
         self.key = key
-        """What it keeps its order with, if that is not its envelope's aggregate."""
+        """Its ordering key, if that is not its envelope's aggregate."""
         self.block = b""
         """Encoded headers; empty if there are none."""
         self.future: asyncio.Future[bytes] | None = None
-        """Of a publisher that waits; without one the result is told to callbacks."""
+        """The future of a publisher that waits; without one, callbacks get the result."""
         self.streams: tuple[ResultStream, ...] = ()
         self.deadline_s = 0.0
         self.is_unstored = False
@@ -99,7 +101,7 @@ class Outgoing:
 
 
 class Settlement(NamedTuple):
-    """How the publishing of one message ended."""
+    """The result of publishing one message."""
 
     message: Outgoing
     ack: bytes
@@ -111,14 +113,14 @@ Sender: TypeAlias = Callable[[Outgoing], bool]
 
 
 class Receipt(NamedTuple):
-    """The broker's word that a message is stored."""
+    """The broker's confirmation that a message is stored."""
 
     sequence: int
     duplicate: bool
 
 
 class Source(Protocol):
-    """Where an engine's messages come from."""
+    """The origin of an engine's messages."""
 
     stream: str
 
@@ -145,6 +147,7 @@ class Delivery:
         "key",
         "payload",
         "sequence",
+        "slot",
         "source",
         "subscription",
         "topic",
@@ -168,14 +171,16 @@ class Delivery:
         self.source: Any = source
         """The `Source` it came from; None for a message that is not stored."""
         self.handle = handle
-        """What the engine needs to settle it."""
+        """The engine's own data to settle it."""
+        self.slot = -1
+        """The slot of its key, where members of a service share the keys."""
         self.is_aged = False
         """Whether it has been here long enough for its deadline to be put off."""
         self.key = ""
         self.attempts = 0
         self.failures: tuple[str, ...] = ()
         self.trace = ""
-        """Where the last failure came from, once it is given up."""
+        """The traceback of the last failure, once the message is given up."""
         self.event: Any
         self.subscription: Any
 
@@ -199,7 +204,7 @@ class Delivery:
 
     @property
     def own_headers(self) -> Headers:
-        """Those a copy of it keeps: the broker's would have it taken for the message itself."""
+        """The headers for a copy. With the broker's own, a copy would pass for the original."""
         return [
             (name, _one_line(value))
             for name, value in self.headers
@@ -217,31 +222,43 @@ def _one_line(value: str) -> str:
 
 
 class Lag(NamedTuple):
-    """What is not yet handled."""
+    """The messages not yet handled."""
 
     messages: int
     oldest_ns: int
     """When the oldest of them was stored; 0 if there is none."""
     unhandled: Mapping[str, int] = MappingProxyType({})
-    """What waits for a handler that is gone, by the pattern it had."""
+    """The number of messages that wait for a removed handler, by its pattern."""
+
+
+class Membership(NamedTuple):
+    """The processes of a service, and the share of the keys of each."""
+
+    me: str = ""
+    leader: str = ""
+    """The process that reads and hands out; empty where the broker does that."""
+    members: Mapping[str, int] = MappingProxyType({})
+    """How many slots of the keys each has; partitions, on Kafka."""
+    takeovers: int = 0
+    """How often this process found another one silent and had it replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicState:
-    """How the broker keeps a topic."""
+    """A topic as the broker keeps it."""
 
     options: TopicOptions
     """Its real limits."""
     shared: bool
     """Whether it shares them with the other topics."""
-    fixable: frozenset[str] = frozenset(("retention_s", "bytes_max", "messages_max"))
-    """What of it can be changed."""
+    fixable: frozenset[str] = frozenset(("retention", "max_bytes", "max_msgs"))
+    """The settings that can be changed."""
     messages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayFrom:
-    """Where a replay begins, and where it ends: at what was stored when it began."""
+    """The start of a replay. A replay ends at the last message stored when it began."""
 
     sequence: int | None = None
     time: datetime | None = None
@@ -252,7 +269,9 @@ class ReplayFrom:
 
 OnMoving: TypeAlias = Callable[[str, bool], None]
 OnLease: TypeAlias = Callable[[float], None]
-OnTaken: TypeAlias = Callable[[Collection[Source]], Awaitable[None]]
+IsTaken: TypeAlias = Callable[[Delivery], bool]
+OnTaken: TypeAlias = Callable[[IsTaken], Awaitable[None]]
+KeyOf: TypeAlias = Callable[[Delivery], str]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
 
@@ -262,59 +281,67 @@ def ignore_settled(settled: list[Settlement]) -> None:
 
 
 def ignore_connection(connected: bool, error: Exception | None) -> None:
-    """Stand in while nobody wants to know."""
+    """Stand in while there is no listener."""
 
 
 def ignore_moving(topic: str, is_moving: bool) -> None:
-    """Stand in while nobody publishes."""
+    """Stand in while there is no publisher."""
 
 
 def ignore_lease(until_s: float) -> None:
     """Stand in while nobody handles anything."""
 
 
-async def ignore_taken(sources: Collection[Source]) -> None:
+async def ignore_taken(is_taken: IsTaken) -> None:
     """Stand in while nobody handles anything."""
 
 
+def no_key(delivery: Delivery) -> str:
+    """Stand in while there is no function for ordering keys."""
+    return ""
+
+
 class Engine(Protocol):
-    """What the bus needs of a broker."""
+    """A broker, as the bus needs it."""
 
     features: Features
     urls: tuple[str, ...]
-    """Where the broker is, once connected."""
+    """The addresses of the broker, once connected."""
     on_settled: OnSettled
     """Called with every message that was acked or failed, once, many at a time."""
     on_connection: Callable[[bool, Exception | None], None]
     """Called when the connection is lost and when it is back."""
     on_taken: OnTaken
     """
-    Called with sources that another process is about to read.
+    Called when another process is about to handle some messages, with a test for them.
 
-    Returns once nothing of them is being handled or will be; what was not done with
-    by then is delivered there.
+    Returns once no handler here has any of them or will get one. The other process gets
+    those that are not finished by then.
     """
+
+    key_of: KeyOf
+    """Returns the ordering key of a message; empty if it has none."""
 
     on_lease: OnLease
     """
-    Called with the time of `elapsed_s` until which nobody else reads for the service.
+    Called with the time, by `elapsed_s`, until which no other process reads for the service.
 
-    After it nothing that was fetched is begun with, until the next call. Without any
-    call there is no such time.
+    After it, no fetched message may be begun until the next call. Without any call there is
+    no such limit.
     """
 
     on_moving: OnMoving
     """
-    Called with a topic that will have another target, and again when it has.
+    Called with a topic before its target changes, and again afterwards.
 
-    In between nothing may be sent to it: what was sent before is stored first.
+    In between nothing may be sent to it: messages sent before must be stored first.
     """
 
     async def connect(self) -> None:
         """Connect, once."""
 
     async def close(self) -> None:
-        """Close; what is unacked fails, what is unsettled will be delivered again."""
+        """Close. Unacked publishes fail; unsettled messages will be delivered again."""
 
     @property
     def connected(self) -> bool:
@@ -322,43 +349,47 @@ class Engine(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether this process reads for its service; if not it stands by."""
+        """Whether this process handles events of its service; if not, it is a standby."""
+
+    @property
+    def membership(self) -> Membership:
+        """The members that share the work of the service, as far as this process knows."""
 
     @property
     def unhandled(self) -> Sequence[str]:
-        """What the service has read before, and has no handler for now."""
+        """Patterns the service once read and has no handler for now."""
 
     def target(self, topic: str, *, live: bool = False) -> bytes:
-        """Return what `send` takes for a topic. Asks the broker nothing."""
+        """Return the target that `send` takes for a topic, without asking the broker."""
 
     def sender(self) -> Sender:
         """
         Return the function that hands over messages to be stored.
 
-        It never blocks and never drops: `on_settled` gets the message when it is
-        over. Messages are stored in the order of the calls, also across a lost
+        It never blocks and never drops: `on_settled` gets every message with its
+        result. Messages are stored in the order of the calls, also across a lost
         connection. True: the caller should `make_room`.
         """
 
     def send_live(self, target: bytes, payload: bytes, block: bytes) -> bool:
-        """Hand a message over that nobody keeps and nobody acks."""
+        """Hand over a message that is neither stored nor acked."""
 
     async def make_room(self) -> None:
-        """Let the loop turn, or wait until less is unsent."""
+        """Let the loop turn, or wait until fewer bytes are unsent."""
 
     async def listen(self, patterns: Sequence[str]) -> None:
         """
         Read these topics too, from now on.
 
-        From their oldest message, or where the service left off. Of an exclusive
-        service one process reads, and the others stand by.
+        Reading starts at their oldest message, or where the service left off. The processes
+        of a service share the topics by key; in an exclusive service the others are standbys.
         """
 
     def rest(self, pattern: str) -> None:
-        """Fetch no more of these topics, until they are listened to again."""
+        """Stop fetching these topics until `listen` names them again."""
 
     async def forget(self, pattern: str) -> None:
-        """Have the service read these topics no more, and give up where it is in them."""
+        """Make the service stop reading these topics, and drop its position in them."""
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         """
@@ -369,26 +400,32 @@ class Engine(Protocol):
         """
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
-        """Say that messages are done with. Lost on the way, they are said again."""
+        """Ack messages. Acks that are lost on the way are sent again."""
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """Have messages delivered to whoever fetches next."""
+        """Return messages, to be delivered to the next process that fetches."""
 
     def owed(self, waiting: Collection[Delivery]) -> Collection[Delivery]:
         """
-        Return those of the messages that nobody has begun with which cannot be given back.
+        Return the messages, of those not begun, that cannot be given back.
 
-        Or later ones, which are done or being done, would be delivered again with them.
+        Giving them back would deliver later ones again, which are done or running.
         """
 
     def extend(self, deliveries: Collection[Delivery]) -> None:
-        """Say that messages are being worked on."""
+        """Tell the broker that messages are in progress."""
+
+    def retire(self) -> None:
+        """Leave all messages from now on to other processes of the service."""
 
     async def lag(self) -> Lag:
-        """Return what the service has before it."""
+        """Return the backlog of the service."""
 
     async def inspect(self, topic: str) -> TopicState | None:
         """Return how the broker keeps a topic; None if it does not."""
+
+    async def topics(self) -> dict[str, TopicState]:
+        """Return the state of every topic with stored messages, except dead letters."""
 
     async def create(self, topic: str, options: TopicOptions) -> None:
         """Make the broker keep a topic."""
@@ -397,7 +434,7 @@ class Engine(Protocol):
         """Change how the broker keeps a topic."""
 
     def replay(self, pattern: str, start: ReplayFrom) -> AsyncGenerator[list[Delivery], None]:
-        """Read topics again up to their end as it is now. Settles nothing."""
+        """Read topics again up to their present end. Settles nothing."""
 
     async def discard(self, topic: str, sequence: int) -> bool:
         """Delete one stored message for good; tell whether it was there."""
@@ -405,24 +442,27 @@ class Engine(Protocol):
     async def count_dead_letters(self) -> int:
         """Return how many dead letters are kept; 0 if the broker does not count them."""
 
+    async def services(self) -> dict[str, Membership]:
+        """Return the members of each service of the bus, by its name."""
+
     async def namespaces(self) -> list[str]:
         """Return the namespaces of all buses on the broker, sorted."""
 
     def listen_live(self, pattern: str, receive: LiveReceiver) -> Callable[[], None]:
-        """Receive what is sent live; return how to stop."""
+        """Receive live messages; return a function that stops it."""
 
     async def request(self, topic: str, payload: bytes, *, timeout_s: float) -> bytes:
-        """Send live and return the first reply."""
+        """Send a live message and return the first reply."""
 
     def respond(self, pattern: str, responder: Responder) -> Callable[[], None]:
-        """Answer requests; return how to stop."""
+        """Answer requests; return a function that stops it."""
 
     async def echo(self, payload: bytes) -> None:
-        """Send something to the broker, and return once it has come back."""
+        """Send a payload through the broker, and return once it has come back."""
 
     @property
     def untold(self) -> int:
-        """How many messages are settled of which the broker has not heard, as far as is known."""
+        """The number of acks the broker may not have, as far as this process knows."""
 
     async def flush(self) -> None:
-        """Return once the broker has all that was said; while it is away, that is later."""
+        """Return once the broker has every ack; while it is away, wait for it."""

@@ -1,12 +1,12 @@
 """
-Handlers, and what they want to be called with.
+Handlers, and the arguments they are called with.
 
-The annotation of the first parameter says it: `Envelope` or nothing is the event,
+The annotation of the first parameter decides: `Envelope` or nothing is the event,
 `Envelope[Order]` the event with a typed payload, `bytes` the message as it is,
 `Delivery` the message with its headers, and any other type the payload alone. A
 second parameter, if there is one, gets the event. A plain function runs on a thread.
 
-What could never be called like that is refused when it is registered.
+A handler that could never be called like that is refused at registration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.bus.engine import Delivery
 from penstock.bus.events.codec import Codec
@@ -25,23 +25,25 @@ from penstock.errors import BusError
 from penstock.protocol import subjects
 
 Handler: TypeAlias = Callable[..., Any]
+H = TypeVar("H", bound=Callable[..., Any])
+"""A handler; the decorator that registers it keeps its type."""
 Key: TypeAlias = Callable[[Delivery], str]
 Threads: TypeAlias = Callable[[], ThreadPoolExecutor]
-"""Returns where plain functions run, and makes it the first time."""
+"""Returns the pool that plain functions run on; creates it at the first call."""
 
 
 class Running(Protocol):
-    """Somebody who wants to know when a plain function really runs."""
+    """A listener for when a plain function really begins and ends."""
 
     def began(self) -> None:
-        """Called on the thread, before the function, which is not called if this raises."""
+        """Called on the thread before the function. If this raises, the function is skipped."""
 
     def ended(self) -> None:
-        """Called on the thread, after it."""
+        """Called on the thread after the function."""
 
 
 RUNNING: ContextVar[Running | None] = ContextVar("RUNNING", default=None)
-"""Who runs the handler that this code is part of; None outside of handlers."""
+"""The runner of the handler that the current code is part of; None outside of handlers."""
 
 
 class NoHandler(Exception):
@@ -49,11 +51,11 @@ class NoHandler(Exception):
 
 
 class Postponed(Exception):
-    """A message may not be begun with now; it is tried again when it may."""
+    """A message may not be begun now; it is tried again when it may be."""
 
 
 class Subscription:
-    """One handler, and the topics it is for."""
+    """One handler and its topics."""
 
     def __init__(
         self,
@@ -89,16 +91,16 @@ class Subscription:
         self.call = self._calling(handler)
 
     def close(self) -> None:
-        """Have the handler called no more; messages that wait for it get `NoHandler`."""
+        """Stop calling the handler; messages that wait for it get `NoHandler`."""
         self.stop_live()
         self.call = _refuse
 
     def matches(self, topic: str) -> bool:
-        """Tell whether a topic is this handler's."""
+        """Return whether this handler is for a topic."""
         return subjects.matches(self._encoded, topic.encode())
 
     def open(self, delivery: Delivery, codec: Codec) -> None:
-        """Decode a message once, for its key and for the handler; raise if it cannot be."""
+        """Decode a message once, for its key and for the handler; raise if that fails."""
         delivery.subscription = self
         if self._is_raw:
             delivery.event = delivery.payload if self._wants_bytes else delivery
@@ -108,8 +110,14 @@ class Subscription:
         delivery.key = envelope.aggregate_id if self._key is None else self._key(delivery)
         delivery.event = envelope
 
+    def key_of(self, delivery: Delivery, codec: Codec) -> str:
+        """Return the ordering key of a message, without decoding it for the handler."""
+        if self._key is not None:
+            return self._key(delivery)
+        return "" if self._is_raw else codec.key(delivery.payload)
+
     def _calling(self, handler: Handler) -> Callable[[Any], Awaitable[Any]]:
-        """Return how the handler is called with an event."""
+        """Return a function that calls the handler with an event."""
         call = calling(handler, self._threads)
         if not self._payload_only:
             return call
@@ -118,24 +126,24 @@ class Subscription:
         return lambda event: call(event.payload)
 
     def _check_call(self) -> None:
-        """Raise if the handler cannot be called with what it would be given."""
+        """Raise if the handler cannot take the arguments it would get."""
         why = _refusal(self.handler, 2 if self._wants_both else 1)
         if why:
             raise _uncallable(self.name, why)
 
 
 def calling(handler: Handler, threads: Threads) -> Callable[..., Awaitable[Any]]:
-    """Return how a handler is awaited, whatever it is; a plain function runs on a thread."""
+    """Return an awaitable form of any handler; a plain function runs on a thread."""
     if _is_async(handler):
         return handler
 
     async def call(*arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
-        context = copy_context()  # a thread does not see the task's, as of a trace
+        context = copy_context()  # a thread does not see the task's context, such as a trace
         job = _on_thread(handler, arguments)
         result = await loop.run_in_executor(threads(), context.run, job)
         if inspect.isawaitable(result):
-            return await result  # as of a lambda around a coroutine function
+            return await result  # such as from a lambda around a coroutine function
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             name = name_of(handler)
             raise BusError(f"the handler `{name}` returns a generator, which nobody runs")
@@ -145,7 +153,7 @@ def calling(handler: Handler, threads: Threads) -> Callable[..., Awaitable[Any]]
 
 
 def check_handler(handler: Handler) -> None:
-    """Raise if something can never be a handler."""
+    """Raise if an object can never be a handler."""
     name = name_of(handler)
     if inspect.isclass(handler):
         raise BusError(f"`{name}` is a class; hint: an instance with `async def __call__`")
@@ -153,18 +161,18 @@ def check_handler(handler: Handler) -> None:
         raise BusError(f"`{name}` is no handler: it cannot be called")
     if _is(handler, inspect.isasyncgenfunction) or _is(handler, inspect.isgeneratorfunction):
         raise BusError(f"the handler `{name}` has a `yield`, so a call of it does nothing")
-    # What its annotations name may not be there yet; how many it takes is known.
+    # The types in its annotations may not exist yet; its number of parameters is known.
     if _refusal(handler, 1) and (why := _refusal(handler, 2)):
         raise _uncallable(name, why)
 
 
 def name_of(handler: Any) -> str:
-    """Return what a handler is called in logs and errors."""
+    """Return the name of a handler for logs and errors."""
     return getattr(handler, "__qualname__", None) or repr(handler)
 
 
 def _is(handler: Handler, kind: Callable[[Any], bool]) -> bool:
-    """Tell whether a function, or what makes an object callable, is of a kind."""
+    """Return whether a function, or an object's `__call__`, is of a kind."""
     return kind(handler) or kind(getattr(handler, "__call__", None))  # noqa: B004
 
 
@@ -173,7 +181,7 @@ def _is_async(handler: Handler) -> bool:
 
 
 def _on_thread(handler: Handler, arguments: tuple[Any, ...]) -> Callable[[], Any]:
-    """Return what a thread does: call a plain function, and say when it begins and ends."""
+    """Return the job of a thread: call a plain function, and report its begin and end."""
 
     def call() -> Any:
         running = RUNNING.get()
@@ -182,7 +190,7 @@ def _on_thread(handler: Handler, arguments: tuple[Any, ...]) -> Callable[[], Any
         try:
             return handler(*arguments)
         except StopIteration as error:
-            # No future takes one.
+            # A future refuses a StopIteration.
             raise RuntimeError("the handler raised StopIteration") from error
         finally:
             if running is not None:
@@ -192,7 +200,7 @@ def _on_thread(handler: Handler, arguments: tuple[Any, ...]) -> Callable[[], Any
 
 
 def _signature(handler: Handler) -> inspect.Signature | None:
-    """Return what a handler takes; None of one written in C that does not say."""
+    """Return the signature of a handler; None if it is written in C and has none."""
     try:
         return inspect.signature(handler)
     except (TypeError, ValueError):
@@ -200,7 +208,7 @@ def _signature(handler: Handler) -> inspect.Signature | None:
 
 
 def _refusal(handler: Handler, arguments: int) -> str:
-    """Return why a handler cannot be called with so many arguments; empty if it can be."""
+    """Return why a handler cannot be called with this number of arguments; empty if it can."""
     signature = _signature(handler)
     try:
         if signature is not None:
@@ -229,7 +237,7 @@ def _parameters(handler: Handler) -> tuple[list[Any], int]:
     try:
         hints = get_type_hints(function)
     except (NameError, TypeError):
-        # An annotation that names what cannot be seen from here says nothing.
+        # An annotation with a name that cannot be resolved here counts as missing.
         hints = {}
     return [hints.get(parameter.name, Envelope) for parameter in parameters], len(parameters)
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """What could not be done, and why. Nothing behind it of the same key was tried."""
+    """An item that failed, and why. Nothing behind it of the same key was tried."""
 
     item: object
     error: Exception
@@ -22,8 +22,8 @@ async def in_order_by_key(
     """
     Act on all items, and return those done and those that failed.
 
-    Items of one key are acted on one after another, keys beside each other. A key
-    ends at its first failure, so that nothing overtakes what has to be tried again.
+    Items of one key run one after another, different keys run concurrently. A key
+    stops at its first failure, so that nothing overtakes an item that must be tried again.
     """
     chains: dict[str, list[T]] = {}
     for item in items:

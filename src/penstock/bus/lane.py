@@ -1,8 +1,8 @@
 """
-One lane: a queue of messages, and the keys of it whose first message failed.
+One lane: a queue of messages, and its keys whose first message failed.
 
 A key that failed is *parked*: later messages of it wait behind the one that failed,
-and those of other keys go on. So whatever is done to a lane keeps the order of a key.
+and those of other keys go on. So every operation on a lane keeps the order of a key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 
-from penstock.bus.engine import Delivery, Source
+from penstock.bus.engine import Delivery, IsTaken
 
 
 class Parked:
@@ -22,7 +22,7 @@ class Parked:
     def __init__(self, head: Delivery) -> None:
         self.head = head
         self.failures = 0
-        """Since it was parked: of the handler, and of making a dead letter."""
+        """Failures since it was parked, of the handler and of making a dead letter."""
         self.error = ""
         self.waiting: deque[Delivery] = deque()
         """Later messages of the key, in order."""
@@ -31,7 +31,7 @@ class Parked:
 
 
 class Lane:
-    """One queue. It is ready, or a worker is at it, or there is nothing to do."""
+    """One queue. It is ready, or a worker has it, or it is empty."""
 
     __slots__ = ("is_abandoned", "is_taken", "parked", "queue")
 
@@ -41,10 +41,10 @@ class Lane:
         self.is_taken = False
         """Whether it is among the ready ones or has a worker."""
         self.is_abandoned = False
-        """Whether its worker ended in the middle of it: nothing more of it is begun."""
+        """Whether its worker ended in the middle of it: nothing more in it is begun."""
 
     def is_behind(self, delivery: Delivery) -> bool:
-        """Put a message of a parked key behind the one that failed; tell whether it is."""
+        """Queue a message behind the failed one if its key is parked; return whether it is."""
         parked = self.parked.get(delivery.key)
         if parked is None or parked.head is delivery:
             return False
@@ -58,7 +58,7 @@ class Lane:
             self.queue.extendleft(reversed(parked.waiting))
 
     def empty(self, kept: Collection[Delivery] = ()) -> None:
-        """Forget all that does not run, but what is kept."""
+        """Forget all messages that neither run nor are in `kept`."""
         queued = [one for one in self.queue if one in kept]
         self.queue.clear()  # not replaced: a worker may be at it
         self.queue.extend(queued)
@@ -67,14 +67,14 @@ class Lane:
             if parked.timer is not None:
                 parked.timer.cancel()
 
-    def drop(self, sources: Collection[Source], kept: Collection[Delivery]) -> None:
-        """Forget what came from these and is not kept; other topics of a key go on."""
+    def drop(self, is_taken: IsTaken, kept: Collection[Delivery]) -> None:
+        """Forget messages that are taken and not in `kept`; other topics of a key go on."""
         for parked in list(self.parked.values()):
-            parked.waiting = deque(one for one in parked.waiting if one.source not in sources)
-            if parked.head.source in sources and parked.head not in kept:
+            parked.waiting = deque(one for one in parked.waiting if not is_taken(one))
+            if is_taken(parked.head) and parked.head not in kept:
                 if parked.timer is not None:
                     parked.timer.cancel()
                 self.reopen(parked.head)
-        queued = [one for one in self.queue if one.source not in sources]
+        queued = [one for one in self.queue if not is_taken(one)]
         self.queue.clear()  # not replaced: a worker may be at it
         self.queue.extend(queued)

@@ -10,18 +10,18 @@ or the key stays blocked if so configured. So the order of a key survives failur
 Lanes have no tasks of their own. Workers take the lanes that have something to do; a
 worker whose handlers never wait clears one lane after another, and another worker is
 woken only when a handler waits while there are lanes left. So an empty handler costs
-no switch of tasks, and a slow one holds up nobody.
+no switch of tasks, and a slow one does not hold up the others.
 
 Nothing is settled before it is done, and the deadline of everything here is put off
 together, a few times per ack wait, so waiting is never taken for being lost.
 
-A handler that takes too long is cancelled, and that is a failed attempt. One that is a
-plain function runs on a thread, which nobody can cancel: its key waits until it ends,
-and its end is what counts. Either is counted and logged when its time is over.
+A handler that takes too long is cancelled, and that is a failed attempt. A plain function
+runs on a thread, which cannot be cancelled: its key waits until it ends, and its own result
+counts. Both kinds are counted and logged when their time is over.
 
-Nothing is begun with once another process may read for the service: a process that was
-frozen has a queue that the other has handled meanwhile. It waits until the lease is
-confirmed, or is lost and the queue with it.
+No message is begun once another process may read for the service: while this process was
+frozen, the other may have handled this queue. The lanes wait until the lease is confirmed,
+or is lost and the queue with it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import inf
 from time import monotonic
 
 from penstock.bus.config.bus import SubscriberConfig
 from penstock.bus.elapsed import elapsed_s
-from penstock.bus.engine import Delivery, Engine, Source
+from penstock.bus.engine import Delivery, Engine, IsTaken
 from penstock.bus.handlers import RUNNING, NoHandler, Postponed
 from penstock.bus.lane import Lane, Parked
 from penstock.bus.operate.failures import ENDINGS, describe, runs, trace_of
@@ -79,24 +79,24 @@ class Worker:
         self.is_late = False
         """Whether its handler was found to take too long."""
         self.is_cancelled = False
-        """Whether it was cancelled because of that."""
+        """Whether the bus cancelled it because its handler took too long."""
         self.is_on_thread = False
         """Whether its handler is a plain function that runs right now."""
 
     def began(self) -> None:
-        """Hear from the thread that the function begins: until then it waited for a thread."""
+        """Note that the function begins; until now it waited for a thread. Runs on the thread."""
         if not self._may_begin():
             raise Postponed
         self.started_s = monotonic()
         self.is_on_thread = True
 
     def ended(self) -> None:
-        """Hear from the thread that the function has ended."""
+        """Note that the function has ended. Runs on the thread."""
         self.is_on_thread = False
 
 
 class Lanes:
-    """All lanes of a bus, and everything that is in them."""
+    """All lanes of a bus, and the messages in them."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class Lanes:
         metrics: Metrics,
     ) -> None:
         self.on_unhandled: Callable[[Delivery], bool] = self.hold
-        """Called with a message whose handler is gone; tells whether it has another now."""
+        """Called with a message whose handler is gone; returns whether it has another now."""
         self.left_behind = 0
-        """How many handlers did not end when all was closed."""
+        """The number of handlers that did not end when the lanes were closed."""
         self._engine = engine
         self._config = config
         self._bury = bury
@@ -128,7 +128,7 @@ class Lanes:
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._begin_until_s = inf
-        """Until when nobody else handles what is here, by `elapsed_s`."""
+        """The time, by `elapsed_s`, until which no other process handles these messages."""
         self._lease_changed = asyncio.Event()
         self._unkeyed = 0
         self._is_finishing = False
@@ -170,12 +170,12 @@ class Lanes:
         self._call_for_workers()
 
     def rely_until(self, until_s: float) -> None:
-        """Begin with messages until then, by `elapsed_s`."""
+        """Allow messages to be begun until `until_s`, by `elapsed_s`."""
         self._begin_until_s = until_s
         self._lease_changed.set()
 
     def hold(self, delivery: Delivery) -> bool:
-        """Keep a message here that nobody can handle yet."""
+        """Keep a message that has no handler yet."""
         self._held.add(delivery)
         return False
 
@@ -204,19 +204,18 @@ class Lanes:
             await self._idle.wait()
         self._settle()
 
-    async def withdraw(self, sources: Collection[Source]) -> None:
-        """Drop what came from these and does not run, and return once nothing of it runs."""
-        self._drop(sources)
+    async def withdraw(self, is_taken: IsTaken) -> None:
+        """Drop messages that another process takes over; return once none of them runs here."""
+        self._drop(is_taken)
         while any(  # noqa: ASYNC110  (rare, and there is no one event for it)
-            worker.delivery is not None and worker.delivery.source in sources
-            for worker in self._workers
+            worker.delivery is not None and is_taken(worker.delivery) for worker in self._workers
         ):
             await asyncio.sleep(WITHDRAW_POLL_S)
-        self._drop(sources)  # what failed meanwhile was parked
+        self._drop(is_taken)  # messages that failed meanwhile were parked
         self._settle()
 
     async def finish(self) -> None:
-        """Begin with nothing more that can be given back, and return once nothing runs."""
+        """Begin no message that can be given back, and return once nothing runs."""
         self._is_finishing = True
         self._settle()
         running = {worker.delivery for worker in self._workers if worker.delivery is not None}
@@ -227,7 +226,7 @@ class Lanes:
         await self.drain()
 
     async def close(self, *, grace_s: float) -> None:
-        """Cancel what runs, wait that long for it to end, and give back what is not done."""
+        """Cancel handlers, wait `grace_s` for their end, and give back unfinished messages."""
         self._is_finishing = self._is_closed = True
         self._extension.cancel()
         if self._watch is not None:
@@ -250,7 +249,7 @@ class Lanes:
                 delivery.topic,
                 delivery.key,
             )
-        # What is still being handled is nobody else's yet.
+        # Messages still being handled must not go to another process yet.
         self._engine.give_back(self._held - left)
         self._held.clear()
 
@@ -261,7 +260,7 @@ class Lanes:
             self._call_workers()
 
     def _call_workers(self) -> None:
-        """Wake workers for the lanes that are ready: one, and twice as many each time again."""
+        """Wake workers for the ready lanes: one first, then twice as many each time."""
         if not self._ready or self._is_closed:
             self._is_calling = False
             return
@@ -296,7 +295,7 @@ class Lanes:
                         try:
                             await self._handle(worker, lane, delivery)
                         except GeneratorExit:
-                            # Of a future that the handler awaits it comes out here too.
+                            # One from a future that the handler awaits arrives here too.
                             if not runs(worker.task):
                                 raise
                     handled += 1
@@ -312,7 +311,7 @@ class Lanes:
             await worker.wake
 
     def _ended(self, worker: Worker, task: asyncio.Task[None]) -> None:
-        """Take note of a worker that has ended: the bus closes, or the program ends."""
+        """Record a worker that has ended: the bus closes, or the program ends."""
         self._workers.remove(worker)
         if worker in self._resting:
             self._resting.remove(worker)
@@ -332,7 +331,7 @@ class Lanes:
         if self._watch is None:
             self._watch = self._loop.call_later(self._watch_every_s(), self._find_overdue)
         try:
-            if delivery.attempts < self._config.attempts_max:
+            if delivery.attempts < self._config.max_attempts:
                 await delivery.subscription.call(delivery.event)
                 self._metrics.handled_total += 1
             else:
@@ -341,14 +340,15 @@ class Lanes:
         except asyncio.CancelledError:
             self._cancelled(worker, lane, delivery)
         except Postponed:
-            lane.queue.appendleft(delivery)
+            if not self._is_finishing:  # else it is given back
+                lane.queue.appendleft(delivery)
         except NoHandler:
             has_handler = self.on_unhandled(delivery)
             lane.reopen(delivery)
             if has_handler:
                 lane.queue.appendleft(delivery)
         except ENDINGS:
-            raise  # the program is to end, and the message comes again
+            raise  # the program ends, and the message comes again
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not runs(worker.task):
                 raise
@@ -364,12 +364,12 @@ class Lanes:
             self._metrics.handler_seconds.record(monotonic() - worker.started_s)
             worker.is_late = False
             if worker.is_cancelled:
-                # Also if the handler swallowed our cancelling, or failed of it.
+                # Also if the handler swallowed our cancellation, or failed because of it.
                 worker.is_cancelled = False
                 worker.task.uncancel()  # type: ignore[union-attr]
 
     def _cancelled(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
-        """Tell our own cancelling of a slow handler from the bus's closing."""
+        """Distinguish our own cancellation of a slow handler from the closing of the bus."""
         assert worker.task is not None
         if worker.is_cancelled and not self._is_closed:
             timeout_s = delivery.subscription.timeout_s
@@ -385,7 +385,7 @@ class Lanes:
             parked = lane.parked[delivery.key] = Parked(delivery)
         parked.error = describe(error)
         parked.failures += 1
-        if delivery.attempts == self._config.attempts_max:
+        if delivery.attempts == self._config.max_attempts:
             logger.error(
                 "! `%s` of %s cannot be made a dead letter: %s",
                 delivery.topic,
@@ -397,7 +397,7 @@ class Lanes:
         delivery.attempts += 1
         delivery.failures += (parked.error,)
         self._metrics.handler_failures_total += 1
-        if delivery.attempts == self._config.attempts_max:
+        if delivery.attempts == self._config.max_attempts:
             self._exhausted(lane, parked, error)
             return
         self._log_attempt(logging.WARNING, delivery)
@@ -405,7 +405,7 @@ class Lanes:
         self._try_later(lane, parked, self._backoff_s(parked.failures))
 
     def _exhausted(self, lane: Lane, parked: Parked, error: BaseException) -> None:
-        """Have a message that has had its attempts made a dead letter, or block its key."""
+        """Make a message without attempts left a dead letter, or block its key."""
         delivery = parked.head
         delivery.trace = trace_of(error)
         self._log_attempt(logging.ERROR, delivery, error)
@@ -424,7 +424,7 @@ class Lanes:
             delivery.topic,
             delivery.key,
             delivery.attempts,
-            self._config.attempts_max,
+            self._config.max_attempts,
             delivery.failures[-1],
             exc_info=error,
         )
@@ -435,8 +435,8 @@ class Lanes:
 
     def _backoff_s(self, failures: int) -> float:
         config = self._config
-        wait_s = config.backoff_s * config.backoff_factor ** min(failures - 1, 64)
-        return min(wait_s, config.backoff_s_max) * random.uniform(1 - JITTER, 1 + JITTER)
+        wait_s = config.backoff * config.backoff_factor ** min(failures - 1, 64)
+        return min(wait_s, config.max_backoff) * random.uniform(1 - JITTER, 1 + JITTER)
 
     def _retry(self, lane: Lane, parked: Parked) -> None:
         parked.timer = None
@@ -450,31 +450,31 @@ class Lanes:
             lane.is_taken = True
             self._ready.append(lane)
 
-    def _drop(self, sources: Collection[Source]) -> None:
-        """Forget what is queued or parked of these; other topics of a key go on."""
+    def _drop(self, is_taken: IsTaken) -> None:
+        """Forget queued and parked messages that are taken; other topics of a key go on."""
         kept = {worker.delivery for worker in self._workers if worker.delivery is not None}
         kept.update(self._done)
         for lane in self._lanes:
-            lane.drop(sources, kept)
+            lane.drop(is_taken, kept)
             if lane.queue:
                 self._make_ready(lane)
-        self._held = {one for one in self._held if one.source not in sources or one in kept}
+        self._held = {one for one in self._held if one in kept or not is_taken(one)}
         self._room.set()
         self._lease_changed.set()
         self._call_for_workers()
 
     def _settle(self) -> None:
         done, self._done = self._done, []
-        if not done or not self._held:  # of the latter, what ended after the bus was closed
+        if not done or not self._held:  # the latter: a handler ended after the bus was closed
             return
         self._held.difference_update(done)
         self._engine.settle(done)
         self._room.set()
 
     def _extend(self) -> None:
-        """Put off the deadline of all that has been here for a while."""
+        """Put off the deadline of messages that have been here for a while."""
         self._extension = self._loop.call_later(self._extend_every_s, self._extend)
-        # What came since the last time is young enough to wait for the next.
+        # Messages that came since the last time can wait for the next.
         aged = [delivery for delivery in self._held if delivery.is_aged]
         for delivery in self._held:
             delivery.is_aged = True
@@ -482,7 +482,7 @@ class Lanes:
             self._engine.extend(aged)
 
     def _watch_every_s(self) -> float:
-        return min(max(self._config.handler_timeout_s / 10, 0.01), 1.0)
+        return min(max(self._config.process_timeout / 10, 0.01), 1.0)
 
     def _find_overdue(self) -> None:
         """Cancel handlers that take too long: one timer for all of them."""
@@ -501,7 +501,7 @@ class Lanes:
     def _overdue(self, worker: Worker, delivery: Delivery) -> None:
         """Count a handler that takes too long, and cancel it if that is possible."""
         subscription = delivery.subscription
-        if delivery.attempts == self._config.attempts_max:
+        if delivery.attempts == self._config.max_attempts:
             self._cancel(worker)  # it is being made a dead letter
             return
         if not (worker.is_on_thread or subscription.is_cancellable):

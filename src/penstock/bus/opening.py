@@ -1,4 +1,4 @@
-"""What `EventBus.open` is given, and the engine that follows from it."""
+"""The arguments of `EventBus.open`, and the engine that follows from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_SUFFIXES = (".yaml", ".yml", ".json")
 def read_source(
     source: str | Path | Mapping[str, Any] | BusConfig | None, *, preset: str = ""
 ) -> BusConfig:
-    """Return the configuration that a URL, a file, a mapping or a `BusConfig` stands for."""
+    """Return the configuration for a URL, a file, a mapping or a `BusConfig`."""
     if isinstance(source, BusConfig):
         if preset:
             raise ConfigError("a `preset` has no effect on a configuration that is complete")

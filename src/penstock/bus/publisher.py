@@ -2,8 +2,8 @@
 Publishing: a bounded window, one place where acks and errors end, no task per message.
 
 `publish_envelope` returns as soon as the message is handed over, and waits only
-while the window is full. How it ended is told to the callbacks and the result
-streams; a failure that nobody asked about is logged.
+while the window is full. The callbacks and the result streams get the result; a
+failure without either is logged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PublishCallback: TypeAlias = Callable[[PublishResult], None]
 
 
 class Publisher:
-    """Encodes, bounds and hands over; learns from the engine how it ended."""
+    """Encodes messages, bounds them, hands them over, and gets their results."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Publisher:
         self._topics = topics
         self._encode = codec.encode
         self._metrics = metrics
-        self._window_max = config.window_messages_max
-        self._results_max = config.results_max
+        self._window_max = config.max_pending
+        self._results_max = config.max_results
         self._deduplicate = config.deduplicate and engine.features.deduplicates
-        self._limit = RateLimit(config.rate_per_s, burst=config.rate_burst)
+        self._limit = RateLimit(config.rate, burst=config.rate_burst)
         self._loop = asyncio.get_running_loop()
         self._send = engine.sender()
         self._unacked = 0
@@ -63,8 +63,8 @@ class Publisher:
         self._callbacks: list[PublishCallback] = []
         self._streams: list[tuple[int | str | None, ResultStream]] = []
         self._is_closed = False
-        self._is_plain = not config.rate_per_s
-        """Whether a publisher waits for nothing but room in the window."""
+        self._is_plain = not config.rate
+        """Whether a publisher waits only for room in the window."""
         self._watchers: list[Callable[[Outgoing], None]] = []
         engine.on_settled = self._settled
 
@@ -74,7 +74,7 @@ class Publisher:
         return self._unacked
 
     def publish_at_once(self, topic: str, envelope: Envelope[Any]) -> bool:
-        """Hand an event over if there is nothing to wait for; tell whether it was."""
+        """Hand an event over if there is nothing to wait for; return whether it was."""
         target = self._topics.targets.get(topic)
         if (
             target is None
@@ -145,7 +145,7 @@ class Publisher:
         return receipt if receipt.sequence else None
 
     def on_published(self, callback: PublishCallback) -> PublishCallback:
-        """Have `callback` told how every asynchronous publish ended."""
+        """Call `callback` with the result of every asynchronous publish."""
         self._callbacks.append(callback)
         return callback
 
@@ -168,7 +168,7 @@ class Publisher:
             await self._drained.wait()
 
     def close(self) -> None:
-        """Refuse what comes later, and end the result streams."""
+        """Refuse later messages, and end the result streams."""
         self._is_closed = True
         for _, stream in list(self._streams):
             stream.close()
@@ -181,7 +181,7 @@ class Publisher:
         return message
 
     async def _start(self, topic: str, envelope: Envelope[Any]) -> asyncio.Future[bytes]:
-        """Hand one of a batch over; one that cannot be must not stop the others."""
+        """Hand over one event of a batch; a failure must not stop the others."""
         future: asyncio.Future[bytes] = self._loop.create_future()
         try:
             message = self._outgoing(topic, envelope)
@@ -227,7 +227,7 @@ class Publisher:
             self._unacked += 1
 
     async def _admit(self, message: Outgoing) -> None:
-        """Wait for whatever has to be waited for: the rate, the readers, the window, the loop."""
+        """Wait for the rate, the readers of results, the window and the loop."""
         if self._limit.rate_per_s:
             await self._limit.take()
         if self._streams and message.future is None:
@@ -241,7 +241,7 @@ class Publisher:
             raise BusClosed("the bus is closed")
 
     async def _reserve(self, message: Outgoing) -> None:
-        """Take a place in every result stream that will want to know."""
+        """Reserve a place in every result stream that will get the result."""
         tenant_id = message.envelope.tenant_id if message.envelope is not None else None
         for wanted, stream in list(self._streams):
             if wanted is None or wanted == tenant_id:
@@ -255,7 +255,7 @@ class Publisher:
         try:
             await future
         except asyncio.CancelledError:
-            # The room it may have been given is for the next.
+            # Pass the room it may have been given to the next publisher.
             self._let_in()
             raise
 
@@ -275,7 +275,7 @@ class Publisher:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Wake as many publishers as there is room for, the first come first."""
+        """Wake as many publishers as there is room for, first come, first served."""
         room = self._window_max - self._unacked
         while self._waiting and room > 0:
             future = self._waiting.popleft()

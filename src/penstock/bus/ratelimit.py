@@ -1,10 +1,12 @@
-"""A token bucket: so many a second, and so many at once."""
+"""Publishing no faster than a rate."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from time import monotonic
+
+from penstock.protocol.tokenbucket import TokenBucket
 
 
 class RateLimit:
@@ -14,20 +16,15 @@ class RateLimit:
         self, rate_per_s: float, *, burst: int, clock_s: Callable[[], float] = monotonic
     ) -> None:
         self.rate_per_s = rate_per_s
-        self._burst = burst
+        self._bucket = TokenBucket(rate_per_s or 1.0, burst=burst)
         self._clock_s = clock_s
-        self._next_s = 0.0
-        """When the next message would be due, if all came evenly."""
 
     def wait_s(self) -> float:
-        """Take one message's turn; return how long it has to wait."""
-        now_s = self._clock_s()
-        step_s = 1.0 / self.rate_per_s
-        self._next_s = max(self._next_s, now_s - self._burst * step_s) + step_s
-        return max(0.0, self._next_s - now_s)
+        """Reserve a turn for one message; return how long it has to wait."""
+        return self._bucket.take(1, self._clock_s())
 
     async def take(self) -> None:
-        """Return when one more message may go."""
+        """Return when one more message may be sent."""
         if self.rate_per_s:
             wait_s = self.wait_s()
             if wait_s:

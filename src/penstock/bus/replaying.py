@@ -4,8 +4,8 @@ Replaying stored events: a part of a topic, into a handler or into another topic
     replay = Replay(bus, "orders.created", time=yesterday, key="order-7")
     await replay.into_topic("orders.repaired")
 
-A replay ends with what was stored when it began, and settles nothing: the durable
-consumer of the service goes on as if it had not happened.
+A replay ends with the last event stored when it began. It settles nothing: the durable
+consumer of the service is not affected.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Replay:
 
 
 class Threads:
-    """A thread for a handler that is a plain function, if it turns out to be one."""
+    """A pool of one thread, created if the handler is a plain function."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

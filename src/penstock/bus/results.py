@@ -18,7 +18,7 @@ from penstock.bus.events.envelope import Envelope
 
 
 class PublishResult:
-    """How one asynchronous publish ended."""
+    """The result of one asynchronous publish."""
 
     __slots__ = ("envelope", "error", "payload", "timestamp", "topic")
 
@@ -56,7 +56,7 @@ class PublishResult:
 
 
 class ResultStream:
-    """Results to iterate over, until it is closed. One tenant's, or everybody's."""
+    """Results to iterate over, until it is closed: of one tenant, or of all."""
 
     def __init__(self, *, results_max: int, closed: Callable[[ResultStream], None]) -> None:
         self._results_max = results_max
@@ -97,7 +97,7 @@ class ResultStream:
             self._arrived.set()
 
     def close(self) -> None:
-        """Take no more; iterating ends when all that came is read."""
+        """Accept no more results; iterating ends when those that came are read."""
         self._is_closed = True
         self._arrived.set()
         self._room.set()

@@ -44,7 +44,7 @@ def run(bus: EventBus, *, host: str = "127.0.0.1", port: int | None = None) -> N
 
 
 def _end_at_once(left_behind: int) -> None:
-    """End the process: neither a thread nor what swallows its cancelling may keep it."""
+    """End the process, even if a thread runs or a handler swallows its cancellation."""
     logger.error("! the process ends although %d handlers run", left_behind)
     logging.shutdown()
     sys.stdout.flush()
@@ -54,7 +54,7 @@ def _end_at_once(left_behind: int) -> None:
 async def run_until_stopped(
     bus: EventBus, *, host: str = "127.0.0.1", port: int | None = None
 ) -> None:
-    """Do what `run` does, in a loop that runs already."""
+    """Like `run`, in a loop that is already running."""
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         if port is not None:

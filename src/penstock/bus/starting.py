@@ -2,8 +2,8 @@
 Waiting for the broker when a bus opens.
 
 A service often starts while its broker restarts, or holds an election. Once it is
-connected it survives both; so must its start. What cannot get better by waiting, as a
-wrong password, is an error at once.
+connected it survives both; so must its start. An error that waiting cannot mend, such as
+a wrong password, is raised at once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WAIT_S = 0.1
 WAIT_S_MAX = 5.0
 UNAVAILABLE = 503
 NOT_ENABLED = (10039, 10076)
-"""That JetStream is not enabled, for the account or at all: no matter of time."""
+"""JetStream is not enabled, for the account or at all: waiting does not help."""
 
 
 async def keep_trying(step: Callable[[], Awaitable[T]], *, timeout_s: float) -> T:
-    """Do something that needs the broker; while it cannot be reached, again for `timeout_s`."""
+    """Run a step that needs the broker; repeat it for `timeout_s` while it is unreachable."""
     deadline_s, wait_s = monotonic() + timeout_s, WAIT_S
     while True:
         try:
@@ -53,7 +53,7 @@ async def keep_trying(step: Callable[[], Awaitable[T]], *, timeout_s: float) -> 
 
 
 def may_pass(error: PenstockError) -> bool:
-    """Tell whether it is the broker that cannot answer at the moment."""
+    """Return whether the error only means that the broker cannot answer at the moment."""
     if isinstance(error, ConnectFailed):
         return not error.is_final
     if isinstance(error, JetStreamError):

@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, TypeAlias
 
 import msgspec
 
 from penstock.bus.config.bus import BusConfig
-from penstock.bus.engine import Delivery, Engine, Responder, Source
+from penstock.bus.engine import Delivery, Engine, IsTaken, Responder
 from penstock.bus.events.codec import Codec
 from penstock.bus.events.envelope import Envelope
 from penstock.bus.events.names import check_apart, check_pattern
@@ -40,9 +41,10 @@ logger = logging.getLogger("penstock.bus")
 
 ROUTES_CACHED_MAX = 4096
 RETRY_WAIT_S = 0.1
+TOLD_AGAIN_S = 10.0
 
 Wanted: TypeAlias = tuple[str, Handler, dict[str, Any]]
-"""A pattern, its handler, and how that is called."""
+"""A pattern, its handler, and the handler's settings."""
 
 
 class Subscriber:
@@ -60,7 +62,7 @@ class Subscriber:
         self._engine = engine
         self._codec = codec
         self._config = config.subscriber
-        self._messages_max = config.ack_pending_max
+        self._messages_max = config.max_ack_pending
         self._metrics = metrics
         self._lanes = lanes
         lanes.on_unhandled = self._hand_on
@@ -71,23 +73,16 @@ class Subscriber:
         self._unhandled: dict[str, list[Delivery]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._fetching: asyncio.Task[None] | None = None
+        self._told = ("", 0.0)
+        """The last complaint that was logged, and when."""
 
-    async def subscribe(
-        self,
-        pattern: str,
-        handler: Handler,
-        *,
-        argument: Any = None,
-        key: Key | None = None,
-        timeout_s: float | None = None,
-    ) -> Subscription:
-        """Have `handler` called with every message of the topics that `pattern` stands for."""
-        settings = {"argument": argument, "key": key, "timeout_s": timeout_s}
+    async def subscribe(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
+        """Call `handler` with every message of the topics that match `pattern`."""
         (subscription,) = await self.subscribe_all([(pattern, handler, settings)])
         return subscription
 
     async def subscribe_all(self, wanted: Iterable[Wanted]) -> list[Subscription]:
-        """Have several handlers called: all of them, or none if one of them cannot be."""
+        """Subscribe several handlers: all, or none if one of them cannot be subscribed."""
         new = [self._new(pattern, handler, **settings) for pattern, handler, settings in wanted]
         try:
             for subscription in new:
@@ -101,7 +96,7 @@ class Subscriber:
         return new
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Call a handler no more. Its topics are held for another."""
+        """Stop calling a handler. Messages of its topics are held for another."""
         subscription.close()
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
@@ -113,7 +108,7 @@ class Subscriber:
     async def messages(
         self, pattern: str, *, argument: Any = None
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Iterate over messages; each is done with when the next is asked for."""
+        """Iterate over messages; asking for the next one settles the last."""
         queue: asyncio.Queue[tuple[Any, asyncio.Future[None]]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -134,7 +129,7 @@ class Subscriber:
                     done.set_result(None)
 
         def refuse(done: asyncio.Future[None]) -> None:
-            if not done.done():  # as when the bus was closed meanwhile
+            if not done.done():  # as it is if the bus was closed meanwhile
                 done.set_exception(NoHandler())
 
         subscription = await self.subscribe(
@@ -150,7 +145,7 @@ class Subscriber:
                 refuse(queue.get_nowait()[1])
 
     def answering(self, handler: Callable[[Any], Any]) -> Responder:
-        """Return what answers a request with what a handler returns; a plain one on a thread."""
+        """Return a responder that calls a handler; a plain function runs on a thread."""
         check_handler(handler)
 
         async def answer(payload: bytes, _: Any) -> bytes:
@@ -159,11 +154,23 @@ class Subscriber:
         called = calling(handler, self._thread_pool)
         return answer
 
-    async def withdraw(self, sources: Collection[Source]) -> None:
-        """Let go of all that came from these, and return once no handler has any of it."""
+    async def withdraw(self, is_taken: IsTaken) -> None:
+        """Drop messages that other processes take over; return once no handler has one."""
         for topic, deliveries in list(self._unhandled.items()):
-            self._unhandled[topic] = [one for one in deliveries if one.source not in sources]
-        await self._lanes.withdraw(sources)
+            self._unhandled[topic] = [one for one in deliveries if not is_taken(one)]
+        await self._lanes.withdraw(is_taken)
+
+    def key_of(self, delivery: Delivery) -> str:
+        """Return the ordering key of a message; empty if it has none or is unreadable."""
+        subscription = self._routes.get(delivery.topic) or self._route(delivery.topic)
+        if subscription is None:
+            return ""
+        try:
+            return subscription.key_of(delivery, self._codec)
+        except ENDINGS:
+            raise
+        except BaseException:
+            return ""  # the member that gets it makes it a dead letter
 
     async def stop_fetching(self) -> None:
         """Ask for no more messages."""
@@ -175,12 +182,12 @@ class Subscriber:
             self._fetching = None
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _fetch(self) -> None:
-        """Fetch for ever: never two at once, and not while too much is here."""
+        """Fetch forever: one fetch at a time, and none while too many messages are here."""
         while True:
             try:
                 await self._lanes.room(self._messages_max)
@@ -188,13 +195,20 @@ class Subscriber:
                 self._metrics.received_total += len(deliveries)
                 self._dispatch(deliveries)
             except PenstockError as error:
-                logger.warning("! fetching: %s", error)
+                self._complain(str(error))
                 await asyncio.sleep(RETRY_WAIT_S)
             except STOPS:
                 raise
             except BaseException:
                 logger.exception("! fetching failed in a way nobody thought of")
                 await asyncio.sleep(RETRY_WAIT_S)
+
+    def _complain(self, text: str) -> None:
+        """Log why nothing can be fetched; repeat a lasting reason only now and then."""
+        told, told_s = self._told
+        if text != told or monotonic() - told_s > TOLD_AGAIN_S:
+            logger.warning("! fetching: %s", text)
+            self._told = text, monotonic()
 
     def _dispatch(self, deliveries: list[Delivery]) -> None:
         ready = []
@@ -219,7 +233,7 @@ class Subscriber:
             self._condemn(delivery, error)
 
     def _hand_on(self, delivery: Delivery) -> bool:
-        """Give a message whose handler is gone to the next, or set it aside; tell which."""
+        """Give a message whose handler is gone to another, or set it aside; return which."""
         subscription = self._route(delivery.topic)
         if subscription is None:
             self._set_aside(delivery)
@@ -228,7 +242,7 @@ class Subscriber:
         return True
 
     def _receive_live(self, deliveries: list[Delivery]) -> None:
-        """Take what nobody keeps, as long as there is room."""
+        """Take live messages as long as there is room."""
         room = max(0, self._messages_max - self._lanes.in_flight)
         self._metrics.received_total += len(deliveries)
         self._metrics.live_dropped_total += max(0, len(deliveries) - room)
@@ -246,7 +260,7 @@ class Subscriber:
 
     def _condemn(self, delivery: Delivery, error: BaseException) -> None:
         """Make a message that cannot be read a dead letter: trying again would not help."""
-        delivery.attempts = self._config.attempts_max
+        delivery.attempts = self._config.max_attempts
         delivery.failures += (describe(error),)
         delivery.trace = trace_of(error)
         self._metrics.invalid_total += 1
@@ -275,7 +289,7 @@ class Subscriber:
         self._lanes.hold(delivery)
 
     def _release(self, subscription: Subscription) -> None:
-        """Dispatch what was held for this handler."""
+        """Dispatch the messages held for this handler."""
         for topic in [topic for topic in self._unhandled if subscription.matches(topic)]:
             self._dispatch(self._unhandled.pop(topic))
 
@@ -293,7 +307,7 @@ class Subscriber:
             handler,
             argument=argument,
             key=key,
-            timeout_s=timeout_s or self._config.handler_timeout_s,
+            timeout_s=timeout_s or self._config.process_timeout,
             threads=self._thread_pool,
         )
         self._codec.check(subscription.payload_type)
@@ -301,7 +315,7 @@ class Subscriber:
 
     async def _start(self, subscriptions: list[Subscription]) -> None:
         self._routes.clear()
-        # What was held comes before anything that is fetched from now on.
+        # Held messages come before any that are fetched from now on.
         for subscription in subscriptions:
             self._release(subscription)
         await self._engine.listen([one.pattern for one in subscriptions])
@@ -313,6 +327,6 @@ class Subscriber:
     def _thread_pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
-                self._config.threads_max, thread_name_prefix="penstock-handler"
+                self._config.max_threads, thread_name_prefix="penstock-handler"
             )
         return self._threads

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from penstock.bus.bus import EventBus, Health
-from penstock.bus.config.bus import BusConfig, TopicOptions
+from penstock.bus.config.bus import BusConfig, BusSettings, TopicOptions, TopicSettings
 from penstock.bus.engine import Delivery, Receipt
 from penstock.bus.events.envelope import Envelope
-from penstock.bus.handlers import Handler, Subscription
+from penstock.bus.handlers import H, Handler, Key, Subscription
 from penstock.bus.operate.backlog import Backlog
 from penstock.bus.topics.topics import TopicReport
 from penstock.errors import BusClosed
@@ -36,9 +36,11 @@ class SyncEventBus:
     def __init__(
         self,
         source: str | Path | Mapping[str, Any] | BusConfig | None = None,
-        **settings: Any,
+        *,
+        preset: str = "",
+        **settings: Unpack[BusSettings],
     ) -> None:
-        self._bus = EventBus.open(source, **settings)
+        self._bus = EventBus.open(source, preset=preset, **settings)
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -57,9 +59,11 @@ class SyncEventBus:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def on(self, pattern: str, **settings: Any) -> Callable[[Handler], Handler]:
+    def on(
+        self, pattern: str, *, key: Key | None = None, timeout_s: float | None = None
+    ) -> Callable[[H], H]:
         """Register a handler, before the bus opens."""
-        return self._bus.on(pattern, **settings)
+        return self._bus.on(pattern, key=key, timeout_s=timeout_s)
 
     def publish(
         self,
@@ -95,17 +99,17 @@ class SyncEventBus:
         return self._run(self._bus.subscribe(pattern, handler, **settings))
 
     def subscribe_envelope(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
-        """Call `handler` with every event, or with what its annotation says."""
+        """Call `handler` with every event, as the type its annotation names."""
         return self._run(self._bus.subscribe_envelope(pattern, handler, **settings))
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Call a handler no more."""
+        """Stop calling a handler."""
         self._run(self._bus.unsubscribe(subscription))
 
     def configure_topic(
-        self, topic: str, options: TopicOptions | None = None, **settings: Any
+        self, topic: str, options: TopicOptions | None = None, **settings: Unpack[TopicSettings]
     ) -> TopicReport:
-        """Declare a topic, and do about it what the strategy says."""
+        """Declare a topic and apply the topic strategy to it."""
         return self._run(self._bus.configure_topic(topic, options, **settings))
 
     def check_topic(self, topic: str, options: TopicOptions | None = None) -> TopicReport:
@@ -113,7 +117,7 @@ class SyncEventBus:
         return self._run(self._bus.check_topic(topic, options))
 
     def request(self, topic: str, payload: Any, *, timeout_s: float = 5.0) -> Any:
-        """Ask whoever answers `topic`; return the reply."""
+        """Send a request to the responder of `topic`; return its reply."""
         return self._run(self._bus.request(topic, payload, timeout_s=timeout_s))
 
     def replay(
@@ -133,15 +137,15 @@ class SyncEventBus:
             self._run(_end_of(replaying))
 
     def backlog(self) -> Backlog:
-        """Return what is not yet handled: how much, and how old the oldest is."""
+        """Return the number of events not yet handled, and the age of the oldest."""
         return self._run(self._bus.backlog())
 
     def health(self) -> Health:
-        """Return how the bus is right now."""
+        """Return the state of the bus right now."""
         return self._bus.health()
 
     def close(self) -> None:
-        """Finish what runs, flush, close, and end the thread; twice is once."""
+        """Finish running handlers, flush, close, and end the thread. Idempotent."""
         if self._thread is None:
             return
         try:
@@ -157,7 +161,7 @@ class SyncEventBus:
         try:
             return future.result()
         except BaseException:
-            # Interrupted from outside, as by Ctrl-C: what nobody waits for must not go on.
+            # Interrupted, as by Ctrl-C: the call must not go on without its caller.
             future.cancel()
             raise
 

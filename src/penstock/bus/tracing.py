@@ -23,7 +23,7 @@ from penstock.protocol import headers as header_block
 
 
 def trace(bus: EventBus, *, tracer_provider: Any = None) -> None:
-    """Have an open bus make spans, with the global provider unless another is given."""
+    """Make an open bus create spans, with the global provider unless another is given."""
     Tracing(bus.config, tracer_provider).install(bus)
 
 
@@ -43,7 +43,7 @@ class Tracing:
         self._tracer = self._api.get_tracer("penstock.bus", tracer_provider=tracer_provider)
 
     def install(self, bus: EventBus) -> None:
-        """Watch what goes out of a bus and what comes in."""
+        """Watch the outgoing and incoming messages of a bus."""
         bus.instrument(outgoing=self.outgoing, delivery=self.delivery)
 
     def outgoing(self, message: Outgoing) -> None:
@@ -61,7 +61,7 @@ class Tracing:
         span.end()
 
     def delivery(self, delivery: Delivery) -> None:
-        """Have each attempt at a message be a span, in the trace of who published it."""
+        """Make each attempt at a message a span, in the trace of its publisher."""
         delivery.subscription = _Traced(delivery.subscription, delivery, self._attempt)
 
     async def _attempt(

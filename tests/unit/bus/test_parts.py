@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.bus import HealthConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.nats.layout import Layout, durable_of, pattern_of, topic_of
-from penstock.bus.events.names import check_pattern, check_topic
+from penstock.bus.events.names import check_headers, check_pattern, check_topic
 from penstock.bus.operate.metrics import Metrics
 from penstock.bus.ratelimit import RateLimit
 from penstock.bus.topics.topics import compare
@@ -20,10 +22,23 @@ def test_these_are_topics(topic: str) -> None:
     assert topic == check_pattern(topic)
 
 
-@pytest.mark.parametrize("topic", ["", ".", "a.", "a b", "a.*", ">", "a/b", "ü", "x" * 256])
-def test_these_are_not(topic: str) -> None:
+@pytest.mark.parametrize(
+    "topic", ["", ".", "a.", "a b", "a.*", ">", "a/b", "ü", "x" * 256, None, 5, b"a"]
+)
+def test_these_are_not(topic: Any) -> None:
     with pytest.raises(BusError, match="no topic"):
         check_topic(topic)
+
+
+@pytest.mark.parametrize("pattern", [None, 5, b"a.*"])
+def test_these_are_no_patterns_either(pattern: Any) -> None:
+    with pytest.raises(BusError, match="no topic"):
+        check_pattern(pattern)
+
+
+def test_headers_are_pairs() -> None:
+    with pytest.raises(BusError, match=r"headers\.items"):
+        check_headers({"a": "b"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pattern", [">", "*", "a.*", "*.a", "a.*.b", "a.>"])
@@ -76,14 +91,12 @@ def test_a_rate_limit_lets_a_burst_go_and_then_one_at_a_time() -> None:
 
 
 def test_only_what_was_asked_for_can_drift() -> None:
-    state = TopicState(
-        options=TopicOptions(messages_max=10, retention_s=60.0, replicas=1), shared=False
-    )
+    state = TopicState(options=TopicOptions(max_msgs=10, retention=60.0, replicas=1), shared=False)
 
     assert () == compare(TopicOptions(), state)
-    assert () == compare(TopicOptions(retention_s=60.5), state)
-    drifts = compare(TopicOptions(messages_max=20, replicas=3), state)
-    assert [("messages_max", True), ("replicas", False)] == [
+    assert () == compare(TopicOptions(retention=60.5), state)
+    drifts = compare(TopicOptions(max_msgs=20, replicas=3), state)
+    assert [("max_msgs", True), ("replicas", False)] == [
         (drift.field, drift.fixable) for drift in drifts
     ]
     assert "needs a new topic" in str(drifts[1])

@@ -30,7 +30,7 @@ def test_a_script_publishes_handles_and_replays(tmp_path: Path) -> None:
         handled.append(envelope.payload["number"])
 
     with bus:
-        assert "created" == bus.configure_topic("orders.a", messages_max=100).action
+        assert "created" == bus.configure_topic("orders.a", max_msgs=100).action
         assert bus.check_topic("orders.a").in_sync
         first = bus.publish_envelope("orders.a", event(0))
         receipts = bus.publish_envelope_batch("orders.a", [event(n) for n in range(1, 10)])
@@ -77,7 +77,7 @@ def test_errors_reach_the_caller(tmp_path: Path) -> None:
     with SyncEventBus(f"embedded:{tmp_path}") as bus:
         with pytest.raises(BatchFailed):
             bus.publish_envelope_batch("t", [event(1), event(2, object())])
-    with pytest.raises(ConnectFailed), SyncEventBus("nats://127.0.0.1:1", connect_timeout_s=0.1):
+    with pytest.raises(ConnectFailed), SyncEventBus("nats://127.0.0.1:1", connect_timeout=0.1):
         pass
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from penstock.bus.config.kafka import KafkaConfig
 from penstock.bus.config.nats import GIB, NatsConfig
@@ -35,17 +35,15 @@ class EmbeddedConfig(Checked):
 class PublisherConfig(Checked):
     """How events leave."""
 
-    window_messages_max: int = setting(
+    max_pending: int = setting(
         256,
         "Unacked messages at which a publisher waits.",
-        directive="max_pending",
         positive=True,
     )
-    ack_timeout_s: float = setting(
+    publish_timeout: float = setting(
         120.0,
         "Time an ack may take: longer than a restart of the broker, and not longer than "
         "`duplicate_window`.",
-        directive="publish_timeout",
         positive=True,
     )
     deduplicate: bool = setting(
@@ -53,18 +51,19 @@ class PublisherConfig(Checked):
         "Send the event id along, so that what is published again, after a lost connection "
         "too, is stored once. Costs a header in every message.",
     )
-    results_max: int = setting(
-        100_000, "Unread results of one stream at which its publishers wait.", positive=True
+    max_results: int = setting(
+        100_000,
+        "Unread results of one stream at which its publishers wait.",
+        positive=True,
     )
-    rate_per_s: float = setting(0.0, "Messages a second; 0 is no limit.", directive="rate")
+    rate: float = setting(0.0, "Messages a second; 0 is no limit.")
     rate_burst: int = setting(100, "Messages that may exceed the rate at once.", positive=True)
     compression: Literal["none", "zstd", "lz4"] = setting(
         "none", "How large messages are compressed."
     )
-    compress_bytes_min: int = setting(
+    compress_from: int = setting(
         4096,
         "Size from which a message is compressed.",
-        directive="compress_from",
         positive=True,
     )
 
@@ -74,33 +73,25 @@ class SubscriberConfig(Checked):
     """How events are handled."""
 
     lanes: int = setting(256, "Handlers that run at once; a key stays on its lane.", positive=True)
-    threads_max: int = setting(
+    max_threads: int = setting(
         16,
         "Threads for handlers that are plain functions.",
-        directive="max_threads",
         positive=True,
     )
-    handler_timeout_s: float = setting(
-        30.0, "Time one attempt may take.", directive="process_timeout", positive=True
-    )
-    attempts_max: int = setting(
-        5, "Attempts before a message is given up.", directive="max_attempts", positive=True
-    )
-    backoff_s: float = setting(0.1, "Wait before the second attempt.", directive="backoff")
-    backoff_s_max: float = setting(
-        30.0, "Longest wait between attempts.", directive="max_backoff", positive=True
-    )
+    process_timeout: float = setting(30.0, "Time one attempt may take.", positive=True)
+    max_attempts: int = setting(5, "Attempts before a message is given up.", positive=True)
+    backoff: float = setting(0.1, "Wait before the second attempt.")
+    max_backoff: float = setting(30.0, "Longest wait between attempts.", positive=True)
     backoff_factor: float = setting(2.0, "Growth of that wait.", positive=True)
     on_exhausted: Literal["dead_letter", "block"] = setting(
         "dead_letter",
         "After the last attempt: move the message away and go on, or block its key.",
     )
     dead_letter_prefix: str = setting("dead-letters", "First token of dead-letter topics.")
-    dead_letters_max: int = setting(
+    max_dead_letters: int = setting(
         1_000_000,
         "Dead letters kept on NATS, whatever their age. There is a warning at half of it; when "
         "they are so many, no more are made and their keys wait.",
-        directive="max_dead_letters",
         positive=True,
     )
     unhandled: Literal["hold", "skip"] = setting(
@@ -109,10 +100,9 @@ class SubscriberConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.backoff_s > self.backoff_s_max:
+        if self.backoff > self.max_backoff:
             raise ConfigError(
-                f"`backoff` ({self.backoff_s} s) is longer than `max_backoff` "
-                f"({self.backoff_s_max} s)"
+                f"`backoff` ({self.backoff} s) is longer than `max_backoff` ({self.max_backoff} s)"
             )
 
 
@@ -120,28 +110,20 @@ class SubscriberConfig(Checked):
 class BacklogConfig(Checked):
     """When the bus says that its handlers do not keep up."""
 
-    messages_max: int = setting(10_000, "Messages waiting.", directive="max_lag", positive=True)
-    age_s_max: float = setting(
-        300.0, "Age of the oldest message waiting.", directive="max_age", positive=True
-    )
+    max_lag: int = setting(10_000, "Messages waiting.", positive=True)
+    max_age: float = setting(300.0, "Age of the oldest message waiting.", positive=True)
     recover_ratio: float = setting(
         0.5, "Part of either bound below which the backlog is over.", positive=True
     )
-    interval_s: float = setting(
-        30.0, "Time between two looks.", directive="interval", positive=True
-    )
+    interval: float = setting(30.0, "Time between two looks.", positive=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthConfig(Checked):
     """Heartbeats through the broker and back, and what it means when they stay out."""
 
-    interval_s: float = setting(
-        120.0, "Time between two heartbeats.", directive="interval", positive=True
-    )
-    timeout_s: float = setting(
-        10.0, "Time a heartbeat may take to come back.", directive="timeout", positive=True
-    )
+    interval: float = setting(120.0, "Time between two heartbeats.", positive=True)
+    timeout: float = setting(10.0, "Time a heartbeat may take to come back.", positive=True)
     warning_misses: int = setting(3, "Misses in a row that are a warning.", positive=True)
     error_misses: int = setting(5, "Misses in a row that are an error.", positive=True)
     critical_misses: int = setting(10, "Misses in a row that are critical.", positive=True)
@@ -154,16 +136,14 @@ class HealthConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TopicOptions(Checked):
-    """What a topic is to be. What is left out is as the shared stream has it."""
+    """The settings of a topic. Those left out follow the shared stream."""
 
     persistence: Literal["persistent", "ephemeral", "auto"] = setting(
         "auto", "Kept by the broker, or gone once delivered; auto is what the engine can do."
     )
-    retention_s: float | None = setting(
-        None, "Time messages are kept.", directive="retention", positive=True
-    )
-    bytes_max: int | None = setting(None, "Bytes kept.", directive="max_bytes", positive=True)
-    messages_max: int | None = setting(None, "Messages kept.", directive="max_msgs", positive=True)
+    retention: float | None = setting(None, "Time messages are kept.", positive=True)
+    max_bytes: int | None = setting(None, "Bytes kept.", positive=True)
+    max_msgs: int | None = setting(None, "Messages kept.", positive=True)
     replicas: int | None = setting(None, "Copies in a cluster.", positive=True)
     partitions: int | None = setting(
         None, "Parts on Kafka, each read by one process; NATS needs none.", positive=True
@@ -179,13 +159,26 @@ class TopicOptions(Checked):
         return any(
             value is not None
             for value in (
-                self.retention_s,
-                self.bytes_max,
-                self.messages_max,
+                self.retention,
+                self.max_bytes,
+                self.max_msgs,
                 self.replicas,
                 self.compression,
             )
         )
+
+
+class TopicSettings(TypedDict, total=False):
+    """The fields of `TopicOptions` as keywords."""
+
+    persistence: Literal["persistent", "ephemeral", "auto"]
+    retention: float | None
+    max_bytes: int | None
+    max_msgs: int | None
+    replicas: int | None
+    partitions: int | None
+    compression: Literal["none", "s2", "gzip", "snappy", "lz4", "zstd"] | None
+    description: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,15 +193,13 @@ class BusConfig(Checked):
         "What is done about topics on the broker: create_only (production), create_or_update "
         "(development), validate_only (staging), skip.",
     )
-    connect_timeout_s: float = setting(
+    connect_timeout: float = setting(
         60.0,
         "Time the broker is waited for when the bus opens; 0: it is asked once.",
-        directive="connect_timeout",
     )
-    shutdown_timeout_s: float = setting(
+    shutdown_timeout: float = setting(
         25.0,
         "Time handlers and publishes get to finish: less than who stops the process waits.",
-        directive="shutdown_timeout",
         positive=True,
     )
     nats: NatsConfig = field(default_factory=NatsConfig)
@@ -228,11 +219,30 @@ class BusConfig(Checked):
                 raise ConfigError(f"`{name}` must be of A-Z a-z 0-9 - and _: {value!r}")
 
     @property
-    def ack_pending_max(self) -> int:
+    def max_ack_pending(self) -> int:
         """Messages delivered and not settled, at which no more are fetched."""
         if self.type == "kafka":
-            return self.kafka.consumer.ack_pending_max
-        return self.nats.jetstream.consumer.ack_pending_max
+            return self.kafka.consumer.max_ack_pending
+        return self.nats.jetstream.consumer.max_ack_pending
+
+
+class BusSettings(TypedDict, total=False):
+    """The fields of `BusConfig` as keywords, so that checkers and editors know them."""
+
+    type: Literal["nats", "embedded", "kafka"]
+    service: str
+    namespace: str
+    strategy: Literal["create_only", "create_or_update", "validate_only", "skip"]
+    connect_timeout: float
+    shutdown_timeout: float
+    nats: NatsConfig
+    kafka: KafkaConfig
+    embedded: EmbeddedConfig
+    publisher: PublisherConfig
+    subscriber: SubscriberConfig
+    backlog: BacklogConfig
+    health: HealthConfig
+    topics: Mapping[str, TopicOptions]
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -262,4 +272,4 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
-"""What each preset changes, in the keys of a file."""
+"""The settings each preset changes, by their keys in a configuration file."""

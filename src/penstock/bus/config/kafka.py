@@ -14,16 +14,13 @@ from penstock.protocol.times import DAY_S
 class KafkaProducerConfig(Checked):
     """The one producer: idempotent, and acked by all replicas that are in sync."""
 
-    linger_s: float = setting(
-        0.005, "Time a message waits for others to be sent with.", directive="linger"
-    )
+    linger: float = setting(0.005, "Time a message waits for others to be sent with.")
     batch_bytes: int = setting(
         128 * 1024, "Bytes of messages sent to a partition at once.", positive=True
     )
-    buffer_bytes: int = setting(
+    buffer: int = setting(
         64 * 1024 * 1024,
         "Unsent bytes at which publishing waits.",
-        directive="buffer",
         positive=True,
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = setting(
@@ -35,58 +32,56 @@ class KafkaProducerConfig(Checked):
 class KafkaConsumerConfig(Checked):
     """The one consumer group of a service."""
 
-    ack_pending_max: int = setting(
+    max_ack_pending: int = setting(
         1000,
         "Messages delivered and not settled, at which no more are fetched.",
-        directive="max_ack_pending",
         positive=True,
     )
-    fetch_messages: int = setting(
-        500, "Messages taken at once.", directive="fetch_batch", positive=True
+    fetch_batch: int = setting(500, "Messages taken at once.", positive=True)
+    fetch_wait: float = setting(
+        0.1,
+        "Time the broker may wait for messages to answer with.",
+        positive=True,
     )
-    fetch_wait_s: float = setting(
-        0.1, "Time the broker may wait for messages to answer with.", positive=True
-    )
-    buffer_bytes: int = setting(
-        16 * 1024 * 1024, "Bytes fetched ahead.", directive="buffer", positive=True
-    )
+    buffer: int = setting(16 * 1024 * 1024, "Bytes fetched ahead.", positive=True)
     start: Literal["earliest", "latest"] = setting(
         "earliest", "Where a service begins that has not read a topic before."
     )
-    commit_interval_s: float = setting(
+    commit_interval: float = setting(
         0.5,
         "Time between two commits of what is settled; closing and handing over commit at once.",
-        directive="commit_interval",
         positive=True,
     )
-    session_timeout_s: float = setting(
+    instance: str = setting(
+        "",
+        "Name of this process in the group (`group.instance.id`), another for each: one that is "
+        "back within `session_timeout` has its partitions again, and none moves meanwhile.",
+    )
+    session_timeout: float = setting(
         45.0,
         "Time after which a process that died loses its partitions.",
-        directive="session_timeout",
         positive=True,
     )
-    poll_interval_s_max: float = setting(
+    max_poll_interval: float = setting(
         300.0,
         "Time a process may take to hand partitions over: longer than handlers take.",
-        directive="max_poll_interval",
         positive=True,
     )
-    discovery_interval_s: float = setting(
+    discovery_interval: float = setting(
         5.0,
         "Time between two looks for topics that are new.",
-        directive="discovery_interval",
         positive=True,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaTopicConfig(Checked):
-    """What a topic is that is not declared, or leaves something out."""
+    """Defaults for topics that are not declared, or that leave a setting out."""
 
     partitions: int = setting(4, "Partitions of a topic.", positive=True)
     replicas: int = setting(1, "Brokers that keep a copy.", positive=True)
-    age_s_max: float = setting(DAY_S, "Time kept; 0 is no limit.", directive="max_age")
-    bytes_max: int = setting(0, "Bytes kept; 0 is no limit.", directive="max_bytes")
+    max_age: float = setting(DAY_S, "Time kept; 0 is no limit.")
+    max_bytes: int = setting(0, "Bytes kept; 0 is no limit.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +99,8 @@ class KafkaConfig(Checked):
     certificate_file: str | None = setting(None, "Our certificate, for mutual TLS.")
     key_file: str | None = setting(None, "Its key.")
     key_password: str | None = setting(None, "Password of the key.", secret=True)
-    connect_timeout_s: float = setting(
-        10.0, "Time to reach the cluster.", directive="connection_timeout", positive=True
-    )
-    request_timeout_s: float = setting(
-        10.0, "Time a management request may take.", directive="request_timeout", positive=True
-    )
+    connection_timeout: float = setting(10.0, "Time to reach the cluster.", positive=True)
+    request_timeout: float = setting(10.0, "Time a management request may take.", positive=True)
     producer: KafkaProducerConfig = field(default_factory=KafkaProducerConfig)
     consumer: KafkaConsumerConfig = field(default_factory=KafkaConsumerConfig)
     topic: KafkaTopicConfig = field(default_factory=KafkaTopicConfig)

@@ -7,12 +7,11 @@ nothing here. A key that does not exist is an error which names the nearest.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,15 +19,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from penstock.bus.config.bus import PRESETS, BusConfig, TopicOptions
 from penstock.config.setting import key_of
 from penstock.errors import ConfigError, MissingExtra
-from penstock.protocol.times import DAY_S, SECOND_NS, UNITS_NS
+from penstock.protocol.suggestions import nearest
+from penstock.protocol.times import SECOND_NS
+from penstock.protocol.units import duration_of, size_of
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
 PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"
 
-DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
-DURATION_PART = re.compile(r"([\d.]+)([a-z]+)")
-SECONDS = {unit: size_ns / SECOND_NS for unit, size_ns in UNITS_NS.items()} | {"d": DAY_S}
-SIZE = re.compile(r"(\d+)\s*([kmgt])(i?b)?", re.IGNORECASE)
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
 
@@ -78,10 +75,7 @@ def environment_tree(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def build(kind: Any, tree: Any, path: str) -> Any:
     """Make a dataclass out of a tree whose keys are those of a file."""
-    if tree is None:  # as when all its keys are commented out
-        tree = {}
-    if not isinstance(tree, Mapping):
-        raise ConfigError(f"`{path}` must be a section with keys, not {tree!r}")
+    tree = _section(tree, path)
     hints = get_type_hints(kind)
     items = {key_of(item): item for item in fields(kind)}
     values = {}
@@ -92,6 +86,26 @@ def build(kind: Any, tree: Any, path: str) -> Any:
             raise ConfigError(f"`{path}.{key}` is unknown{_nearest(str(key), items)}")
         values[item.name] = _read(hints[item.name], value, f"{path}.{key}")
     return kind(**values)
+
+
+def _section(tree: Any, path: str) -> Mapping[str, Any]:
+    if tree is None:  # as when all its keys are commented out
+        return {}
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"`{path}` must be a section with keys, not {tree!r}")
+    return tree
+
+
+def with_settings(config: BusConfig, settings: Mapping[str, Any]) -> BusConfig:
+    """Return a configuration with what a program gives by the names of fields."""
+    hints = get_type_hints(BusConfig)
+    for name, value in settings.items():
+        if name not in hints:
+            raise ConfigError(f"`{name}` is unknown{_nearest(name, hints)}")
+        section = hints[name]
+        if isinstance(section, type) and is_dataclass(section) and not isinstance(value, section):
+            raise ConfigError(f"`{name}` must be a `{section.__name__}(…)`, not {value!r}")
+    return replace(config, **settings)
 
 
 def _check_doubles(tree: Mapping[str, Any], path: str) -> None:
@@ -195,22 +209,21 @@ def _read(hint: Any, value: Any, path: str) -> Any:
     if get_origin(hint) is Literal:
         return _read_choice(get_args(hint), value, path)
     if get_origin(hint) is tuple:
-        values = value.split(",") if isinstance(value, str) else value
+        values = value if isinstance(value, list | tuple) else _read_str(value, path).split(",")
         return tuple(str(one).strip() for one in values)
     if get_origin(hint) is not None and get_args(hint)[1] is str:
         return _read_properties(value, path)
     if get_origin(hint) is not None:
         return {
             str(topic): build(TopicOptions, options, f"{path}.{topic}")
-            for topic, options in value.items()
+            for topic, options in _section(value, path).items()
         }
     return _READERS[hint](value, path)
 
 
 def _read_properties(value: Any, path: str) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"`{path}` must be a section with keys, not {value!r}")
-    return {str(name): _read_str(one, f"{path}.{name}") for name, one in value.items()}
+    section = _section(value, path)
+    return {str(name): _read_str(one, f"{path}.{name}") for name, one in section.items()}
 
 
 def _read_choice(choices: tuple[str, ...], value: Any, path: str) -> str:
@@ -232,22 +245,18 @@ def _read_bool(value: Any, path: str) -> bool:
 def _read_int(value: Any, path: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    text = str(value).strip().replace("_", "")
-    if match := SIZE.fullmatch(text):
-        # As in the server's configuration: 1K is 1000, 1KB and 1KiB are 1024.
-        power = "kmgt".index(match[2].lower()) + 1
-        return int(match[1]) * int((1024 if match[3] else 1000) ** power)
-    if not text.isdigit():
+    size = size_of(str(value).strip().replace("_", ""))
+    if size is None or size < 0:
         raise ConfigError(f"`{path}` must be a number such as 1000 or 64MB, not {value!r}")
-    return int(text)
+    return size
 
 
 def _read_float(value: Any, path: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     text = str(value).strip().lower()
-    if DURATION.fullmatch(text):
-        return sum(float(n) * SECONDS[unit] for n, unit in DURATION_PART.findall(text))
+    if (duration_ns := duration_of(text)) is not None:
+        return duration_ns / SECOND_NS
     try:
         return float(text)
     except ValueError:
@@ -275,6 +284,5 @@ def _snake_case(key: str) -> str:
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(_snake_case(name), [key.lower() for key in known], n=1)
-    exact = [key for key in known if close and key.lower() == close[0]]
-    return f"; hint: `{exact[0]}`" if exact else ""
+    meant = nearest(_snake_case(name), {key.lower(): key for key in known})
+    return f"; hint: `{next(key for key in known if key.lower() == meant)}`" if meant else ""

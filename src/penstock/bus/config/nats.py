@@ -15,36 +15,27 @@ GIB = 1024**3
 class ConsumerConfig(Checked):
     """The durable consumers of a service, one for each pattern it handles."""
 
-    ack_pending_max: int = setting(
+    max_ack_pending: int = setting(
         1000,
         "Messages delivered and not settled, at which no more are fetched.",
-        directive="max_ack_pending",
         positive=True,
     )
-    waiting_max: int = setting(
-        512, "Pull requests that may wait.", directive="max_waiting", positive=True
-    )
-    ack_wait_s: float = setting(
+    max_waiting: int = setting(512, "Pull requests that may wait.", positive=True)
+    ack_wait: float = setting(
         30.0,
         "Time after which a message nobody works on is delivered again.",
-        directive="ack_wait",
         positive=True,
     )
-    fetch_messages: int = setting(
-        500, "Messages asked for at once.", directive="fetch_batch", positive=True
-    )
-    fetch_wait_s: float = setting(
-        0.1, "Time a request for messages stands.", directive="fetch_wait", positive=True
-    )
+    fetch_batch: int = setting(500, "Messages asked for at once.", positive=True)
+    fetch_wait: float = setting(0.1, "Time a request for messages stands.", positive=True)
     exclusive: bool = setting(
         True,
-        "One process at a time reads for this service, others stand by, and what an earlier "
-        "one left undone comes first. Order needs it; false lets several share the work.",
+        "One process at a time handles for this service, and others stand by. False: all of "
+        "them share the work by key; see `docs/guides/scaling.md` for what that promises.",
     )
-    takeover_s: float = setting(
+    takeover: float = setting(
         3.0,
-        "Time after which a standby takes the place of a process that is silent.",
-        directive="takeover",
+        "Time after which others take the keys of a process that is silent.",
         positive=True,
     )
 
@@ -53,15 +44,14 @@ class ConsumerConfig(Checked):
 class StreamConfig(Checked):
     """The stream that all topics share which have no limits of their own."""
 
-    bytes_max: int = setting(GIB, "Bytes kept; 0 is no limit.", directive="max_bytes")
-    messages_max: int = setting(1_000_000, "Messages kept; 0: no limit.", directive="max_msgs")
-    age_s_max: float = setting(DAY_S, "Time kept; 0 is no limit.", directive="max_age")
+    max_bytes: int = setting(GIB, "Bytes kept; 0 is no limit.")
+    max_msgs: int = setting(1_000_000, "Messages kept; 0: no limit.")
+    max_age: float = setting(DAY_S, "Time kept; 0 is no limit.")
     replicas: int = setting(1, "Servers of a cluster that keep a copy.", positive=True)
     storage: Literal["file", "memory"] = setting("file", "Where it is kept.")
-    duplicate_window_s: float = setting(
+    duplicate_window: float = setting(
         120.0,
         "Time within which an event id is stored once only.",
-        directive="duplicate_window",
         positive=True,
     )
 
@@ -72,9 +62,7 @@ class JetStreamConfig(Checked):
 
     enabled: bool = setting(True, "Whether topics are persistent unless declared otherwise.")
     domain: str = setting("", "JetStream domain to use.")
-    request_timeout_s: float = setting(
-        5.0, "Time a management request may take.", directive="request_timeout", positive=True
-    )
+    request_timeout: float = setting(5.0, "Time a management request may take.", positive=True)
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
 
@@ -97,30 +85,23 @@ class NatsConfig(Checked):
     tls_certificate: str | None = setting(None, "Path of the client's certificate.")
     tls_key: str | None = setting(None, "Path of the client's key.")
     tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
-    connect_timeout_s: float = setting(
-        10.0, "Time to reach one server.", directive="connection_timeout", positive=True
-    )
-    reconnect_attempts_max: int | None = setting(
+    connection_timeout: float = setting(10.0, "Time to reach one server.", positive=True)
+    max_reconnects: int | None = setting(
         None,
         "Failed attempts before a server is given up; never if unset.",
-        directive="max_reconnects",
     )
-    reconnect_wait_s: float = setting(
+    reconnect_wait: float = setting(
         0.05,
         "First wait between two rounds; it doubles.",
-        directive="reconnect_wait",
         positive=True,
     )
-    reconnect_wait_s_max: float = setting(
-        2.0, "Longest wait between two rounds.", directive="max_reconnect_wait", positive=True
-    )
+    max_reconnect_wait: float = setting(2.0, "Longest wait between two rounds.", positive=True)
     flush_bytes: int = setting(
         128 * 1024, "Unsent bytes that are written without waiting.", positive=True
     )
-    reconnect_buffer_bytes: int = setting(
+    reconnect_buffer: int = setting(
         8 * 1024 * 1024,
         "Unsent bytes, also while reconnecting, at which publishing waits.",
-        directive="reconnect_buffer",
         positive=True,
     )
     jetstream: JetStreamConfig = field(default_factory=JetStreamConfig)

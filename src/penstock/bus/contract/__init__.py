@@ -16,6 +16,7 @@ from penstock.bus.contract import (
     operating,
     order,
     publishing,
+    sharing,
 )
 from penstock.bus.contract.world import SCENARIOS, Scenario, World
 
@@ -30,4 +31,5 @@ __all__ = [
     "operating",
     "order",
     "publishing",
+    "sharing",
 ]

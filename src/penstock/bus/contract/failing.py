@@ -14,11 +14,11 @@ from penstock.errors import BusError
 
 
 class Panic(BaseException):
-    """What libraries in other languages raise: no `Exception`."""
+    """A `BaseException`, as libraries in other languages raise; it is no `Exception`."""
 
 
 async def letters_of(bus: Any, count: int) -> list[DeadLetter]:
-    """Return the dead letters, once there are so many."""
+    """Wait for `count` dead letters and return them."""
     await until(lambda: bus.metrics.dead_letters_total == count)
     return [letter async for letter in DeadLetterBox(bus).find()]
 
@@ -33,7 +33,7 @@ async def whatever_a_handler_raises_is_a_failed_attempt(world: World) -> None:
             raise Panic("index out of bounds")
         seen.events.append(envelope)
 
-    async with world.open(subscriber={"attempts_max": 2}) as bus:
+    async with world.open(subscriber={"max_attempts": 2}) as bus:
         await bus.subscribe_envelope(TOPIC, handle)
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(4)])
         await until(lambda: len(seen.events) == 3)
@@ -58,7 +58,7 @@ async def an_exit_that_a_handler_raises_is_a_failed_attempt(world: World) -> Non
     def handle_on_thread(envelope: Envelope[Any]) -> None:
         raise GeneratorExit
 
-    async with world.open(subscriber={"attempts_max": 2}) as bus:
+    async with world.open(subscriber={"max_attempts": 2}) as bus:
         await bus.subscribe_envelope(TOPIC, handle)
         await bus.subscribe_envelope("threads", handle_on_thread)
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(4)])
@@ -100,7 +100,7 @@ async def a_plain_function_that_takes_too_long_is_waited_for(world: World) -> No
             go_on.wait(20)
         steps.append(("end", number))
 
-    async with world.open(subscriber={"handler_timeout_s": 0.05}) as bus:
+    async with world.open(subscriber={"process_timeout": 0.05}) as bus:
         await bus.subscribe_envelope(TOPIC, handle)
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
         await bus.publish_envelope_sync(TOPIC, event(9, "b"))
@@ -124,7 +124,7 @@ async def a_dead_letter_tells_where_the_last_attempt_failed(world: World) -> Non
     async def handle(envelope: Envelope[Any]) -> None:
         find_the_account(envelope.payload["number"])
 
-    async with world.open(subscriber={"attempts_max": 1}) as bus:
+    async with world.open(subscriber={"max_attempts": 1}) as bus:
         await bus.subscribe_envelope(TOPIC, handle)
         await bus.publish_envelope_sync(TOPIC, event(7))
         (letter,) = await letters_of(bus, 1)
@@ -185,7 +185,7 @@ async def what_fails_behind_the_scenes_is_tried_again(world: World) -> None:
 
         return call
 
-    fast = BacklogConfig(messages_max=1, interval_s=0.01), HealthConfig(interval_s=0.01)
+    fast = BacklogConfig(max_lag=1, interval=0.01), HealthConfig(interval=0.01)
     async with world.open(backlog=fast[0], health=fast[1]) as bus:
         engine: Any = bus.engine
         for name in ("fetch", "lag", "echo"):

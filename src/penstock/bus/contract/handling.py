@@ -192,7 +192,7 @@ async def events_can_be_iterated_over(world: World) -> None:
 
 @scenario
 async def a_bus_can_be_closed_while_its_events_are_iterated_over(world: World) -> None:
-    async with world.open(shutdown_timeout_s=0.2) as bus:
+    async with world.open(shutdown_timeout=0.2) as bus:
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
         numbers = []
         async with bus.messages(TOPIC) as events:

@@ -1,4 +1,4 @@
-"""What is kept: read again by pattern, deleted by number, buried and brought back."""
+"""Stored messages: replay by pattern, delete by number, dead-letter and bring back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.bus.replaying import Replay
 @scenario
 async def topics_are_read_again_by_pattern_however_they_are_kept(world: World) -> None:
     async with world.open() as bus:
-        await bus.configure_topic("orders.limited", bytes_max=1024 * 1024)
+        await bus.configure_topic("orders.limited", max_bytes=1024 * 1024)
         for number, topic in enumerate(("orders.plain", "orders.limited", "bills.plain")):
             await bus.publish_envelope_sync(topic, event(number))
 
@@ -25,6 +25,30 @@ async def topics_are_read_again_by_pattern_however_they_are_kept(world: World) -
         assert await topics("orders.limited") == ["orders.limited"]
         assert await topics("orders.plain") == ["orders.plain"]
         assert await topics("nothing.>") == []
+
+
+@scenario
+async def what_is_kept_can_be_listed_with_how_much_of_it_there_is(world: World) -> None:
+    async with world.open(subscriber={"max_attempts": 1}) as bus:
+        if not bus.features.limits_messages and bus.config.strategy == "skip":
+            return  # limits cannot be asked for where nothing may be managed
+        seen = Seen()
+        seen.failing = lambda _: True
+        await bus.subscribe_envelope("orders.plain", seen)
+        for _ in range(3):
+            await bus.publish_envelope_sync("orders.plain", event(1))
+        # What it has on the shared stream, if there is one, counts too.
+        await bus.publish_envelope_sync("orders.limited", event(1))
+        await bus.configure_topic("orders.limited", retention=3600.0)
+        await bus.publish_envelope_sync("orders.limited", event(2))
+        await until(lambda: bus.metrics.dead_letters_total == 3)
+        topics = await bus.engine.topics()
+
+        assert {"orders.limited": 2, "orders.plain": 3} == {
+            topic: state.messages for topic, state in topics.items()
+        }
+        assert topics["orders.plain"].shared is bus.features.shares_storage
+        assert not topics["orders.limited"].shared
 
 
 @scenario
@@ -43,7 +67,7 @@ async def a_message_is_discarded_once_and_alone(world: World) -> None:
 
 @scenario
 async def dead_letters_come_back_in_order_and_once(world: World) -> None:
-    async with world.open(subscriber={"attempts_max": 1}) as bus:
+    async with world.open(subscriber={"max_attempts": 1}) as bus:
         seen = Seen()
         seen.failing = lambda _: True
         await bus.subscribe_envelope(TOPIC, seen)
@@ -60,7 +84,7 @@ async def dead_letters_come_back_in_order_and_once(world: World) -> None:
 
 @scenario
 async def dead_letters_outlive_the_events_that_come_after_them(world: World) -> None:
-    async with world.open(stream={"messages_max": 10}, subscriber={"attempts_max": 1}) as bus:
+    async with world.open(stream={"max_msgs": 10}, subscriber={"max_attempts": 1}) as bus:
         seen = Seen()
         seen.failing = lambda one: one.payload["number"] == 0
         await bus.subscribe_envelope(TOPIC, seen)

@@ -39,7 +39,7 @@ async def the_backlog_is_what_is_not_handled_and_its_age(world: World) -> None:
 @scenario
 async def a_backlog_is_reported_when_it_begins_and_when_it_is_well_over(world: World) -> None:
     reports: list[Backlog] = []
-    config = BacklogConfig(messages_max=10, recover_ratio=0.5, interval_s=0.01)
+    config = BacklogConfig(max_lag=10, recover_ratio=0.5, interval=0.01)
     async with world.open(backlog=config, subscriber={"lanes": 1}) as bus:
         steps = asyncio.Semaphore(0)
 
@@ -150,7 +150,7 @@ async def a_request_that_came_before_closing_is_answered(world: World) -> None:
 async def forgotten_topics_are_read_no_more(world: World) -> None:
     async with world.open() as bus:
         kept, gone = Seen(), Seen()
-        await bus.configure_topic("gone.limited", bytes_max=1024 * 1024)
+        await bus.configure_topic("gone.limited", max_bytes=1024 * 1024)
         await bus.subscribe_envelope("kept", kept)
         subscription = await bus.subscribe_envelope("gone.*", gone)
         await bus.unsubscribe(subscription)

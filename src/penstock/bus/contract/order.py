@@ -65,7 +65,7 @@ async def handlers_of_different_keys_run_at_once_and_of_one_key_never(world: Wor
 
 @scenario
 async def a_failing_key_waits_and_the_others_go_on(world: World) -> None:
-    async with world.open(subscriber={"lanes": 1, "attempts_max": 100}) as bus:
+    async with world.open(subscriber={"lanes": 1, "max_attempts": 100}) as bus:
         seen = Seen()
         is_healed = False
         seen.failing = lambda one: one.aggregate_id == "bad" and not is_healed
@@ -113,7 +113,7 @@ async def after_the_last_attempt_a_message_is_a_dead_letter_and_its_key_reopens(
     async def collect(letter: Delivery) -> None:
         letters.append(letter)
 
-    async with world.open(subscriber={"attempts_max": 3}) as bus:
+    async with world.open(subscriber={"max_attempts": 3}) as bus:
         seen = Seen()
         seen.failing = lambda one: one.payload["number"] == 1
         await bus.subscribe_envelope(TOPIC, seen)
@@ -134,7 +134,7 @@ async def after_the_last_attempt_a_message_is_a_dead_letter_and_its_key_reopens(
 
 @scenario
 async def a_key_can_be_blocked_instead_until_it_is_reopened(world: World) -> None:
-    async with world.open(subscriber={"attempts_max": 2, "on_exhausted": "block"}) as bus:
+    async with world.open(subscriber={"max_attempts": 2, "on_exhausted": "block"}) as bus:
         seen = Seen()
         is_healed = False
         seen.failing = lambda one: one.aggregate_id == "bad" and not is_healed
@@ -161,7 +161,7 @@ async def a_handler_that_takes_too_long_has_failed(world: World) -> None:
         if calls == [0]:
             await asyncio.sleep(60)
 
-    async with world.open(subscriber={"handler_timeout_s": 0.1}) as bus:
+    async with world.open(subscriber={"process_timeout": 0.1}) as bus:
         await bus.subscribe_envelope(TOPIC, handle)
         await bus.publish_envelope_batch(TOPIC, [event(0), event(1)])
         await until(lambda: len(calls) == 3)
@@ -192,7 +192,7 @@ async def what_cannot_be_read_is_a_dead_letter_at_once(world: World) -> None:
 
 @scenario
 async def a_long_handler_is_not_taken_for_lost(world: World) -> None:
-    async with world.open(consumer={"ack_wait_s": 0.6}) as bus:
+    async with world.open(consumer={"ack_wait": 0.6}) as bus:
         seen = Seen()
         started = asyncio.Event()
 
@@ -213,7 +213,7 @@ async def a_long_handler_is_not_taken_for_lost(world: World) -> None:
 @scenario
 async def parked_messages_are_bounded_and_then_fetching_pauses(world: World) -> None:
     async with world.open(
-        consumer={"ack_pending_max": 20, "fetch_messages": 10}, subscriber={"attempts_max": 1000}
+        consumer={"max_ack_pending": 20, "fetch_batch": 10}, subscriber={"max_attempts": 1000}
     ) as bus:
         seen = Seen()
         is_healed = False
@@ -246,7 +246,7 @@ async def a_restart_goes_on_where_it_was_left(world: World) -> None:
 
 @scenario
 async def what_was_left_undone_comes_before_what_is_newer(world: World) -> None:
-    async with world.open(subscriber={"attempts_max": 1000}) as bus:
+    async with world.open(subscriber={"max_attempts": 1000}) as bus:
         seen = Seen()
         seen.failing = lambda one: one.aggregate_id == "bad"
         await bus.subscribe_envelope(TOPIC, seen)
@@ -337,7 +337,7 @@ async def closing_leaves_a_handler_behind_that_does_not_end(world: World) -> Non
             except asyncio.CancelledError:
                 continue
 
-    async with world.open(shutdown_timeout_s=0.2) as bus:
+    async with world.open(shutdown_timeout=0.2) as bus:
         await bus.subscribe_envelope(TOPIC, stubborn)
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
         await begun.wait()
@@ -355,7 +355,7 @@ async def closing_does_not_wait_for_ever(world: World) -> None:
     async def hang(_: Envelope[Any]) -> None:
         await asyncio.sleep(3600)
 
-    async with world.open(shutdown_timeout_s=0.2) as bus:
+    async with world.open(shutdown_timeout=0.2) as bus:
         await bus.subscribe_envelope(TOPIC, hang)
         await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(3)])
         await until(lambda: bus.health().in_flight == 3)

@@ -78,7 +78,7 @@ async def an_event_sent_on_to_another_topic_is_stored_there_too(world: World) ->
 
 @scenario
 async def a_batch_returns_a_receipt_for_each(world: World) -> None:
-    async with world.open(publisher={"window_messages_max": 10}) as bus:
+    async with world.open(publisher={"max_pending": 10}) as bus:
         receipts = await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(100)])
 
         assert len({receipt.sequence for receipt in receipts}) == 100
@@ -106,7 +106,7 @@ async def a_batch_names_every_failure_and_stores_the_others(world: World) -> Non
 
 @scenario
 async def a_full_window_makes_the_publisher_wait(world: World) -> None:
-    async with world.open(publisher={"window_messages_max": 10}) as bus:
+    async with world.open(publisher={"max_pending": 10}) as bus:
         highest = 0
         for number in range(500):
             await bus.publish_envelope(TOPIC, event(number))
@@ -145,7 +145,7 @@ async def results_are_streamed_to_all_and_by_tenant(world: World) -> None:
 
 @scenario
 async def no_result_is_lost_when_nobody_reads_them(world: World) -> None:
-    async with world.open(publisher={"results_max": 5}) as bus:
+    async with world.open(publisher={"max_results": 5}) as bus:
         with bus.results() as results:
             publishing = asyncio.ensure_future(_publish(bus, 20))
             await until(lambda: len(results) == 5)
@@ -160,7 +160,7 @@ async def no_result_is_lost_when_nobody_reads_them(world: World) -> None:
 
 @scenario
 async def a_deadline_ends_the_wait_for_room(world: World) -> None:
-    async with world.open(publisher={"results_max": 1}) as bus:
+    async with world.open(publisher={"max_results": 1}) as bus:
         with bus.results():
             await bus.publish_envelope(TOPIC, event(0))
             try:
@@ -172,7 +172,7 @@ async def a_deadline_ends_the_wait_for_room(world: World) -> None:
 
 @scenario
 async def publishers_that_give_up_leave_their_room_to_others(world: World) -> None:
-    async with world.open(publisher={"window_messages_max": 1}) as bus:
+    async with world.open(publisher={"max_pending": 1}) as bus:
         await bus.configure_topic(TOPIC)
         publishing = [
             asyncio.ensure_future(bus.publish_envelope_sync(TOPIC, event(number)))
@@ -188,7 +188,7 @@ async def publishers_that_give_up_leave_their_room_to_others(world: World) -> No
 
 @scenario
 async def publishers_that_give_up_leave_their_place_in_the_results(world: World) -> None:
-    async with world.open(publisher={"window_messages_max": 1, "results_max": 2}) as bus:
+    async with world.open(publisher={"max_pending": 1, "max_results": 2}) as bus:
         await bus.configure_topic(TOPIC)
         with bus.results():
             publishing = [
@@ -204,7 +204,7 @@ async def publishers_that_give_up_leave_their_place_in_the_results(world: World)
 
 @scenario
 async def a_rate_limit_spreads_publishes_over_time(world: World) -> None:
-    async with world.open(publisher={"rate_per_s": 200.0, "rate_burst": 1}) as bus:
+    async with world.open(publisher={"rate": 200.0, "rate_burst": 1}) as bus:
         await bus.configure_topic(TOPIC)
         started_s = monotonic()
         await _publish(bus, 41)
@@ -214,7 +214,7 @@ async def a_rate_limit_spreads_publishes_over_time(world: World) -> None:
 
 @scenario
 async def large_events_travel_compressed(world: World) -> None:
-    async with world.open(publisher={"compression": "zstd", "compress_bytes_min": 500}) as bus:
+    async with world.open(publisher={"compression": "zstd", "compress_from": 500}) as bus:
         seen, sizes = Seen(), []
         await bus.subscribe_envelope(TOPIC, seen)
         bus.on_published(lambda result: sizes.append(len(result.payload)))
@@ -267,7 +267,7 @@ async def a_topic_keeps_to_its_own_limits(world: World) -> None:
         if not bus.features.limits_messages:
             return
         seen = Seen()
-        await bus.configure_topic("small", messages_max=5)
+        await bus.configure_topic("small", max_msgs=5)
         await bus.subscribe_envelope(">", seen)
         await bus.publish_envelope_batch("small", [event(n) for n in range(20)])
         await bus.publish_envelope_batch("large", [event(n, "b") for n in range(20)])
@@ -281,7 +281,7 @@ async def a_topic_keeps_to_its_own_limits(world: World) -> None:
 @scenario
 async def configuring_a_topic_twice_changes_nothing(world: World) -> None:
     async with world.open() as bus:
-        reports = [await bus.configure_topic("t", bytes_max=SMALL) for _ in range(2)]
+        reports = [await bus.configure_topic("t", max_bytes=SMALL) for _ in range(2)]
 
         assert [report.action for report in reports] == ["created", "kept"]
         assert reports[1].in_sync
@@ -290,46 +290,46 @@ async def configuring_a_topic_twice_changes_nothing(world: World) -> None:
 @scenario
 async def create_only_never_changes_a_topic(world: World) -> None:
     async with world.open() as first:
-        await first.configure_topic("t", bytes_max=SMALL)
+        await first.configure_topic("t", max_bytes=SMALL)
     async with world.open(strategy="create_only") as bus:
-        report = await bus.configure_topic("t", bytes_max=LARGE)
+        report = await bus.configure_topic("t", max_bytes=LARGE)
         drifts = [(drift.field, drift.expected, drift.actual) for drift in report.drifts]
 
-        assert (report.action, drifts) == ("kept", [("bytes_max", LARGE, SMALL)])
+        assert (report.action, drifts) == ("kept", [("max_bytes", LARGE, SMALL)])
         assert not (await bus.check_topic("t")).in_sync
 
 
 @scenario
 async def create_or_update_makes_a_topic_as_declared(world: World) -> None:
     async with world.open() as first:
-        await first.configure_topic("t", bytes_max=SMALL)
+        await first.configure_topic("t", max_bytes=SMALL)
     async with world.open(strategy="create_or_update") as bus:
-        report = await bus.configure_topic("t", bytes_max=LARGE, retention_s=3600.0)
+        report = await bus.configure_topic("t", max_bytes=LARGE, retention=3600.0)
 
         assert report.action == "updated"
-        assert {drift.field for drift in report.drifts} == {"bytes_max", "retention_s"}
+        assert {drift.field for drift in report.drifts} == {"max_bytes", "retention"}
         assert (await bus.check_topic("t")).in_sync
 
 
 @scenario
 async def validate_only_compares_with_the_broker_and_changes_nothing(world: World) -> None:
-    wanted = TopicOptions(bytes_max=LARGE)
+    wanted = TopicOptions(max_bytes=LARGE)
     async with world.open(strategy="validate_only") as bus:
         assert not (await _mismatch(bus, wanted)).exists
     async with world.open() as first:
-        await first.configure_topic("t", bytes_max=SMALL)
+        await first.configure_topic("t", max_bytes=SMALL)
     async with world.open(strategy="validate_only") as bus:
         report = await _mismatch(bus, wanted)
-        assert [drift.field for drift in report.drifts] == ["bytes_max"]
-        assert (await bus.configure_topic("t", bytes_max=SMALL)).in_sync
+        assert [drift.field for drift in report.drifts] == ["max_bytes"]
+        assert (await bus.configure_topic("t", max_bytes=SMALL)).in_sync
 
 
 @scenario
 async def skip_looks_at_nothing(world: World) -> None:
     async with world.open() as first:
-        await first.configure_topic("t", bytes_max=SMALL)
+        await first.configure_topic("t", max_bytes=SMALL)
     async with world.open(strategy="skip") as bus:
-        assert (await bus.configure_topic("t", bytes_max=LARGE)).action == "skipped"
+        assert (await bus.configure_topic("t", max_bytes=LARGE)).action == "skipped"
         await bus.publish_envelope_sync("t", event(1))
 
 

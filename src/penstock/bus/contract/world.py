@@ -1,4 +1,4 @@
-"""What the scenarios of the contract are made with."""
+"""Building blocks for the scenarios of the contract."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
             jetstream,
             consumer=replace(jetstream.consumer, **(consumer or {})),
             # A server may set aside as much as a stream may grow to, and worlds are many.
-            stream=replace(jetstream.stream, **({"bytes_max": STREAM_BYTES_MAX} | (stream or {}))),
+            stream=replace(jetstream.stream, **({"max_bytes": STREAM_BYTES_MAX} | (stream or {}))),
         )
         kafka = replace(base.kafka.consumer, **_known_to(base.kafka.consumer, consumer or {}))
         config = replace(
@@ -51,7 +51,7 @@ class World:
             nats=replace(base.nats, jetstream=jetstream),
             kafka=replace(base.kafka, consumer=kafka),
             publisher=replace(base.publisher, **(publisher or {})),
-            subscriber=replace(base.subscriber, **({"backoff_s": 0.02} | (subscriber or {}))),
+            subscriber=replace(base.subscriber, **({"backoff": 0.02} | (subscriber or {}))),
             **settings,
         )
         bus = EventBus(self._beside_others(config))
@@ -121,7 +121,7 @@ class Seen:
         ]
 
     async def count(self, count: int) -> None:
-        """Return once so many events are handled."""
+        """Wait until `count` events are handled."""
         await self.until(lambda: len(self.events) >= count)
 
     async def until(self, condition: Callable[[], bool]) -> None:

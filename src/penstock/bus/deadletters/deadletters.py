@@ -27,7 +27,7 @@ KEY = "Dead-Letter-Key"
 TIME = "Dead-Letter-Time"
 CAUSE = "Dead-Letter-Cause"
 SERVICE = "Dead-Letter-Service"
-"""Who gave it up."""
+"""The service that gave the message up."""
 CUT = "Dead-Letter-Cut"
 """How many bytes the message had, if they were too many for a dead letter."""
 ATTEMPT = "Dead-Letter-Attempt"
@@ -36,20 +36,20 @@ TRACE = "Dead-Letter-Traceback"
 """Where the last attempt failed: a string of JSON, because a header is one line."""
 
 NOT_STORED = 10077
-"""What JetStream says when a stream has as much as it may have."""
+"""The error code of JetStream for a message it did not store: here, the stream is full."""
 HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
 LOOK_EVERY_S = 10.0
 WARNED_PART = 0.5
 
 PREFIX = "dead-letter-"
-"""How headers start that nobody else may write: a dead letter goes back to where they say."""
+"""The prefix of headers reserved for the bus: they name the topic a dead letter returns to."""
 
 TEXT_CHARACTERS_MAX = 1000
 ATTEMPTS_MAX = 50
 
 
 class DeadLetters:
-    """Where messages go that could not be handled."""
+    """Stores messages that could not be handled."""
 
     def __init__(
         self, engine: Engine, publisher: Publisher, *, config: BusConfig, metrics: Metrics
@@ -58,7 +58,7 @@ class DeadLetters:
         self._publisher = publisher
         self._metrics = metrics
         self._prefix = config.subscriber.dead_letter_prefix
-        self._letters_max = config.subscriber.dead_letters_max
+        self._letters_max = config.subscriber.max_dead_letters
         self._service = config.service
         self._look_s = -inf
 
@@ -67,13 +67,13 @@ class DeadLetters:
         return f"{self._prefix}.{topic}"
 
     def is_dead_letter_topic(self, topic: str) -> bool:
-        """Tell whether a topic is one of dead letters."""
+        """Return whether a topic is a dead-letter topic."""
         return topic.startswith(f"{self._prefix}.")
 
     async def bury(self, delivery: Delivery) -> None:
         """Store a message as a dead letter; return once it is stored, and stored once."""
         if self.is_dead_letter_topic(delivery.topic):
-            # It stays where it is. A copy would come to the same handler, and so on for ever.
+            # It stays where it is. A copy would come to the same handler, and so on forever.
             logger.error("! a dead letter of `%s` cannot be handled either", delivery.topic)
             return
         try:
@@ -86,7 +86,7 @@ class DeadLetters:
             await self._look()
 
     async def _look(self) -> None:
-        """Count the dead letters now and then, and say so when they are many."""
+        """Count the dead letters now and then, and warn when there are many."""
         if monotonic() < self._look_s:
             return
         self._look_s = monotonic() + LOOK_EVERY_S
@@ -107,8 +107,8 @@ class DeadLetters:
         try:
             await self._store(delivery, delivery.payload, headers_of(delivery))
         except MessageTooLarge:
-            # Its headers are more than there is room for beside it. Kept as it was it would
-            # be tried for ever; cut, it still says where all of it is.
+            # Its headers leave too little room for the payload. Whole, it would be tried
+            # forever; cut, it still says where the whole message is.
             cut = delivery.payload[: len(delivery.payload) // 2]
             await self._store(delivery, cut, headers_of_cut(delivery))
 
@@ -129,7 +129,7 @@ class DeadLetters:
 
 
 def headers_of(delivery: Delivery) -> Headers:
-    """Return the message's own headers, and those that say why it is dead."""
+    """Return the message's own headers, and those that say why it was given up."""
     history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
     return [
         *(pair for pair in delivery.own_headers if not pair[0].lower().startswith(PREFIX)),
@@ -144,7 +144,7 @@ def headers_of(delivery: Delivery) -> Headers:
 
 
 def headers_of_cut(delivery: Delivery) -> Headers:
-    """Return what must be told of a message that is too large to be kept whole."""
+    """Return the essential headers for a message that is too large to keep whole."""
     kept = (TOPIC, SEQUENCE, KEY, TIME, CAUSE)
     told = [pair for pair in headers_of(delivery) if pair[0] in kept]
     return [*told, (CUT, str(len(delivery.payload)))]

@@ -46,27 +46,27 @@ NUMBER_DIGITS_MAX = 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """One message that was given up, with why and since when."""
+    """One message that was given up, with the cause and the time."""
 
     number: int
-    """What it is called here: its sequence on the dead-letter topic."""
+    """Its sequence on the dead-letter topic; operators name it by this number."""
     place: str
     """The dead-letter topic."""
     topic: str
-    """Where it came from."""
+    """The topic it came from."""
     sequence: int
-    """What it was there."""
+    """Its sequence on that topic."""
     service: str
-    """Who gave it up."""
+    """The service that gave it up."""
     key: str
     time: datetime
     cause: str
     attempts: tuple[str, ...]
     """How each attempt failed, oldest first."""
     trace: str
-    """Where the last one failed; empty if nobody has kept it."""
+    """The traceback of the last failure; empty if none was kept."""
     headers: Headers
-    """Those the message had before."""
+    """The headers of the original message."""
     payload: bytes
     envelope: Envelope[Any] | None
     """The event; None if it cannot be read, which may be the cause."""
@@ -81,7 +81,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which dead letters are meant. What is left out does not matter."""
+    """Criteria for dead letters. A field left out matches all."""
 
     topic: str = ""
     service: str = ""
@@ -140,9 +140,9 @@ class DeadLetterBox:
         """
         Send dead letters back to their topics, in order; iterate over those that went.
 
-        One that went is no dead letter any more: what is interrupted goes on where it
-        was when it is done again. Cancelled, it ends with the letter that is under way;
-        cancelled twice, at once.
+        A letter that was sent back is deleted, so an interrupted replay continues where it
+        was when it is started again. Cancelled once, the replay finishes the current letter;
+        cancelled twice, it ends at once.
         """
         for letter in _whole(await self._choose(selection)):
             is_cancelled = await _undivided(self._send_back(letter))
@@ -154,7 +154,7 @@ class DeadLetterBox:
         """
         Call a handler of this program with dead letters, in order, and discard each it took.
 
-        No other service sees them again. What the handler raises ends it, and the
+        No other service sees them again. An error of the handler ends the run, and its
         letter stays.
         """
         letters = _whole(await self._choose(selection))
@@ -192,7 +192,7 @@ class DeadLetterBox:
         await self._bus.engine.discard(letter.place, letter.number)
 
     async def _choose(self, selection: Selection) -> list[DeadLetter]:
-        """Return the dead letters that are meant; raise if a number stands for several."""
+        """Return the selected dead letters; raise if a number stands for several."""
         letters = [letter async for letter in self.find(selection)]
         if selection.numbers and len({letter.number for letter in letters}) < len(letters):
             places = ", ".join(sorted({f"`{letter.topic}`" for letter in letters}))
@@ -227,7 +227,7 @@ class DeadLetterBox:
 
 
 async def _undivided(step: Awaitable[object]) -> bool:
-    """Do something to its end; tell whether it was cancelled meanwhile. Twice stops it."""
+    """Finish a step even if cancelled once; return whether it was. A second time stops it."""
     doing = asyncio.ensure_future(step)
     try:
         await asyncio.shield(doing)
@@ -237,7 +237,7 @@ async def _undivided(step: Awaitable[object]) -> bool:
     return False
 
 
-# Anyone can publish to a dead-letter topic; that must not hide what else is there.
+# Anyone can publish to a dead-letter topic; that must not hide the real dead letters.
 
 
 def _text(document: str) -> str:

@@ -19,10 +19,16 @@ from penstock.protocol.compression import Compressor, decompress, is_compressed
 
 OPENING = b"{"
 UNREADABLE = (msgspec.MsgspecError, InvalidEnvelope, UnicodeDecodeError, RecursionError)
-"""What reading an envelope may end with; a stranger's may be nested without end."""
+"""The errors of reading an envelope; one from a stranger may be nested without end."""
 
 Upcaster: TypeAlias = Callable[[Any], Any]
 """Takes the payload of one version and returns that of the next."""
+
+
+class Keyed(msgspec.Struct):
+    """The fields of an envelope that give its ordering key."""
+
+    aggregate_id: str
 
 
 class Codec:
@@ -33,9 +39,12 @@ class Codec:
         self._compressor = compressor
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
         self._decoders: dict[Any, msgspec.json.Decoder[Envelope[Any]]] = {}
+        self._key_decoder = msgspec.json.Decoder(Keyed)
 
     def encode(self, envelope: Envelope[Any]) -> bytes:
-        """Return the envelope as JSON, compressed if it is large and that is wanted."""
+        """Return the envelope as JSON, compressed if it is large and compression is on."""
+        if not isinstance(envelope, Envelope):
+            raise InvalidEnvelope(f"a {type(envelope).__name__} is no event; hint: `Envelope(…)`")
         try:
             data = self._encode(envelope)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -51,6 +60,15 @@ class Codec:
                 return self._decode_any_version(data, payload_type)
             decoder = self._decoders.get(payload_type) or self._decoder(payload_type)
             return decoder.decode(data)
+        except UNREADABLE as error:
+            raise InvalidEnvelope(f"not an envelope: {error}") from error
+
+    def key(self, data: bytes) -> str:
+        """Return the aggregate of an envelope, and read nothing else of it."""
+        if data[:1] != OPENING and is_compressed(data):
+            data = decompress(data)
+        try:
+            return self._key_decoder.decode(data).aggregate_id
         except UNREADABLE as error:
             raise InvalidEnvelope(f"not an envelope: {error}") from error
 
@@ -99,7 +117,7 @@ class Codec:
 
 
 def _upcast(envelope: Envelope[Any], upcast: Upcaster, payload: Any) -> Any:
-    """Bring a payload up to date; one that is not what it says it is cannot be."""
+    """Bring a payload up to date; raise if it does not match its version."""
     try:
         return upcast(payload)
     except Exception as error:
@@ -109,14 +127,14 @@ def _upcast(envelope: Envelope[Any], upcast: Upcaster, payload: Any) -> Any:
 
 
 def encode_foreign(value: Any) -> Any:
-    """Turn a pydantic model into what JSON has."""
+    """Turn a pydantic model into JSON types."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
 
 
 def _decode_foreign(payload_type: Any, value: Any) -> Any:
-    """Make a pydantic model out of what JSON had."""
+    """Make a pydantic model from decoded JSON."""
     if hasattr(payload_type, "model_validate"):
         return payload_type.model_validate(value)
     raise TypeError(f"nothing is known of {payload_type!r}")

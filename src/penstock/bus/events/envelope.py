@@ -1,5 +1,5 @@
 """
-The envelope: what every event says about itself, around its payload.
+The envelope: the data about an event, around its payload.
 
 An envelope is checked when it is made, and it is made both by a publisher and by
 reading one off the wire, so the rules below hold on both sides.
@@ -33,7 +33,7 @@ class Envelope(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defau
     event_id: str = msgspec.field(default_factory=new_event_id)
     """Unique; a UUID of version 7 unless given. Publishing it again stores nothing."""
     aggregate_id: str
-    """What the event happened to: 1 to 256 of `A-Z a-z 0-9 : _ . / -`."""
+    """The thing the event happened to: 1 to 256 of `A-Z a-z 0-9 : _ . / -`."""
     event_type: str
     event_version: int = msgspec.field(default_factory=lambda: 1)
     timestamp: datetime = msgspec.field(default_factory=_now)

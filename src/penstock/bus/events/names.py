@@ -1,9 +1,9 @@
-"""What topics, services and headers may be called."""
+"""The rules for names of topics, services and headers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from penstock.errors import AlreadyHandled, BusError
@@ -17,12 +17,14 @@ _is_name = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a service or a namespace may be called that: it is part of subjects."""
+    """Return whether this may name a service or a namespace, which is part of subjects."""
     return isinstance(text, str) and _is_name(text) is not None
 
 
 def check_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return headers if they arrive as they are: keys of printable ASCII, values of one line."""
+    if isinstance(headers, Mapping):
+        raise BusError("headers are pairs, as a name may come twice; hint: `headers.items()`")
     pairs = list(headers)
     for name, value in pairs:
         if not is_header(name, value):
@@ -44,7 +46,7 @@ def is_header_name(name: str) -> bool:
 
 
 def check_moment(name: str, moment: datetime | None) -> datetime | None:
-    """Return a time if everybody knows when it is: one without a zone is no time."""
+    """Return a time if it has a zone; without one it is ambiguous."""
     if moment is not None and moment.tzinfo is None:
         raise BusError(
             f"`{name}` must have a time zone: {moment}; hint: `datetime.now(UTC)`, "
@@ -55,7 +57,11 @@ def check_moment(name: str, moment: datetime | None) -> datetime | None:
 
 def check_topic(topic: str) -> str:
     """Return `topic` if it can be published to."""
-    if len(topic) > TOPIC_CHARACTERS_MAX or not all(map(_is_token, topic.split("."))):
+    if (
+        not isinstance(topic, str)
+        or len(topic) > TOPIC_CHARACTERS_MAX
+        or not all(map(_is_token, topic.split(".")))
+    ):
         raise BusError(
             f"`{topic}` is no topic; hint: tokens of A-Z a-z 0-9 _ : = - joined by dots, "
             f"at most {TOPIC_CHARACTERS_MAX} characters"
@@ -65,6 +71,8 @@ def check_topic(topic: str) -> str:
 
 def check_pattern(pattern: str) -> str:
     """Return `pattern` if it can be subscribed to: a topic, with `*` and a last `>`."""
+    if not isinstance(pattern, str):
+        check_topic(pattern)
     *tokens, last = pattern.split(".")
     plain = [token for token in tokens if token != "*"]
     if last not in ("*", ">"):
@@ -75,7 +83,7 @@ def check_pattern(pattern: str) -> str:
 
 
 def check_apart(pattern: str, others: Iterable[str]) -> str:
-    """Return `pattern` if no other pattern stands for a topic of it."""
+    """Return `pattern` if it shares no topic with another pattern."""
     for other in others:
         if subjects.overlap(other.encode(), pattern.encode()):
             raise AlreadyHandled(

@@ -1,5 +1,5 @@
 """
-Backlog: what is stored and not yet handled, and who wants to know when it is much.
+Backlog: the messages stored and not yet handled, and callbacks for when there are many.
 
 There is a backlog from the moment one of the two bounds is passed until both are
 well below, so that a value which wavers around a bound is not reported each time.
@@ -23,14 +23,14 @@ logger = logging.getLogger("penstock.bus")
 
 
 class Backlog(NamedTuple):
-    """How far behind the handlers are."""
+    """The messages the handlers are behind by."""
 
     messages: int
     age_s: float
     """Age of the oldest message that is not handled."""
     is_high: bool
     unhandled: Mapping[str, int] = MappingProxyType({})
-    """Messages that wait for a handler that is gone, by the pattern it had; not in `messages`."""
+    """Messages that wait for a removed handler, by its pattern; not counted in `messages`."""
 
 
 BacklogCallback: TypeAlias = Callable[[Backlog], None]
@@ -47,14 +47,14 @@ class BacklogMonitor:
         self._task: asyncio.Task[None] | None = None
 
     def on_change(self, callback: BacklogCallback) -> BacklogCallback:
-        """Have `callback` called when a backlog begins and when it is over."""
+        """Call `callback` when a backlog begins and when it ends."""
         self._callbacks.append(callback)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._watch())
         return callback
 
     async def look(self) -> Backlog:
-        """Ask the broker, and tell the callbacks if something has changed."""
+        """Ask the broker, and call the callbacks if the state has changed."""
         lag = await self._engine.lag()
         age_s = max(0.0, (time_ns() - lag.oldest_ns) / 1e9) if lag.oldest_ns else 0.0
         was_high, self._is_high = self._is_high, self._judge(lag.messages, age_s)
@@ -64,7 +64,7 @@ class BacklogMonitor:
         return backlog
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -72,7 +72,7 @@ class BacklogMonitor:
     def _judge(self, messages: int, age_s: float) -> bool:
         config = self._config
         ratio = config.recover_ratio if self._is_high else 1.0
-        return messages > config.messages_max * ratio or age_s > config.age_s_max * ratio
+        return messages > config.max_lag * ratio or age_s > config.max_age * ratio
 
     def _tell(self, backlog: Backlog) -> None:
         for callback in self._callbacks:
@@ -93,4 +93,4 @@ class BacklogMonitor:
                 raise
             except BaseException:
                 logger.exception("! looking at the backlog failed")
-            await asyncio.sleep(self._config.interval_s)
+            await asyncio.sleep(self._config.interval)

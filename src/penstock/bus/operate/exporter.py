@@ -2,7 +2,7 @@
 Metrics and probes of a bus over HTTP: `/metrics`, `/live` and `/ready`.
 
 Alive means that the event loop turns, ready that the broker can be reached. The
-answers are made from what the bus knows; only the backlog asks the broker.
+answers come from the memory of the bus; only the backlog asks the broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Exporter:
         self._bus = bus
         self._host = host
         self.port = port
-        """Where it listens; any free port if it was 0."""
+        """The port it listens on; any free port if it was 0."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,7 +46,7 @@ class Exporter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def answer(self, path: str) -> Answer:
-        """Return what is answered to a path."""
+        """Return the answer to a path."""
         if path == "/metrics":
             return HTTPStatus.OK, await self._metrics()
         if path == "/live":
@@ -67,7 +67,7 @@ class Exporter:
         try:
             backlog = await self._bus.backlog()
         except PenstockError:
-            return text  # a value that is not known is not there
+            return text  # an unknown value is left out
         return text + (
             "# TYPE penstock_bus_backlog_messages gauge\n"
             f"penstock_bus_backlog_messages {backlog.messages}\n"

@@ -1,12 +1,12 @@
 """
-What is said of an attempt that failed: a line for the log, and where it happened.
+The report of a failed attempt: a line for the log, and where it happened.
 
-A handler may raise anything, also what is no `Exception`: libraries written in Rust
-panic with a `BaseException`, and so does `pytest.fail`. All of that is a failed attempt.
-Only what ends the program goes on its way: `ENDINGS`.
+A handler may raise anything, even a `BaseException` that is no `Exception`: libraries
+written in Rust panic with one, and so does `pytest.fail`. All of these are failed attempts.
+Only the exceptions that end the program pass through: `ENDINGS`.
 
-Python throws a GeneratorExit into a coroutine that nobody runs any more, and that ends it.
-One that a handler raises is an error like any other.
+Python throws a GeneratorExit into an abandoned coroutine, and that ends it. One that a
+handler raises is an error like any other.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import traceback
 from typing import Any
 
 ENDINGS = (KeyboardInterrupt, SystemExit)
-"""What a handler, or anything else, raises to end the program."""
+"""The exceptions that end the program, raised by a handler or by anything else."""
 
 STOPS = (*ENDINGS, GeneratorExit, asyncio.CancelledError)
-"""What ends a background task of the bus. Nothing else does."""
+"""The only exceptions that end a background task of the bus."""
 
 FRAMES_MAX = 20
 TRACE_CHARACTERS_MAX = 4000
 
 
 def runs(task: asyncio.Task[Any] | None) -> bool:
-    """Tell whether it is this task that runs: then nobody closes its coroutine."""
+    """Return whether this task is the running one: then its coroutine is not being closed."""
     return task is not None and asyncio.current_task(task.get_loop()) is task
 
 
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return where an error came from; of a long way, the end."""
+    """Return the traceback of an error; of a long one, the end."""
     try:
         text = "".join(traceback.format_exception(error, limit=-FRAMES_MAX)).rstrip()
     except Exception:

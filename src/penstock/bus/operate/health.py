@@ -26,20 +26,20 @@ Severity: TypeAlias = Literal["healthy", "warning", "error", "critical"]
 
 
 class Heartbeat(NamedTuple):
-    """How the last heartbeats went."""
+    """The result of the last heartbeats."""
 
     severity: Severity
     misses: int
     """Heartbeats in a row that did not come back."""
     round_trip_s: float
-    """How long the last one took that did; 0 if none has."""
+    """The round trip of the last heartbeat that came back; 0 if none has."""
 
 
 HealthCallback: TypeAlias = Callable[[Heartbeat], None]
 
 
 class HealthMonitor:
-    """Sends heartbeats, and calls back when it gets better or worse."""
+    """Sends heartbeats, and calls back when the health gets better or worse."""
 
     def __init__(self, engine: Engine, config: HealthConfig) -> None:
         self._engine = engine
@@ -49,14 +49,14 @@ class HealthMonitor:
         self._task: asyncio.Task[None] | None = None
 
     def on_change(self, callback: HealthCallback) -> HealthCallback:
-        """Have `callback` called whenever the severity changes. Starts the heartbeats."""
+        """Call `callback` whenever the severity changes. Starts the heartbeats."""
         self._callbacks.append(callback)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._beat_on())
         return callback
 
     async def beat(self) -> Heartbeat:
-        """Send one heartbeat, wait for it, and return how things are now."""
+        """Send one heartbeat, wait for it, and return the resulting health."""
         started_s = monotonic()
         came_back = await self._round_trip()
         misses = 0 if came_back else self.last.misses + 1
@@ -67,14 +67,14 @@ class HealthMonitor:
         return self.last
 
     async def close(self) -> None:
-        """Beat no more."""
+        """Stop the heartbeats."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _round_trip(self) -> bool:
         try:
-            async with asyncio.timeout(self._config.timeout_s):
+            async with asyncio.timeout(self._config.timeout):
                 await self._engine.echo(secrets.token_hex(8).encode())
         except (TimeoutError, PenstockError) as error:
             logger.warning("! a heartbeat did not come back: %s", error or "too late")
@@ -106,4 +106,4 @@ class HealthMonitor:
                 raise
             except BaseException:
                 logger.exception("! a heartbeat failed")
-            await asyncio.sleep(self._config.interval_s)
+            await asyncio.sleep(self._config.interval)

@@ -1,4 +1,4 @@
-"""What the bus counts."""
+"""The counters of the bus."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from itertools import accumulate
 from typing import Any
 
 HANDLER_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the times handlers take; what is longer than all of them comes last."""
+"""Upper bounds of handler times, in seconds; longer times go into a last bucket."""
 
 
 def counter(help: str) -> Any:
-    """Return a figure that begins at 0, with what it means."""
+    """Return a counter that begins at 0, with its help text."""
     return field(default=0, metadata={"help": help})
 
 
 @dataclass
 class Seconds:
-    """Times, as a histogram of Prometheus has them."""
+    """Durations, as a Prometheus histogram."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(HANDLER_BUCKETS_S) + 1))
     total_s: float = 0.0
 
     def record(self, duration_s: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.counts[bisect_left(HANDLER_BUCKETS_S, duration_s)] += 1
         self.total_s += duration_s
 
@@ -58,6 +58,9 @@ class Metrics:
     skipped_total: int = counter("Messages of topics without a handler that were skipped.")
     live_dropped_total: int = counter("Live messages dropped because too much was in flight.")
     reconnects_total: int = counter("Times the connection was lost and came back.")
+    members: int = counter("Processes that share the work of the service, as far as is known.")
+    slots: int = counter("Parts of the keys that this process has; partitions, on Kafka.")
+    takeovers_total: int = counter("Times this process gave the keys of a silent one to others.")
     in_flight: int = counter("Messages queued, running, parked or held.")
     parked_keys: int = counter("Keys that wait for another attempt, or are blocked.")
     unacked: int = counter("Events that wait for the broker's ack.")
@@ -66,7 +69,7 @@ class Metrics:
     )
 
     def prometheus(self) -> str:
-        """Return them as Prometheus reads them."""
+        """Return the counters in the text format of Prometheus."""
         lines = []
         for item in fields(self):
             name, help = f"penstock_bus_{item.name}", item.metadata["help"]

@@ -23,12 +23,12 @@ class Inbox:
         self._service = service
 
     def accept(self, connection: Any, event_id: str) -> bool:
-        """Take note of an event; False if it was handled before, and so must not be again."""
+        """Record an event; False if it was handled before and must be skipped."""
         rows: int = connection.execute(*self.statement(event_id)).rowcount
         return rows == 1
 
     def statement(self, event_id: str) -> Statement:
-        """Return what `accept` executes; it has changed one row if the event is new."""
+        """Return the statement of `accept`; it changes one row if the event is new."""
         return self._dialect.sql(SEE), (self._service, event_id, time_ns())
 
     def forget(self, connection: Any, *, older_than: timedelta) -> int:

@@ -16,14 +16,14 @@ Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
 
 class Outbox:
-    """Where a transaction leaves its events. It opens, commits and rolls back nothing."""
+    """Takes the events of a transaction. It opens, commits and rolls back nothing."""
 
     def __init__(self, dialect: Dialect, *, codec: Codec | None = None) -> None:
         self._dialect = dialect
         self._codec = codec or Codec()
 
     def create_tables(self, connection: Any) -> None:
-        """Make the tables of outbox and inbox, if they are not there."""
+        """Create the tables of outbox and inbox if they do not exist."""
         for statement in self._dialect.create:
             connection.execute(statement)
 
@@ -36,7 +36,7 @@ class Outbox:
         due: datetime | None = None,
     ) -> None:
         """
-        Have an event published once the transaction is committed, not before `due`.
+        Publish an event once the transaction is committed, not before `due`.
 
         `connection` is one of `sqlite3` or psycopg. Adding an event again, by its
         id, changes nothing.
@@ -51,7 +51,7 @@ class Outbox:
     def statement(
         self, topic: str, envelope: Envelope[Any], *, due: datetime | None = None
     ) -> Statement:
-        """Return what `add` executes, for connections that are awaited or wrapped."""
+        """Return the statement of `add`, for connections that are awaited or wrapped."""
         check_moment("due", due)
         due_ns = time_ns() if due is None else round(due.timestamp() * 1e9)
         return self._dialect.sql(self._dialect.insert), (

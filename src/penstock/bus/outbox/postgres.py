@@ -15,7 +15,7 @@ RELAY_LOCK = 0x70656E73746F636B
 
 
 class PostgresStore:
-    """The relay's side. That it is the only one is an advisory lock of its session."""
+    """The relay's side. An advisory lock of its session keeps it the only relay."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
@@ -43,26 +43,26 @@ class PostgresStore:
         return bool(locked)
 
     def close(self) -> None:
-        """Disconnect, and let another be the relay."""
+        """Disconnect, and let another process be the relay."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def take(self, rows_max: int, *, now_ns: int) -> list[Row]:
-        """Return what is due, in order."""
+        """Return the due events, in order."""
         rows = self._execute(TAKE, (now_ns, now_ns, rows_max)).fetchall()
         return [Row(*row) for row in rows]
 
     def mark(self, ids: Iterable[int], *, now_ns: int) -> None:
-        """Take note that events are published."""
+        """Mark events as published."""
         self._write(MARK, [(now_ns, one) for one in ids])
 
     def postpone(self, postponements: Sequence[Postponement]) -> None:
-        """Take note of events that are to be tried again."""
+        """Record events to be tried again."""
         self._write(POSTPONE, [(one.retry_ns, one.error, one.id) for one in postponements])
 
     def purge(self, *, before_ns: int) -> int:
-        """Delete what was published before."""
+        """Delete events published before `before_ns`."""
         rows: int = self._execute(PURGE, (before_ns,)).rowcount
         return rows
 

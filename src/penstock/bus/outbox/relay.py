@@ -1,5 +1,5 @@
 """
-Publishing what transactions have left in the outbox.
+Publishing the events that transactions left in the outbox.
 
 One relay at a time works on a database. It publishes the events of an aggregate
 one after another and different aggregates beside each other; one that fails is
@@ -36,7 +36,7 @@ ERROR_CHARACTERS_MAX = 500
 
 @dataclass(frozen=True, kw_only=True)
 class RelayConfig(Checked):
-    """How a relay works."""
+    """The settings of a relay."""
 
     rows_max: int = setting(500, "Events read at once.", positive=True)
     poll_s: float = setting(0.2, "Time between two looks at an empty outbox.", positive=True)
@@ -72,15 +72,15 @@ class Relay:
 
     @property
     def is_active(self) -> bool:
-        """Whether this is the relay that works; another may."""
+        """Whether this relay is the one that works, and not another process."""
         return self._is_open
 
     def wake(self) -> None:
-        """Have it look now, as after a commit."""
+        """Look for events now, as after a commit."""
         self._wake.set()
 
     async def drain(self) -> int:
-        """Publish all that is due now and can be; return how many events that were."""
+        """Publish all due events that can be published; return how many."""
         published = 0
         while await self._ensure_open():
             rows = await self._call(self._take)
@@ -90,7 +90,7 @@ class Relay:
         return published
 
     async def close(self) -> None:
-        """Stop, and let another be the relay. Twice is once."""
+        """Stop, and let another process be the relay. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -174,7 +174,7 @@ class Relay:
         self._wake.clear()
 
     async def _call(self, function: Callable[[], T]) -> T:
-        """Run what blocks on the thread, to its end also if we are cancelled meanwhile."""
+        """Run a blocking call on the thread, to its end even if we are cancelled."""
         future = asyncio.get_running_loop().run_in_executor(self._thread, function)
         try:
             return await asyncio.shield(future)

@@ -16,7 +16,7 @@ BUSY_TIMEOUT_S = 5.0
 
 
 class SqliteStore:
-    """The relay's side. That it is the only one is a lock on a file beside the database."""
+    """The relay's side. A lock on a file beside the database keeps it the only relay."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -44,7 +44,7 @@ class SqliteStore:
         return True
 
     def close(self) -> None:
-        """Disconnect, and let another be the relay."""
+        """Disconnect, and let another process be the relay."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -53,19 +53,19 @@ class SqliteStore:
             self._lock = -1
 
     def take(self, rows_max: int, *, now_ns: int) -> list[Row]:
-        """Return what is due, in order."""
+        """Return the due events, in order."""
         return [Row(*row) for row in self._open.execute(TAKE, (now_ns, now_ns, rows_max))]
 
     def mark(self, ids: Iterable[int], *, now_ns: int) -> None:
-        """Take note that events are published."""
+        """Mark events as published."""
         self._write(MARK, [(now_ns, one) for one in ids])
 
     def postpone(self, postponements: Sequence[Postponement]) -> None:
-        """Take note of events that are to be tried again."""
+        """Record events to be tried again."""
         self._write(POSTPONE, [(one.retry_ns, one.error, one.id) for one in postponements])
 
     def purge(self, *, before_ns: int) -> int:
-        """Delete what was published before."""
+        """Delete events published before `before_ns`."""
         return self._open.execute(PURGE, (before_ns,)).rowcount
 
     @property

@@ -1,4 +1,4 @@
-"""What a relay needs of a database. The methods block, and are called on one thread."""
+"""A database, as a relay needs it. The methods block, and are called on one thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
 
 class Postponement(NamedTuple):
-    """An event that could not be published, until when it waits, and why."""
+    """An event that could not be published, the time of its next attempt, and why."""
 
     id: int
     retry_ns: int
@@ -32,16 +32,16 @@ class Store(Protocol):
         """Connect and become the only relay; False, and not connected, if there is another."""
 
     def close(self) -> None:
-        """Disconnect, and let another be the relay."""
+        """Disconnect, and let another process be the relay."""
 
     def take(self, rows_max: int, *, now_ns: int) -> list[Row]:
-        """Return what is due, in order, without what has to wait for an earlier one."""
+        """Return the due events, in order, without those that must wait for an earlier one."""
 
     def mark(self, ids: Iterable[int], *, now_ns: int) -> None:
-        """Take note that events are published. Twice is once."""
+        """Mark events as published. Idempotent."""
 
     def postpone(self, postponements: Sequence[Postponement]) -> None:
-        """Take note of events that are to be tried again, and of why."""
+        """Record events to be tried again, and why."""
 
     def purge(self, *, before_ns: int) -> int:
-        """Delete what was published before; return how many."""
+        """Delete events published before `before_ns`; return how many."""

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS penstock_inbox (
     PRIMARY KEY (service, event_id)
 )"""
 
-# What waits for another attempt keeps back all of its aggregate that came later.
+# An event that waits for another attempt holds back all later ones of its aggregate.
 TAKE = """\
 SELECT id, event_id, topic, aggregate_id, body, attempts FROM penstock_outbox AS one
 WHERE published_ns IS NULL AND due_ns <= ? AND NOT EXISTS (
@@ -61,21 +61,21 @@ FORGET = "DELETE FROM penstock_inbox WHERE service = ? AND seen_ns < ?"
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """What differs between databases."""
+    """The differences between databases."""
 
     placeholder: str
     identity: str
     bytes: str
     insert: str
-    """Takes event id, topic, aggregate id, body and due time; twice is once."""
+    """Takes event id, topic, aggregate id, body and due time. Idempotent."""
 
     def sql(self, statement: str) -> str:
-        """Return a statement as this database's driver wants it."""
+        """Return a statement in the form this database's driver needs."""
         return statement.replace("?", self.placeholder)
 
     @property
     def create(self) -> tuple[str, ...]:
-        """The statements that make both tables, if they are not there."""
+        """The statements that create both tables if they do not exist."""
         outbox = OUTBOX.format(identity=self.identity, bytes=self.bytes)
         return (outbox, WAITING_INDEX, ORDER_INDEX, INBOX)
 

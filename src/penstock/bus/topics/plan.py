@@ -1,8 +1,8 @@
 """
-What the strategy would do about the declared topics, and doing it.
+The plan for the declared topics, as the strategy makes it, and its execution.
 
-A plan asks the broker and changes nothing. It is made of the same reports that
-configuring a topic gives, so a plan and what follows it cannot disagree.
+Planning asks the broker and changes nothing. A plan consists of the same reports that
+configuring a topic gives, so the plan and its execution cannot disagree.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from penstock.bus.config.bus import BusConfig
+from penstock.bus.engine import Engine, Membership, TopicState
 from penstock.bus.opening import engine_of
 from penstock.bus.topics.topics import TopicReport, Topics
 from penstock.errors import ConfigError, TopicMismatch
@@ -27,7 +28,7 @@ SIGNS: dict[Action, str] = {
 
 
 class Step(NamedTuple):
-    """What is to be done about one topic, and why."""
+    """The action planned for one topic, and why."""
 
     topic: str
     action: Action
@@ -40,15 +41,11 @@ class Step(NamedTuple):
 
 
 class Planner:
-    """The topics that a configuration declares, beside the broker's. Use with `async with`."""
+    """Compares the declared topics with the broker's. Use with `async with`."""
 
     def __init__(self, config: BusConfig) -> None:
-        if config.type == "embedded" and not config.embedded.store_dir:
-            raise ConfigError(
-                "this bus keeps its topics only while it is open; hint: set `embedded.store_dir`"
-            )
         self._config = config
-        self._engine = engine_of(config)
+        self._engine = _lasting_engine(config)
 
     async def __aenter__(self) -> Planner:
         await self._engine.connect()
@@ -63,7 +60,7 @@ class Planner:
         return [await self._topics.check(topic) for topic in sorted(self._config.topics)]
 
     async def plan(self) -> list[Step]:
-        """Return what `apply` would do."""
+        """Return the steps that `apply` would take."""
         strategy = self._config.strategy
         return [
             Step(report.topic, action_for(report, strategy), report)
@@ -71,7 +68,7 @@ class Planner:
         ]
 
     async def apply(self) -> list[Step]:
-        """Do what the strategy says about every topic that can be helped; return what was done."""
+        """Apply the strategy to every topic that allows it; return the steps taken."""
         steps = await self.plan()
         for step in steps:
             if step.action in ("create", "update"):
@@ -85,8 +82,36 @@ class Planner:
             raise ConfigError(f"it changed while the plan was made: {error}") from error
 
 
+async def topics_of(config: BusConfig) -> dict[str, TopicState]:
+    """Return the state of every topic that the broker keeps for a bus."""
+    engine = _lasting_engine(config)
+    await engine.connect()
+    try:
+        return await engine.topics()
+    finally:
+        await engine.close()
+
+
+async def services_of(config: BusConfig) -> dict[str, Membership]:
+    """Return the members of each service of a bus."""
+    engine = _lasting_engine(config)
+    await engine.connect()
+    try:
+        return await engine.services()
+    finally:
+        await engine.close()
+
+
+def _lasting_engine(config: BusConfig) -> Engine:
+    if config.type == "embedded" and not config.embedded.store_dir:
+        raise ConfigError(
+            "this bus keeps its topics only while it is open; hint: set `embedded.store_dir`"
+        )
+    return engine_of(config)
+
+
 def action_for(report: TopicReport, strategy: str) -> Action:
-    """Return what a strategy does about a topic that was found like this."""
+    """Return the action of a strategy for a topic with this report."""
     if report.action == "ephemeral":
         return "none"
     if strategy == "skip":

@@ -1,8 +1,8 @@
 """
-Topics: how they are to be, how the broker has them, and what is done about it.
+Topics: as declared, as the broker keeps them, and the changes in between.
 
-The broker's state is what counts, never a memory of this process. Whatever was
-learnt is cached, so that publishing asks the broker nothing.
+The broker's state counts, never a memory of this process. It is cached, so that
+publishing asks the broker nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.errors import BusError, ConnectionLost, RequestTimeout, TopicMisma
 logger = logging.getLogger("penstock.bus")
 
 RETENTION_TOLERANCE_S = 1.0
-COMPARED = ("retention_s", "bytes_max", "messages_max", "replicas", "partitions", "compression")
+COMPARED = ("retention", "max_bytes", "max_msgs", "replicas", "partitions", "compression")
 
 PREPARE_ATTEMPTS = 3
 
@@ -31,16 +31,16 @@ Action = Literal["created", "updated", "validated", "skipped", "kept", "ephemera
 
 
 class Target(NamedTuple):
-    """Where messages of a topic go."""
+    """The destination of a topic's messages."""
 
     address: bytes
     live: bool
     id_block: bytes
-    """A header block that lacks nothing but the event id."""
+    """A header block that lacks only the event id."""
 
 
 def message_id_on(topic: str, event_id: str) -> str:
-    """Return what the broker recognises an event by: topics share a stream, and its ids too."""
+    """Return the message id of an event. It names the topic: topics share a stream and its ids."""
     return f"{topic}:{event_id}"
 
 
@@ -50,7 +50,7 @@ def id_block(topic: str) -> bytes:
 
 
 class Drift(NamedTuple):
-    """One difference between what was declared and what the broker has."""
+    """One difference between the declared topic and the broker's."""
 
     field: str
     expected: Any
@@ -64,7 +64,7 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TopicReport:
-    """What was found, and what was done."""
+    """The state found on the broker, and the changes made."""
 
     topic: str
     action: Action
@@ -97,13 +97,13 @@ class Topics:
         self._persistent = engine.features.persistent and config.nats.jetstream.enabled
         self._declared = dict(config.topics)
         self.targets: dict[str, Target] = {}
-        """Where each topic goes that was used. Looked up for every message."""
+        """The target of each topic used so far. Looked up for every message."""
         self._is_shared_ready = False
         self._moving: dict[str, asyncio.Event] = {}
         engine.on_moving = self._move
 
     async def prepare(self, topic: str) -> Target:
-        """Return where a topic goes; the first time it is used, make sure it is there."""
+        """Return the target of a topic; at its first use, make sure the topic exists."""
         for attempt in range(PREPARE_ATTEMPTS):
             if topic in self._moving:
                 await self._moving[topic].wait()
@@ -118,14 +118,14 @@ class Topics:
         return self.targets[topic]
 
     async def prepare_shared(self) -> None:
-        """Make sure that there is something to subscribe to, once."""
+        """Make sure, once, that there is a stream to subscribe to."""
         shares = self._engine.features.shares_storage
         if self._persistent and shares and not self._is_shared_ready:
             await self._apply(SHARED, TopicOptions())
             self._is_shared_ready = True
 
     async def configure(self, topic: str, options: TopicOptions) -> TopicReport:
-        """Declare a topic, and do about it what the strategy says. Twice is once."""
+        """Declare a topic and apply the topic strategy to it. Idempotent."""
         check_topic(topic)
         self._declared[topic] = options
         if self._is_live(options):
@@ -143,7 +143,7 @@ class Topics:
         if self._is_live(wanted):
             return TopicReport(topic=topic, action="ephemeral")
         state = await self._engine.inspect(topic)
-        # With limits of its own a topic is not there as long as only the shared stream is.
+        # A topic with its own limits does not exist while there is only the shared stream.
         if state is None or (wanted.limits and state.shared):
             return TopicReport(topic=topic, action="validated", exists=False)
         return TopicReport(topic=topic, action="validated", drifts=compare(wanted, state))
@@ -193,10 +193,10 @@ class Topics:
 
 
 def compare(wanted: TopicOptions, state: TopicState) -> tuple[Drift, ...]:
-    """Return every difference in what was asked for. What was left out is no difference."""
+    """Return every difference in the declared settings. A setting left out never differs."""
     drifts = []
-    # Bytes are split among partitions, which may not come out even.
-    tolerances = {"retention_s": RETENTION_TOLERANCE_S, "bytes_max": state.options.partitions or 0}
+    # Bytes are split among partitions, perhaps with a remainder.
+    tolerances = {"retention": RETENTION_TOLERANCE_S, "max_bytes": state.options.partitions or 0}
     for name in COMPARED:
         expected, actual = getattr(wanted, name), getattr(state.options, name)
         if expected is None or expected == actual:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import penstock.bus
+from penstock.bus import EventBus
 from penstock.bus.config.bus import GIB, PRESETS, BusConfig, TopicOptions
 from penstock.bus.config.loading import load_config
 from penstock.bus.config.reference import settings_page
@@ -47,14 +49,14 @@ def test_the_shape_of_the_mission_is_read() -> None:
 
     assert ("nats", ("nats://one:4222", "nats://two:4222")) == (config.type, config.nats.urls)
     assert (2000, 600, 45.0) == (
-        jetstream.consumer.ack_pending_max,
-        jetstream.consumer.waiting_max,
-        jetstream.consumer.ack_wait_s,
+        jetstream.consumer.max_ack_pending,
+        jetstream.consumer.max_waiting,
+        jetstream.consumer.ack_wait,
     )
-    assert (3 * GIB, 3_000_000) == (jetstream.stream.bytes_max, jetstream.stream.messages_max)
+    assert (3 * GIB, 3_000_000) == (jetstream.stream.max_bytes, jetstream.stream.max_msgs)
     assert {
         "orders.created": TopicOptions(
-            persistence="persistent", retention_s=7 * 86_400, bytes_max=1024**2
+            persistence="persistent", retention=7 * 86_400, max_bytes=1024**2
         ),
         "clicks": TopicOptions(persistence="ephemeral"),
     } == config.topics
@@ -64,7 +66,7 @@ def test_a_file_may_be_written_in_camel_case(tmp_path: Path) -> None:
     path = tmp_path / "bus.yaml"
     path.write_text("eventbus: {nats: {jetstream: {consumer: {maxAckPending: 7}}}}")
 
-    assert 7 == load(path).nats.jetstream.consumer.ack_pending_max
+    assert 7 == load(path).nats.jetstream.consumer.max_ack_pending
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,11 @@ def test_presets_are_those_of_the_mission(name: str, figures: tuple[float, ...])
     consumer, stream = jetstream.consumer, jetstream.stream
 
     assert figures == (
-        consumer.ack_pending_max,
-        consumer.waiting_max,
-        consumer.ack_wait_s,
-        stream.bytes_max,
-        stream.messages_max,
+        consumer.max_ack_pending,
+        consumer.max_waiting,
+        consumer.ack_wait,
+        stream.max_bytes,
+        stream.max_msgs,
     )
     assert name in PRESETS
 
@@ -101,14 +103,14 @@ def test_the_file_wins_over_the_preset_and_the_environment_over_both() -> None:
     config = load(source, environment=variables)
     consumer = config.nats.jetstream.consumer
 
-    assert (500, 1, 0.25) == (consumer.ack_pending_max, consumer.waiting_max, consumer.ack_wait_s)
+    assert (500, 1, 0.25) == (consumer.max_ack_pending, consumer.max_waiting, consumer.ack_wait)
     assert (("nats://a", "nats://b"), False) == (config.nats.urls, config.publisher.deduplicate)
 
 
 def test_the_environment_may_choose_the_preset() -> None:
     config = load(environment={"PENSTOCK_BUS_PRESET": "high_throughput"})
 
-    assert (10_000, False) == (config.publisher.window_messages_max, config.publisher.deduplicate)
+    assert (10_000, False) == (config.publisher.max_pending, config.publisher.deduplicate)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,9 @@ def test_the_environment_may_choose_the_preset() -> None:
         ({"topics": {"a": {"retntion": "1s"}}}, "`eventbus.topics.a.retntion` is unknown"),
         ({"type": "kavka"}, "must be one of nats, embedded"),
         ({"nats": []}, "`eventbus.nats` must be a section"),
+        ({"nats": {"urls": {"a": 1}}}, "`eventbus.nats.urls` must be text"),
+        ({"nats": {"urls": None}}, "`eventbus.nats.urls` has no value"),
+        ({"topics": 5}, "`eventbus.topics` must be a section"),
         ({"publisher": {"deduplicate": "maybe"}}, "true or false"),
         ({"publisher": {"max_pending": "many"}}, "must be a number"),
         ({"publisher": {"max_pending": 0}}, "`max_pending` must be more than 0"),
@@ -144,6 +149,19 @@ def test_what_makes_no_sense_is_said(source: Any, complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"servcie": "x"}, "`servcie` is unknown; hint: `service`"),
+        ({"subscriber": {"max_attempts": 3}}, "`subscriber` must be a `SubscriberConfig(…)`"),
+    ],
+)
+def test_what_a_program_gives_is_looked_at_too(settings: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        EventBus.open("embedded:", **settings)
+    assert complaint in str(caught.value)
+
+
 def test_an_unknown_variable_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="hint: `PENSTOCK_BUS_SERVICE`"):
         load(environment={"PENSTOCK_BUS_SERVCE": "x"})
@@ -151,7 +169,7 @@ def test_an_unknown_variable_is_an_error_that_names_the_nearest() -> None:
 
 def test_every_setting_is_read_by_something() -> None:
     folder = Path(penstock.bus.__file__).parent
-    files = [path for path in folder.rglob("*.py") if path.name not in ("config.py", "settings.py")]
+    files = [path for path in folder.rglob("*.py") if path.parent.name != "config"]
     read = {
         node.attr
         for path in files
@@ -170,6 +188,12 @@ def _settings(kind: Any) -> Iterator[str]:
             yield from _settings(hints[item.name])
     if kind is BusConfig:
         yield from _settings(TopicOptions)
+
+
+def test_names_in_a_file_have_their_bound_first_and_no_unit() -> None:
+    names = re.findall(r"^\| `(\w+)` \|", settings_page(), re.MULTILINE)
+
+    assert [] == [name for name in names if re.search(r"_(s|ms|max|min)$", name)]
 
 
 def test_the_reference_of_settings_is_fresh() -> None:

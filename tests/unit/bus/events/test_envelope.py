@@ -159,6 +159,12 @@ def test_a_type_that_cannot_be_read_is_refused_before_the_first_message(kind: An
         Codec().check(kind)
 
 
+@pytest.mark.parametrize("event", [None, {"aggregate_id": "a"}, b"{}"])
+def test_what_is_no_envelope_is_not_published(event: Any) -> None:
+    with pytest.raises(InvalidEnvelope, match="is no event"):
+        Codec().encode(event)
+
+
 def test_a_payload_without_a_form_in_json_is_refused() -> None:
     with pytest.raises(InvalidEnvelope, match="object"):
         Codec().encode(event(object()))

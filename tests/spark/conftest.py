@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,13 @@ def elected(broker: Broker) -> Broker:
 
     wait_until(is_ready, timeout_s=60)
     return broker
+
+
+def wait_until_forgotten(broker: Broker, stream: str, window_s: float) -> None:
+    """Return once the ids of all that is stored are older than the window of the stream."""
+    newest = broker.info(stream)["state"]["last_ts"]
+    until_s = datetime.fromisoformat(newest).timestamp() + 1.2 * window_s
+    wait_until(lambda: time.time() > until_s, timeout_s=60)
 
 
 @pytest.fixture

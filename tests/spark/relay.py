@@ -25,6 +25,7 @@ class Relay:
         self.connections = 0
         """How many connections it has passed on."""
         self._is_away = False
+        self._is_mute = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,7 +44,14 @@ class Relay:
 
     def come_back(self) -> None:
         """Pass on again what comes."""
-        self._is_away = False
+        self._is_away = self._is_mute = False
+
+    def mute(self) -> None:
+        """Pass on what clients say, and nothing of what they are told."""
+        self._is_mute = True
+
+    def _answer(self, data: bytes) -> bytes:
+        return b"" if self._is_mute else data
 
     def _accept(self) -> None:
         while True:
@@ -59,7 +67,7 @@ class Relay:
             self._sockets += [client, server]
             for source, target, change in (
                 (client, server, self._rewrite),
-                (server, client, bytes),
+                (server, client, self._answer),
             ):
                 threading.Thread(
                     target=_pass_on, args=(source, target, change), daemon=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,8 +10,9 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.servers import wait_until
+from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows
+from tests.spark.relay import Relay
 
 Read = Callable[..., Any]
 registration = import_module("penstock.spark.register")
@@ -176,3 +178,27 @@ def test_a_large_range_is_split_over_the_cores_of_the_cluster(
     registration.register(spark)
 
     assert 5 == parts
+
+
+def test_several_streams_are_one_frame(broker: Broker, stream: str, read: Any) -> None:
+    names = [f"{stream}_{letter}" for letter in "abc"]
+    for count, name in enumerate(names, start=2):
+        broker.create(name)
+        broker.fill(name, count)
+    ends = json.dumps({names[2]: 1})
+
+    found = read(",".join(names), endingPosition=ends).groupBy("stream").count().collect()
+
+    assert {names[0]: 2, names[1]: 3, names[2]: 1} == {row[0]: row[1] for row in found}
+
+
+def test_tasks_of_a_python_worker_share_a_connection(
+    broker: Broker, stream: str, read: Any, server: ServerProcess
+) -> None:
+    broker.fill(stream, 100)
+    with Relay(server.port) as relay:
+        frame = read(stream, servers=relay.url, minPartitions=20)
+        assert 100 == frame.count()
+
+        # One to plan, and one of each worker; Spark starts another if one is not back yet.
+        assert relay.connections < 20

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
 from tests.cluster import NODES, cluster_of
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker, elected
 
-from penstock.spark.options import parse_sink, parse_source
+from penstock.client.messages import status_of
+from penstock.errors import RequestTimeout
+from penstock.spark.connection import Connection
+from penstock.spark.options import ConnectionOptions, parse_sink, parse_source
 from penstock.spark.sink.publish import Window
 from penstock.spark.sink.sink import Encoder
+from penstock.spark.sink.stored import Stored
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
 from penstock.spark.source.position import Range
@@ -66,6 +72,44 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
     # A window that is sent again may have been stored in part, so the order is not promised.
     assert list(range(MESSAGES)) == sorted(found)
     assert [] == left.consumers("TRIO")
+
+
+@pytest.mark.slow
+def test_a_task_that_begins_without_a_leader_waits_for_one(cluster: list[ServerProcess]) -> None:
+    broker = elected(Broker(cluster[0].url, replicas=NODES))
+    broker.create("TRIO")
+    led_by = leader(broker, "TRIO", cluster)
+    alive = next(server for server in cluster if server is not led_by)
+    dead = [server for server in cluster if server is not alive]
+    options = {"servers": alive.url, "retryTimeoutSeconds": "300", "subject": "TRIO.a"}
+    connection, sink = parse_sink(options)
+    row = pa.record_batch({"data": [b"1"], "message_id": ["row-1"]})
+    for server in dead:
+        server.process.kill()
+    wait_until(lambda: is_refused(connection, "TRIO.a"), timeout_s=60)
+
+    with (
+        ThreadPoolExecutor() as others,
+        Window(connection, 500, stored=Stored(connection, time.time(), "")) as window,
+    ):
+        tokens, frames = Encoder(sink, "job").encode(row, window.reply_prefix)
+        # One that is alone can neither lead nor say whether there is such a stream.
+        back = [others.submit(server.start_again) for server in dead]
+        window.add(tokens, frames)
+        window.flush()
+        for each in back:
+            each.result()
+
+    assert (1, 1) == (window.acked, Broker(alive.url).info("TRIO")["state"]["messages"])
+
+
+def is_refused(options: ConnectionOptions, subject: str) -> bool:
+    """Tell whether a server knows that nobody stores a subject."""
+    with Connection(options, "test") as connection:
+        try:
+            return status_of(connection.request(subject, b""))[0] == 503
+        except RequestTimeout:
+            return False
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.servers import HOST, PROGRAMS, ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows
 from tests.spark.processes import command_of, descendants
 
-BATCHES = int(os.environ.get("SPARK_BATCHES", "200"))
+BATCHES = int(os.environ.get("SPARK_BATCHES", "100"))
 BATCH_MESSAGES = 3
 TASKS = 2
 GROWTH_BYTES_MAX = 8 * 1024 * 1024

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from tests.servers import wait_until
 from tests.spark.conftest import Broker
 
+from penstock.client import JetStream
 from penstock.errors import ClientError
+from penstock.spark.connection import Connection
 from penstock.spark.options import parse_source
-from penstock.spark.source.source import StreamReader
+from penstock.spark.source.limited import StreamReader
+from penstock.spark.source.source import Reader as BatchReader
+from penstock.spark.source.streams import Finder
 
 Reader = Callable[..., StreamReader]
 
@@ -34,7 +40,26 @@ def reader(broker: Broker) -> Iterator[Reader]:
 
 def ranges(driver: StreamReader, start: Any, end: Any) -> list[tuple[int, int]]:
     """Return what the tasks of a micro-batch read."""
-    return [tuple(each.sequences) for each in driver.partitions(start, end)]  # type: ignore[attr-defined]
+    return [
+        tuple(piece.sequences)
+        for task in driver.partitions(start, end)
+        for piece in task.pieces  # type: ignore[attr-defined]
+    ]
+
+
+def delete(broker: Broker, stream: str, sequences: Iterable[int]) -> None:
+    """Delete single messages."""
+
+    async def work(js: JetStream) -> None:
+        for each in sequences:
+            await js.streams.delete_message(stream, each)
+
+    broker.run(work)
+
+
+def sequence(offset: Any, stream: str) -> int:
+    """Return up to where an offset says that a stream was read."""
+    return int(offset["streams"][stream]["sequence"])
 
 
 def test_a_batch_is_split_the_same_way_whoever_reads_it_again(
@@ -74,19 +99,18 @@ def test_a_quiet_subject_of_a_busy_stream_makes_no_batches(
 
     end = driver.latestOffset(start, ReadMaxRows(5))
 
-    assert [(101, 105)] == ranges(driver, start, end)
+    assert [(101, 121)] == ranges(driver, start, end)
     assert end == driver.latestOffset(end, ReadMaxRows(5))
 
 
 def test_a_hole_is_skipped_in_one_step(broker: Broker, stream: str, reader: Reader) -> None:
     broker.fill(stream, 100)
-    for sequence in range(2, 90):
-        broker.run(lambda js, n=sequence: js.streams.delete_message(stream, n))
+    delete(broker, stream, range(2, 90))
     driver = reader(stream)
     start = driver.latestOffset(driver.initialOffset(), ReadMaxRows(1))
 
-    assert 1 == start["sequence"]
-    assert 94 == driver.latestOffset(start, ReadMaxRows(5))["sequence"]
+    assert 1 <= sequence(start, stream) < 90
+    assert 94 == sequence(driver.latestOffset(start, ReadMaxRows(5)), stream)
 
 
 def test_a_checkpoint_with_nothing_to_read_stays_ahead_of_the_head(
@@ -105,7 +129,8 @@ def test_a_checkpoint_with_nothing_to_read_stays_ahead_of_the_head(
             assert all(first > last for first, last in ranges(driver, offset, latest))
         offset = latest
         again = reader(stream, subjects=f"{stream}.quiet")
-        assert again.latestOffset(offset, ReadAllAvailable())["sequence"] >= offset["sequence"]
+        next_offset = again.latestOffset(offset, ReadAllAvailable())
+        assert sequence(next_offset, stream) >= sequence(offset, stream)
 
     assert 0 < batches <= 20
 
@@ -115,7 +140,8 @@ def test_a_stream_that_ends_before_its_checkpoint_is_a_loss(
 ) -> None:
     broker.fill(stream, 10)
     driver = reader(stream)
-    ahead = driver.initialOffset() | {"sequence": 20}
+    ahead = driver.initialOffset()
+    ahead["streams"][stream]["sequence"] = 20
 
     with pytest.raises(ClientError, match="ends at sequence 10, before 20"):
         driver.latestOffset(ahead, ReadAllAvailable())
@@ -135,3 +161,261 @@ def test_a_stream_with_too_few_consumers_says_so(
 
     with pytest.raises(ClientError, match=r"`max_consumers`.*`minPartitions`"):
         list(read_range(*source, broker.info(name)["created"], Range(1, 10)))
+
+
+def test_ranges_of_a_sparse_stream_hold_as_many_messages_each(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    """Whether messages were deleted, or are on other subjects."""
+    broker.publish([(f"{stream}.busy", b"")] * 900 + [(f"{stream}.rare", b"")] * 100)
+    delete(broker, stream, range(2, 800))
+    held = [1, *range(800, 1001)]
+    rare = reader(stream, subjects=f"{stream}.rare", minPartitions=4)
+    rest = reader(stream, minPartitions=4)
+
+    def sizes(driver: StreamReader, messages: list[int]) -> list[int]:
+        start = driver.initialOffset()
+        found = ranges(driver, start, driver.latestOffset(start, ReadAllAvailable()))
+        return [sum(first <= n <= last for n in messages) for first, last in found]
+
+    assert [25, 25, 25, 25] == sizes(rare, list(range(901, 1001)))
+    assert 202 == sum(sizes(rest, held))
+    assert max(sizes(rest, held)) <= 60
+    assert [] == broker.consumers(stream)
+
+
+def test_a_batch_job_is_balanced_too(broker: Broker, stream: str) -> None:
+    broker.publish([(f"{stream}.busy", b"")] * 900 + [(f"{stream}.rare", b"")] * 100)
+    given = {"stream": stream, "subjects": f"{stream}.rare", "minPartitions": "2"}
+    tasks = BatchReader(*parse_source({"servers": broker.url} | given)).partitions()
+
+    assert [(1, 950), (951, 1000)] == [tuple(task.pieces[0].sequences) for task in tasks]  # type: ignore[attr-defined]
+
+
+def test_a_limit_counts_messages(broker: Broker, stream: str, reader: Reader) -> None:
+    """Of the subjects that are read."""
+    broker.fill(stream, 2000)
+    driver = reader(stream, subjects=f"{stream}.3", maxMessagesPerTrigger=50)
+    start, sizes = driver.initialOffset(), []
+    while (end := driver.latestOffset(start, driver.getDefaultReadLimit())) != start:
+        first, last = ranges(driver, start, end)[0]
+        sizes.append(sum(n % 10 == 3 for n in range(first, last + 1)))
+        start = end
+
+    assert 200 == sum(sizes)
+    assert max(sizes) <= 50
+    assert len(sizes) <= 6
+
+
+def test_a_stream_that_allows_no_more_consumers_is_split_by_sequences(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    name = f"{stream}_full"
+    broker.create(name, max_consumers=1)
+    broker.fill(name, 100)
+    broker.run(lambda js: js.consumers.create(name, durable_name="other"))
+    driver = reader(name, subjects=f"{name}.3", minPartitions=2)
+    start = driver.initialOffset()
+
+    found = ranges(driver, start, driver.latestOffset(start, ReadAllAvailable()))
+
+    assert [(3, 51), (52, 100)] == found
+
+
+def test_bytes_of_a_batch_are_known_where_messages_have_grown(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    """The average of the stream would allow 93 of the large ones at a time."""
+    broker.publish([(f"{stream}.a", b"")] * 1000 + [(f"{stream}.a", bytes(10_000))] * 100)
+    driver = reader(stream, maxBytesPerTrigger=100_000)
+    start, sizes = driver.initialOffset(), []
+    while (end := driver.latestOffset(start, driver.getDefaultReadLimit())) != start:
+        (found,) = ranges(driver, start, end)
+        sizes.append(sum(100 if n <= 1000 else 10_100 for n in range(found[0], found[1] + 1)))
+        start = end
+
+    assert 1100 * 100 + 100 * 10_000 == sum(sizes)
+    assert max(sizes) <= 200_000
+    assert len(sizes) <= 16
+
+
+def test_a_batch_waits_for_enough_messages_but_not_for_ever(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    patient = reader(stream, minMessagesPerTrigger=30, maxTriggerDelay="1h")
+    hasty = reader(stream, minMessagesPerTrigger=30, maxTriggerDelay="1ms")
+    limit = patient.getDefaultReadLimit()
+    broker.fill(stream, 1)
+    first = patient.latestOffset(patient.initialOffset(), limit)
+    assert 1 == sequence(first, stream)
+    assert first == hasty.latestOffset(hasty.initialOffset(), limit)
+
+    broker.fill(stream, 29)
+    assert first == patient.latestOffset(first, limit)
+    assert 30 == sequence(hasty.latestOffset(first, limit), stream)
+    assert 30 == sequence(patient.latestOffset(first, ReadAllAvailable()), stream)
+    broker.fill(stream, 1)
+    assert 31 == sequence(patient.latestOffset(first, limit), stream)
+
+    broker.fill(stream, 1)
+    patient.prepareForTriggerAvailableNow()
+    assert 32 == sequence(patient.latestOffset(first, limit), stream)
+
+
+@pytest.fixture
+def pair(broker: Broker, stream: str) -> tuple[str, str]:
+    """Return two streams with 30 and 10 messages."""
+    names = f"{stream}_a", f"{stream}_b"
+    for name, count in zip(names, (30, 10), strict=True):
+        broker.create(name)
+        broker.fill(name, count)
+    return names
+
+
+def places(offset: Any) -> dict[str, int]:
+    """Return up to where the streams of an offset were read."""
+    return {name: mark["sequence"] for name, mark in offset["streams"].items()}
+
+
+def test_several_streams_are_read_together(
+    broker: Broker, pair: tuple[str, str], reader: Reader
+) -> None:
+    a, b = pair
+    driver = reader(f"{b}, {a}", maxMessagesPerTrigger=20)
+    start = driver.initialOffset()
+    end = driver.latestOffset(start, driver.getDefaultReadLimit())
+
+    assert {a: 0, b: 0} == places(start)
+    assert {a: 15, b: 5} == places(end)
+    assert [(1, 15), (1, 5)] == ranges(driver, start, end)
+    assert 20 == driver.reportLatestOffset()["behindMessages"]
+    assert 1 == len(driver.partitions(start, end)), "small streams share a task"
+
+    broker.fill(b, 7)
+    later = driver.latestOffset(driver.latestOffset(end, ReadAllAvailable()), ReadAllAvailable())
+    broker.fill(b, 3)
+    last = driver.latestOffset(later, ReadAllAvailable())
+    assert {a: 30, b: 20} == places(last)
+    assert [(18, 20)] == ranges(driver, later, last)
+
+
+def test_every_stream_has_a_position_of_its_own(
+    broker: Broker, pair: tuple[str, str], reader: Reader
+) -> None:
+    a, b = pair
+    time = broker.run(lambda js: js.streams.get(b, seq=1)).time
+
+    def begun(**positions: Any) -> dict[str, int]:
+        given = json.dumps({f"{a[:-1]}{name}": value for name, value in positions.items()})
+        return places(reader(f"{a},{b}", startingPosition=given).initialOffset())
+
+    assert {a: 16, b: 0} == begun(a=17)
+    assert {a: 30, b: 0} == begun(a="latest", b=time)
+
+
+def test_a_pattern_finds_streams_while_a_query_runs(
+    broker: Broker, stream: str, pair: tuple[str, str], reader: Reader
+) -> None:
+    driver = StreamReader(
+        *parse_source(
+            {
+                "servers": broker.url,
+                "streamPattern": f"{stream}_.",
+                "startingPosition": "latest",
+            }
+        )
+    )
+    try:
+        end = driver.initialOffset()
+        assert [30, 10] == list(places(end).values())
+        assert end == driver.latestOffset(end, ReadAllAvailable())
+
+        broker.create(f"{stream}_c")
+        broker.create(f"{stream}_not_this")
+        broker.fill(f"{stream}_c", 5)
+        found = wait_for_change(driver, end)
+
+        assert [30, 10, 5] == list(places(found).values())
+        assert [(1, 5)] == ranges(driver, end, found)
+    finally:
+        driver.stop()
+
+
+def wait_for_change(driver: StreamReader, offset: Any) -> Any:
+    """Return the next offset that is another."""
+    wait_until(lambda: driver.latestOffset(offset, ReadAllAvailable()) != offset, timeout_s=30)
+    return driver.latestOffset(offset, ReadAllAvailable())
+
+
+def test_many_streams_are_not_asked_for_all_the_time(broker: Broker, stream: str) -> None:
+    names = [f"{stream}_{number}" for number in range(25)]
+    for name in names:
+        broker.create(name)
+    now_s = 0.0
+    options, source = parse_source({"servers": broker.url, "stream": ",".join(names)})
+    finder = Finder(source, clock=lambda: now_s)
+
+    def last() -> int:
+        return finder.find(connection)[names[0]].last_sequence
+
+    with Connection(options, "test") as connection:
+        assert 0 == last()
+        broker.fill(names[0], 1)
+        assert 0 == last()
+        now_s = 1.0
+        assert 1 == last()
+
+
+def test_a_deleted_stream_is_a_loss(broker: Broker, pair: tuple[str, str], reader: Reader) -> None:
+    a, b = pair
+    strict, lax = reader(f"{a},{b}"), reader(f"{a},{b}", failOnDataLoss=False)
+    start = strict.initialOffset()
+    planned = strict.latestOffset(start, ReadAllAvailable())
+    tasks = lax.partitions(start, planned)
+    broker.run(lambda js: js.streams.delete(b))
+
+    for plan in (
+        lambda driver: driver.latestOffset(planned, ReadAllAvailable()),
+        lambda driver: driver.partitions(start, planned),
+    ):
+        with pytest.raises(ClientError, match=f"`{b}` was deleted.*`failOnDataLoss`"):
+            plan(strict)
+    assert {a: 30} == places(lax.latestOffset(planned, ReadAllAvailable()))
+    assert [(1, 30)] == ranges(lax, start, planned)
+    assert 30 == sum(batch.num_rows for task in tasks for batch in lax.read(task))
+    with pytest.raises(ClientError, match=f"`{b}` was deleted.*`failOnDataLoss`"):
+        [list(strict.read(task)) for task in tasks]
+
+
+def test_a_task_that_fails_tells_of_all_that_its_batch_loses(
+    broker: Broker, stream: str, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What another task has read is not finished, and cannot be read again."""
+    broker.fill(stream, 120)
+    options = {"minPartitions": 3, "startingPosition": 11}
+    strict, lax = reader(stream, **options), reader(stream, **options, failOnDataLoss=False)
+    start = strict.initialOffset()
+    first, second, _ = strict.partitions(start, strict.latestOffset(start, ReadMaxRows(90)))
+    assert 30 == sum(batch.num_rows for batch in strict.read(first))
+    broker.run(lambda js: js.streams.purge(stream, seq=51))
+
+    with pytest.raises(ClientError, match="messages 11 to 50 of stream"):
+        list(strict.read(second))
+    assert 20 == sum(batch.num_rows for batch in lax.read(second))
+    assert "messages 41 to 50 of stream" in caplog.text
+
+
+def test_streams_can_be_added_to_a_query_but_not_taken_away(
+    broker: Broker, pair: tuple[str, str], reader: Reader
+) -> None:
+    a, b = pair
+    alone, both = reader(a), reader(f"{a},{b}")
+    offset = alone.latestOffset(alone.initialOffset(), ReadAllAvailable())
+    end = both.latestOffset(offset, ReadAllAvailable())
+
+    assert {a: 30, b: 10} == places(end)
+    assert [(1, 10)] == ranges(both, offset, end)
+    with pytest.raises(ClientError, match=f"the checkpoint is of stream `{b}`"):
+        alone.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(ClientError, match="there is no stream `misspelt`"):
+        reader(f"{a},misspelt").latestOffset(offset, ReadAllAvailable())

@@ -14,12 +14,14 @@ from tests.spark.relay import Relay
 
 from penstock.errors import ConnectFailed
 from penstock.spark.options import parse_sink, parse_source
+from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.ownership import source_of
 from penstock.spark.sink.publish import Window
 from penstock.spark.sink.sink import Encoder
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
+from penstock.spark.source.limited import StreamReader
 from penstock.spark.source.position import Range
-from penstock.spark.source.source import StreamReader
 
 OUTAGE_S = 4.0
 """Longer than anything is retried by number, and as long as a server may take to start."""
@@ -54,6 +56,11 @@ def test_a_reader_rides_out_an_outage(
     assert [row[0] for row in ledger] == found
 
 
+def sequence(offset: Any, stream: str) -> int:
+    """Return up to where an offset says that a stream was read."""
+    return int(offset["streams"][stream]["sequence"])
+
+
 def test_a_driver_rides_out_an_outage(broker: Broker, stream: str, away: Relay) -> None:
     broker.fill(stream, 10)
     reader = StreamReader(*parse_source({"servers": away.url, "stream": stream}))
@@ -62,8 +69,19 @@ def test_a_driver_rides_out_an_outage(broker: Broker, stream: str, away: Relay) 
     outage(away)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
 
-    assert (0, 10) == (start["sequence"], end["sequence"])
+    assert (0, 10) == (sequence(start, stream), sequence(end, stream))
     reader.stop()
+
+
+def test_a_pipeline_rides_out_an_outage_when_it_begins(
+    broker: Broker, stream: str, away: Relay
+) -> None:
+    source = {"servers": away.url, "stream": stream}
+
+    outage(away)
+    found = source_of(PipelineConfig(pipeline="archive", source=source))
+
+    assert {"stream": stream, "created": broker.info(stream)["created"]} == found
 
 
 def test_a_sink_rides_out_an_outage(broker: Broker, stream: str, away: Relay) -> None:

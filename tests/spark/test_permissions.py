@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 from tests.servers import PROGRAMS, ServerProcess
 from tests.spark.conftest import Broker
 
 from penstock.errors import PenstockError
 from penstock.spark.options import parse_sink, parse_source
 from penstock.spark.sink.publish import Window
-from penstock.spark.sink.sink import Encoder
-from penstock.spark.source.fetch import read_range
-from penstock.spark.source.position import Range
-from penstock.spark.source.source import StreamReader
+from penstock.spark.sink.sink import Encoder, plan, write
+from penstock.spark.source.limited import StreamReader
 
 READER = (
     "$JS.API.STREAM.INFO.S",
@@ -26,7 +27,19 @@ READER = (
 )
 DELETE = "$JS.API.CONSUMER.DELETE.S.*"
 EU = ("$JS.API.CONSUMER.CREATE.S.*.S.eu", *READER[:2], *READER[3:], DELETE)
-USERS = {"admin": (">",), "reader": (*READER, DELETE), "keeper": READER, "eu": EU, "sink": ("S.a",)}
+NAMES = "$JS.API.STREAM.NAMES"
+QUEUE = ("$JS.API.STREAM.INFO.Q", "$JS.API.STREAM.MSG.GET.Q", "$JS.API.DIRECT.GET.Q")
+USERS = {
+    "admin": (">",),
+    "reader": (*READER, DELETE),
+    "keeper": READER,
+    "finder": (*READER, NAMES),
+    "eu": EU,
+    "sink": ("S.a",),
+    "writer": ("S.a", *READER),
+    "seeker": ("S.a", *READER, NAMES),
+    "queue": QUEUE,
+}
 
 
 def config() -> str:
@@ -50,6 +63,8 @@ def guarded(
         admin = Broker(server.url.replace("//", "//admin:x@"))
         admin.create("S")
         admin.publish([(f"S.{region}", b"") for region in ("eu", "us")] * 10)
+        admin.create("Q", retention="workqueue", allow_direct=True)
+        admin.publish([("Q.a", b"")] * 20)
         yield server
 
 
@@ -59,22 +74,48 @@ def options(server: ServerProcess, user: str, **others: str) -> dict[str, str]:
     return given | {"timeoutSeconds": "5", "retryTimeoutSeconds": "5"} | others
 
 
-def read(server: ServerProcess, user: str, **others: str) -> int:
-    """Return how many rows a user reads."""
-    source = parse_source(options(server, user, stream="S", **others))
-    driver = StreamReader(*source)
+@contextmanager
+def closing_driver(driver: StreamReader) -> Iterator[StreamReader]:
+    """Have a driver hang up at the end."""
     try:
-        created = driver.initialOffset()["created"]
+        yield driver
     finally:
         driver.stop()
-    return sum(batch.num_rows for batch in read_range(*source, created, Range(1, 20)))
+
+
+def read(server: ServerProcess, user: str, **others: str) -> int:
+    """Return how many rows a user reads."""
+    source = parse_source(options(server, user, **{"stream": "S"} | others))
+    with closing_driver(StreamReader(*source, cores=2)) as driver:
+        begin = driver.initialOffset()
+        end = driver.latestOffset(begin, driver.getDefaultReadLimit())
+        driver.reportLatestOffset()
+        tasks = driver.partitions(begin, end)
+        return sum(batch.num_rows for task in tasks for batch in driver.read(task))
 
 
 @pytest.mark.parametrize("user", ["reader", "keeper"])
 def test_a_user_with_a_private_inbox_reads(guarded: ServerProcess, user: str) -> None:
     """Whether it may delete its consumers or not."""
-    assert 20 == read(guarded, user)
+    assert 20 <= read(guarded, user)
     assert 10 == read(guarded, user, subjects="S.us")
+    limits = {"minPartitions": "2", "maxMessagesPerTrigger": "4", "maxBytesPerTrigger": "1000"}
+    assert 4 == read(guarded, user, subjects="S.eu", **limits)
+
+
+def test_a_user_reads_a_work_queue_in_place(guarded: ServerProcess) -> None:
+    assert 20 == read(guarded, "queue", stream="Q")
+
+
+def test_a_user_that_may_list_streams_finds_them_by_a_pattern(guarded: ServerProcess) -> None:
+    def begun(user: str) -> list[str]:
+        source = parse_source(options(guarded, user, streamPattern="S|T"))
+        with closing_driver(StreamReader(*source)) as driver:
+            return list(driver.initialOffset()["streams"])
+
+    assert ["S"] == begun("finder")
+    with pytest.raises(PenstockError, match=r"(?i)permissions violation"):
+        begun("reader")
 
 
 def test_a_user_may_be_allowed_some_subjects_only(guarded: ServerProcess) -> None:
@@ -96,7 +137,22 @@ def test_a_sink_needs_its_subjects_and_an_inbox(guarded: ServerProcess) -> None:
         assert 1 == window.acked
 
 
+@pytest.mark.parametrize(("user", "stream"), [("writer", "S"), ("seeker", "")])
+def test_a_sink_with_ids_needs_what_a_reader_of_the_target_does(
+    guarded: ServerProcess, user: str, stream: str
+) -> None:
+    """And to look for the target, unless it is named."""
+    connection, sink = parse_sink(options(guarded, user, subject="S.a", stream=stream))
+    rows = pa.record_batch({"data": [b"x"], "message_id": [f"of-{user}"]})
+    schema = StructType().add("data", "binary").add("message_id", "string")
+    # So long ago that the target has to be looked at.
+    job = plan(connection, sink, schema, began_s=time.time() - 3600)
+
+    assert [0, 1] == [write(job, job.job, iter([rows])).duplicates for _ in range(2)]
+
+
 def test_the_guide_says_the_same() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/spark.md").read_text()
 
     assert all(f'"{subject}"' in guide for subject in (*READER, DELETE))
+    assert all(f"`{subject}`" in guide for subject in (NAMES, *QUEUE))

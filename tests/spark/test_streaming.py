@@ -102,13 +102,91 @@ def test_a_running_query_sees_what_comes_and_where_the_stream_is(
         query.processAllAvailable()
 
         assert new == rows(spark.table("seen"))
-        assert len(ledger) + len(new) == latest_offset(query)["sequence"]
+        assert len(ledger) + len(new) == latest_offset(query)["streams"][stream]["sequence"]
         assert 0 == latest_offset(query)["behindMessages"]
         assert 0 == latest_offset(query)["behindSeconds"]
     finally:
         query.stop()
-    wait_until(lambda: connection_names(server) == [])
+    # Those of the workers are kept for a while.
+    wait_until(lambda: connection_names(server) == [], timeout_s=60)
     assert [] == broker.consumers(stream)
+
+
+def test_several_streams_are_one_query_and_new_ones_are_found(
+    broker: Broker, stream: str, spark: Any
+) -> None:
+    names = [f"{stream}_{letter}" for letter in "abc"]
+    for name in names[:2]:
+        broker.create(name)
+        broker.fill(name, 5)
+    query = (
+        spark.readStream.format("penstock")
+        .options(servers=broker.url, streamPattern=f"{stream}_.", maxMessagesPerTrigger=4)
+        .load()
+        .writeStream.format("memory")
+        .queryName("streams")
+        .start()
+    )
+
+    def seen() -> dict[str, int]:
+        found = spark.table("streams").groupBy("stream").count().collect()
+        return {row["stream"]: row["count"] for row in found}
+
+    try:
+        query.processAllAvailable()
+        assert dict.fromkeys(names[:2], 5) == seen()
+        assert max(batch_sizes(query)) <= 4
+
+        broker.create(names[2])
+        broker.fill(names[2], 3)
+        broker.fill(names[0], 1)
+        wait_until(lambda: seen().get(names[2]) == 3, timeout_s=60)
+        query.processAllAvailable()
+
+        assert {names[0]: 6, names[1]: 5, names[2]: 3} == seen()
+        assert 0 == latest_offset(query)["behindMessages"]
+    finally:
+        query.stop()
+
+
+def test_streams_go_on_from_their_checkpoint(
+    broker: Broker, stream: str, archive: Archive, spark: Any, tmp_path: Path
+) -> None:
+    a, b = f"{stream}_a", f"{stream}_b"
+    for name in (a, b):
+        broker.create(name)
+    ledger = broker.fill(a, 20) + broker.fill(b, 10)
+    archive(f"{a}, {b}", maxMessagesPerTrigger=12)
+    ledger += broker.fill(b, 5, first=11)
+
+    query = archive(f"{a}, {b}")
+
+    assert [5] == batch_sizes(query)
+    assert sorted(ledger) == rows(spark.read.parquet(str(tmp_path / "table")))
+
+
+def test_a_query_waits_for_enough_messages(
+    broker: Broker, stream: str, follow: Follow, spark: Any
+) -> None:
+    broker.fill(stream, 1)
+    query = (
+        follow(stream, minMessagesPerTrigger=10, maxTriggerDelay="1h")
+        .writeStream.format("memory")
+        .queryName("enough")
+        .start()
+    )
+    try:
+        wait_until(lambda: spark.table("enough").count() == 1, timeout_s=60)
+        for count in (4, 4, 4):
+            broker.fill(stream, count)
+        wait_until(lambda: spark.table("enough").count() >= 11, timeout_s=60)
+        # A batch is reported a little after its rows are there.
+        wait_until(lambda: len(batch_sizes(query)) > 1, timeout_s=60)
+
+        assert batch_sizes(query)[0] == 1
+        assert min(batch_sizes(query)[1:]) >= 10
+    finally:
+        query.stop()
 
 
 def test_messages_purged_before_they_were_read_fail_the_query(

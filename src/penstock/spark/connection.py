@@ -12,6 +12,7 @@ import json
 import random
 import socket
 import ssl
+from collections.abc import Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -28,6 +29,7 @@ from penstock.errors import (
     ClientError,
     ConnectFailed,
     ConnectionLost,
+    JetStreamError,
     NoResponders,
     PenstockError,
     PermissionDenied,
@@ -43,7 +45,6 @@ PAYLOAD_BYTES_MAX = ClientOptions.message_bytes_max
 """What a server may announce. A task cannot do with less than what a client takes."""
 CONTROL_LINE_BYTES_MAX = 1 << 20
 SILENCE_S = 0.02
-SID = b"1"
 
 
 class Inbound:
@@ -120,10 +121,10 @@ class Connection:
     def __init__(self, options: ConnectionOptions, name: str) -> None:
         self.options = options
         self.info: dict[str, Any] = {}
-        self.inbound = Inbound()
         self.inbox = f"{options.inbox_prefix}.{unique_token()}"
         """Where answers come to, each under a token of its own."""
-        self._name = name
+        self.name = name
+        self._sid = 1
         self._requests = 0
         self._sock: socket.socket | None = None
 
@@ -158,6 +159,13 @@ class Connection:
         if self._sock is not None:
             self._sock.close()
             self._sock = None
+
+    def renew(self) -> None:
+        """Begin anew on a connection that was used: nothing that was asked before will come."""
+        self.send(b"UNSUB %d\r\n" % self._sid)
+        self._sid += 1
+        self.inbox = f"{self.options.inbox_prefix}.{unique_token()}"
+        self._listen(monotonic() + self.options.timeout_seconds)
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -223,8 +231,43 @@ class Connection:
     def call(self, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the answer of a JetStream API call."""
         subject = f"{self.options.api_prefix}.{operation}"
-        answer = self.request(subject, encode(request) if request else b"")
+        return self._decode(operation, self.request(subject, encode(request) if request else b""))
+
+    def call_all(
+        self, requests: Sequence[tuple[str, dict[str, Any] | None]]
+    ) -> list[dict[str, Any] | JetStreamError]:
+        """Return the answers of several calls, which are under way together."""
+        replies = {self.new_reply(): index for index in range(len(requests))}
+        for reply, (operation, request) in zip(replies, requests, strict=True):
+            subject = f"{self.options.api_prefix}.{operation}"
+            self.publish(subject, encode(request) if request else b"", reply)
+        answers: list[Any] = [None] * len(requests)
+        deadline_s = monotonic() + self.options.timeout_seconds
+        denied: ServerError | None = None
+        while replies:
+            try:
+                answer = self.next_operation(deadline_s)
+            except ServerError as error:
+                # Each that is refused is waited for, so that none meets who asks next.
+                denied = error
+                replies.pop(_denied(error, replies, requests))
+                continue
+            if answer[0] == MSG and answer[1] in replies:
+                index = replies.pop(answer[1])
+                answers[index] = self._read_answer(requests[index][0], answer)
+        if denied is not None:
+            raise denied
+        return answers
+
+    def _read_answer(self, operation: str, answer: Op) -> dict[str, Any] | JetStreamError:
+        try:
+            return self._decode(operation, answer)
+        except JetStreamError as error:
+            return error
+
+    def _decode(self, operation: str, answer: Op) -> dict[str, Any]:
         if status_of(answer)[0] == 503:
+            subject = f"{self.options.api_prefix}.{operation}"
             raise NoResponders(f"nobody answers `{subject}`; hint: is JetStream enabled?")
         return decode(answer[5][answer[4] :])
 
@@ -251,6 +294,7 @@ class Connection:
         timeout_s = self.options.timeout_seconds
         self._sock = socket.create_connection((server.host, server.port), timeout_s)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Of a connection that broke, there may be something left.
         self.inbound = Inbound()
         self.info = {}
         deadline_s = monotonic() + timeout_s
@@ -261,9 +305,13 @@ class Connection:
         if self.info.get("tls_required") or wants_tls:
             self._secure(server)
         client = self.options.client()
-        fields = connect_fields(self.info, server, client) | {"name": self._name}
+        fields = connect_fields(self.info, server, client) | {"name": self.name}
         self.send(b"CONNECT %b\r\n" % json.dumps(fields).encode())
-        self.send(b"SUB %b.* %b\r\nPING\r\n" % (self.inbox.encode(), SID))
+        self._listen(deadline_s)
+
+    def _listen(self, deadline_s: float) -> None:
+        """Subscribe to the inbox; drop what comes before the server has done so."""
+        self.send(b"SUB %b.* %d\r\nPING\r\n" % (self.inbox.encode(), self._sid))
         while self.next_operation(deadline_s)[0] != PONG:
             pass
 
@@ -290,3 +338,15 @@ class Connection:
 
 def _complaint(text: str) -> PenstockError:
     return PermissionDenied(text) if is_refusal(text) else ServerError(text)
+
+
+def _denied(
+    error: ServerError,
+    replies: Mapping[bytes, int],
+    requests: Sequence[tuple[str, dict[str, Any] | None]],
+) -> bytes:
+    """Return which of the calls that are under way was refused; raise if it was none of them."""
+    for reply, index in replies.items():
+        if f'.{requests[index][0]}"' in str(error):
+            return reply
+    raise error

@@ -8,22 +8,28 @@ type says how the string is read, its metadata what it means.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from penstock.client.connection.servers import parse_url, split_urls
+from penstock.client.jetstream.api import FORBIDDEN_IN_NAMES
 from penstock.client.options import ClientOptions, tls_context
-from penstock.config.file.flags import nearest
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
+from penstock.protocol import wellknown
 from penstock.protocol.subjects import is_valid
+from penstock.protocol.suggestions import nearest
+from penstock.protocol.times import SECOND_NS
+from penstock.protocol.units import read_duration, read_size
 from penstock.spark.envelopes.payload import FORMATS as PAYLOAD_FORMATS
-from penstock.spark.source.position import Position, parse_position
+from penstock.spark.source.position import Positions, parse_positions
 from penstock.spark.source.schema import COLUMNS, FORMATS, columns_of
 
 T = TypeVar("T")
+Seconds = float
 
 SPARKS_OWN = frozenset(("checkpointlocation", "path", "queryname"))
 """Options that Spark passes along although they are meant for itself."""
@@ -47,8 +53,10 @@ class ConnectionOptions:
     tls_key: str | None = setting(None, "Path of the client's key.")
     tls_hostname: str | None = setting(None, "Name the server's certificate must be for.")
     tls_handshake_first: bool = setting(False, "Start TLS before the server's INFO.")
-    api_prefix: str = setting("$JS.API", "Subject all JetStream API calls start with.")
-    inbox_prefix: str = setting("_INBOX", "Subject that answers come to, below a token of ours.")
+    api_prefix: str = setting(wellknown.API, "Subject all JetStream API calls start with.")
+    inbox_prefix: str = setting(
+        wellknown.INBOX, "Subject that answers come to, below a token of ours."
+    )
     timeout_seconds: float = setting(10.0, "Time a connect, an answer or an ack may take.")
     retry_timeout_seconds: float = setting(
         120.0, "How long servers may be away until a query gives up: reader, driver and sink."
@@ -87,29 +95,56 @@ class ConnectionOptions:
 class SourceOptions:
     """What to read."""
 
-    stream: str = setting("", "Name of the stream. Required.")
+    stream: str = setting(
+        "", "Name of the stream, or of several, commas between. This or `streamPattern` is needed."
+    )
+    stream_pattern: str = setting(
+        "",
+        "Regular expression of the names of streams. A query that runs finds new ones, and reads"
+        " them from their start.",
+    )
     subjects: tuple[str, ...] = setting((), "Subjects to read, wildcards too; commas between.")
-    starting_position: Position = field(
-        default=Position("earliest"),
+    starting_position: Positions = field(
+        default=Positions(),
         metadata={
             "doc": "`earliest`, `latest`, a sequence, or a time: 2026-11-15T08:00Z, or milliseconds"
-            " since 1970."
+            ' since 1970. For each stream its own: `{"A": 17, "B": "latest"}`; those that are not'
+            " named are read from their start."
         },
     )
-    ending_position: Position = field(
-        default=Position("latest"),
-        metadata={"doc": "The same, inclusive; a batch ends there, a streaming query ignores it."},
+    ending_position: Positions = field(
+        default=Positions(),
+        metadata={
+            "doc": "The same, inclusive; a batch ends there, or at the end of streams that are not"
+            " named. A streaming query ignores it."
+        },
     )
-    max_messages_per_trigger: int | None = setting(None, "Sequences one micro-batch may cover.")
+    max_messages_per_trigger: int | None = setting(
+        None, "Messages one micro-batch may hold, of all streams in proportion to what waits."
+    )
     max_bytes_per_trigger: int | None = setting(
-        None, "Bytes one micro-batch may cover; an estimate from the stream's average."
+        None, "Bytes one micro-batch may hold, about: sizes are known from samples."
+    )
+    min_messages_per_trigger: int | None = setting(
+        None,
+        "Messages that have to wait before a micro-batch begins, or `maxTriggerDelay` is over.",
+    )
+    max_trigger_delay: Seconds = field(
+        default=900.0,
+        metadata={
+            "doc": "How long `minMessagesPerTrigger` may put a micro-batch off, since the last one"
+            " began: `30s`, `15m`."
+        },
     )
     min_partitions: int | None = setting(
         None, "Tasks a range is split into; as many as the cluster runs at once, if it is large."
     )
-    max_messages_per_partition: int | None = setting(None, "Sequences one task may cover.")
+    max_messages_per_partition: int | None = setting(None, "Messages one task may read, about.")
     fail_on_data_loss: bool = setting(True, "Fail when messages are gone before they were read.")
     columns: tuple[str, ...] = setting(COLUMNS, "Columns to produce; `.schema(…)` does the same.")
+    decompress: bool = setting(
+        False, "Decompress in `data` what the bus has compressed, with zstd or lz4."
+    )
     format: str = setting(
         "raw", "`envelope` opens the events of the bus: their fields in the place of `data`."
     )
@@ -129,8 +164,7 @@ class SourceOptions:
     fetch_bytes_max: int = setting(16 * 1024 * 1024, "Size of one pull; two are under way.")
 
     def __post_init__(self) -> None:
-        if not self.stream:
-            raise ConfigError("`stream` is missing; hint: .option('stream', 'ORDERS')")
+        self._check_streams()
         for subject in self.subjects:
             if not is_valid(subject.encode()):
                 raise ConfigError(f"`subjects`: `{subject}` is no subject")
@@ -145,6 +179,47 @@ class SourceOptions:
             if column not in known and self.columns != COLUMNS:
                 raise ConfigError(f"`columns`: there is no `{column}`; {_valid(known)}")
         _check_positive(self)
+        least, most = self.min_messages_per_trigger, self.max_messages_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError("`minMessagesPerTrigger` is more than `maxMessagesPerTrigger`")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that are named; none if they are found by their pattern."""
+        return _names(self.stream)
+
+    def selects(self, stream: str) -> bool:
+        """Tell whether a stream is one to read."""
+        if self.stream_pattern:
+            return re.fullmatch(self.stream_pattern, stream) is not None
+        return stream in self.streams
+
+    def of(self, stream: str) -> SourceOptions:
+        """Return the options for reading one of the streams."""
+        return replace(
+            self,
+            stream=stream,
+            stream_pattern="",
+            starting_position=Positions(),
+            ending_position=Positions(),
+        )
+
+    def _check_streams(self) -> None:
+        if not self.streams and not self.stream_pattern:
+            raise ConfigError("`stream` is missing; hint: .option('stream', 'ORDERS')")
+        if self.streams and self.stream_pattern:
+            raise ConfigError("streams are named either by `stream` or by `streamPattern`")
+        for name in self.streams:
+            if FORBIDDEN_IN_NAMES & set(name):
+                raise ConfigError(f"`stream`: `{name}` is no name of a stream")
+        try:
+            re.compile(self.stream_pattern)
+        except re.error as error:
+            raise ConfigError(f"`streamPattern` is no regular expression: {error}") from None
+        for option in ("starting_position", "ending_position"):
+            for name in getattr(self, option).streams:
+                if not self.selects(name):
+                    raise ConfigError(f"`{option_name(option)}`: `{name}` is no stream to read")
 
 
 MESSAGE_IDS = ("required", "optional", "none")
@@ -261,17 +336,22 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _seconds(text: str) -> float:
+    return read_duration(text) / SECOND_NS
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "str": (str, "text"),
-    "int": (int, "a whole number"),
+    "int": (read_size, "a whole number"),
     "float": (float, "a number"),
     "bool": (_boolean, "`true` or `false`"),
     "tuple[str, ...]": (_names, "names with commas between"),
-    "Position": (parse_position, "`earliest`, `latest`, a sequence or a time"),
+    "Seconds": (_seconds, "a duration such as `30s` or `15m`"),
+    "Positions": (parse_positions, "`earliest`, `latest`, a sequence or a time"),
 }
 
 

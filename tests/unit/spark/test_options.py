@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.spark.options import (
     parse_sink,
     parse_source,
 )
-from penstock.spark.source.position import Position, Range, partition
+from penstock.spark.source.position import Position
 
 STREAM = {"stream": "ORDERS"}
 
@@ -48,13 +49,25 @@ def test_an_unknown_option_is_told_the_valid_ones() -> None:
         ("minPartitions", "0", "`minPartitions` must be positive: 0"),
         ("failOnDataLoss", "maybe", "`failOnDataLoss` must be `true` or `false`: `maybe`"),
         ("columns", "subject,size", "there is no `size`; valid: `subject`, `data`"),
-        ("servers", "http://x", "is no server URL"),
+        ("servers", "http://x", "is not a server URL"),
         ("password", "x", "`password` needs a `user`"),
+        ("stream", "A, b.c", r"`stream`: `b\.c` is no name of a stream"),
+        ("streamPattern", "x", "either by `stream` or by `streamPattern`"),
+        ("startingPosition", '{"BILLS": 1}', "`startingPosition`: `BILLS` is no stream to read"),
+        ("startingPosition", '{"ORDERS": {"0": 1}}', "`startingPosition` must be"),
+        ("startingPosition", "{", "`startingPosition` must be"),
+        ("maxTriggerDelay", "soon", "`maxTriggerDelay` must be a duration such as `30s` or `15m`"),
+        ("minMessagesPerTrigger", "9", "is more than `maxMessagesPerTrigger`"),
     ],
 )
 def test_a_wrong_value_names_its_option(option: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        parse_source(STREAM | {option: value})
+        parse_source(STREAM | {"maxMessagesPerTrigger": "8"} | {option: value})
+
+
+def test_a_pattern_that_is_none_names_its_option() -> None:
+    with pytest.raises(ConfigError, match="`streamPattern` is no regular expression: "):
+        parse_source({"streamPattern": "("})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +84,14 @@ def test_a_wrong_option_of_the_sink_names_itself(option: str, value: str, text: 
         parse_sink({option: value})
 
 
-WRONG = {"int": "many", "int | None": "many", "float": "many", "bool": "maybe", "Position": "soon"}
+WRONG = {
+    "int": "many",
+    "int | None": "many",
+    "float": "many",
+    "bool": "maybe",
+    "Positions": "soon",
+    "Seconds": "soon",
+}
 """For each type of option, what cannot be read as one."""
 
 
@@ -107,7 +127,30 @@ def test_every_option_that_is_misspelt_is_told_its_name(kind: Any) -> None:
     ],
 )
 def test_positions_are_words_numbers_or_times(text: str, position: Position) -> None:
-    assert position == parse_source(STREAM | {"startingPosition": text})[1].starting_position
+    positions = parse_source(STREAM | {"startingPosition": text})[1].starting_position
+
+    assert position == positions.of("ORDERS", Position("earliest"))
+
+
+def test_streams_may_have_a_position_each() -> None:
+    given = {"A": 17, "B": "latest", "C": "2026-11-15T08:00Z"}
+    source = parse_source({"stream": "A, B,C,D", "startingPosition": json.dumps(given)})[1]
+    positions = [source.starting_position.of(name, Position("earliest")) for name in source.streams]
+
+    assert ("A", "B", "C", "D") == source.streams
+    assert [
+        Position("sequence", sequence=17),
+        Position("latest"),
+        Position("time", time=datetime(2026, 11, 15, 8, tzinfo=UTC)),
+        Position("earliest"),
+    ] == positions
+
+
+def test_a_pattern_selects_whole_names() -> None:
+    source = parse_source({"streamPattern": "shop-.*|ORDERS"})[1]
+    names = ["shop-1", "my-shop-1", "ORDERS", "ORDERS2"]
+
+    assert ["shop-1", "ORDERS"] == [name for name in names if source.selects(name)]
 
 
 @pytest.mark.parametrize("url", ["nats://u:hunter2@a", "hunter2@a", "nats://b, tls://u:hunter2@a"])
@@ -122,27 +165,6 @@ def test_passwords_are_not_shown() -> None:
     connection, _ = parse_source(STREAM | {"user": "u", "password": "hunter2"})
 
     assert "hunter2" not in repr(connection)
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 7, 10, 99])
-def test_the_parts_of_a_range_are_the_range(parts: int) -> None:
-    ranges = Range(5, 14).split(parts)
-
-    assert list(range(5, 15)) == [n for part in ranges for n in range(part.first, part.last + 1)]
-    assert min(parts, 10) == len(ranges)
-
-
-def test_partitions_are_as_many_as_asked_for_and_none_is_too_large() -> None:
-    def parts(last: int, **options: int) -> int:
-        given = {"cores": 8, "min_partitions": None, "messages_max": None} | options
-        return len(partition(Range(1, last), **given))
-
-    assert 0 == parts(0, min_partitions=3)
-    assert 1 == parts(10)
-    assert 3 == parts(10, min_partitions=3)
-    assert 4 == parts(10, messages_max=3)
-    assert 8 == parts(1_000_000)
-    assert 100 == parts(10_000_000, cores=100)
 
 
 def test_what_spark_passes_along_for_itself_is_no_option_of_ours() -> None:

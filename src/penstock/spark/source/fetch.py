@@ -30,6 +30,7 @@ from penstock.hot.wire import MSG, Op
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions, SourceOptions
 from penstock.spark.patience import Patience
+from penstock.spark.pool import lend
 from penstock.spark.source.columns import record_batch
 from penstock.spark.source.direct import check_direct, read_page
 from penstock.spark.source.loss import Watch
@@ -38,10 +39,11 @@ from penstock.spark.source.schema import wanted
 from penstock.spark.source.stream import (
     StreamState,
     create_consumer,
-    delete_consumer,
+    delete_consumers,
+    find_state,
     has_messages,
-    read_state,
     state_of,
+    subject_filter,
 )
 
 if TYPE_CHECKING:
@@ -54,15 +56,24 @@ CONNECTION_NAME = "penstock-spark-source"
 
 
 def read_range(
-    connection: ConnectionOptions, source: SourceOptions, created: str, whole: Range
+    connection: ConnectionOptions,
+    source: SourceOptions,
+    created: str,
+    whole: Range,
+    *,
+    unfinished: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, in order; `created` says of which stream of that name."""
-    task = _Task(source, created, whole)
+    """
+    Yield the rows of a range, in order; `created` says of which stream of that name.
+
+    `unfinished` is where the micro-batch begins that would fail with it.
+    """
+    task = _Task(source, Watch(source, created, whole, unfinished), whole)
     patience = Patience(connection.retry_timeout_seconds)
     while not task.done:
         before = task.next
         try:
-            with Connection(connection, CONNECTION_NAME) as opened:
+            with lend(connection, CONNECTION_NAME) as opened:
                 yield from task.read(opened)
         except PenstockError as error:
             if task.next > before:
@@ -74,13 +85,13 @@ def read_range(
 class _Task:
     """Where in its range a task is, over as many connections as it takes."""
 
-    def __init__(self, source: SourceOptions, created: str, whole: Range) -> None:
+    def __init__(self, source: SourceOptions, watch: Watch, whole: Range) -> None:
         self.next = whole.first
         """The first sequence that has not been seen."""
         self.done = False
         self._source = source
         self._last = whole.last
-        self._watch = Watch(source, created, whole)
+        self._watch = watch
         self._wanted = wanted(source.columns)
         self._rows: list[pa.RecordBatch] = []
         self._row_bytes = 0
@@ -89,7 +100,11 @@ class _Task:
 
     def read(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         """Read on from where the task is; may end without being done."""
-        state = read_state(connection, self._source.stream)
+        state = find_state(connection, self._source.stream)
+        if state is None:
+            self._watch.gone()
+            self.done = True
+            return
         self.next = max(self.next, self._watch.begin(state, self.next))
         if self.next > self._last:
             self.done = True
@@ -106,7 +121,14 @@ class _Task:
         else:
             yield from self._read_by_consumer(connection, state)
         if self.done:
-            self._watch.end(read_state(connection, self._source.stream))
+            self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        state = find_state(connection, self._source.stream)
+        if state is None:
+            self._watch.gone()
+        else:
+            self._watch.end(state)
 
     def _read_by_consumer(
         self, connection: Connection, state: StreamState
@@ -119,7 +141,7 @@ class _Task:
                 # Its replica of the stream may not have caught up.
                 self._ask_store(connection)
         finally:
-            delete_consumer(connection, self._source.stream, consumer["name"])
+            delete_consumers(connection, self._source.stream, [consumer["name"]])
 
     def _read_in_place(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         while not self.done:
@@ -139,15 +161,8 @@ class _Task:
             yield self._combine()
 
     def _create(self, connection: Connection, state: StreamState) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": self.next,
-        }
-        if len(self._source.subjects) == 1:
-            config["filter_subject"] = self._source.subjects[0]
-        elif self._source.subjects:
-            config["filter_subjects"] = list(self._source.subjects)
-        return create_consumer(connection, state, config)
+        start = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.next}
+        return create_consumer(connection, state, start | subject_filter(self._source.subjects))
 
     def _pull(self, pulls: _Pulls) -> Iterator[pa.RecordBatch]:
         connection = pulls.connection

@@ -30,8 +30,14 @@ def check_same_stream(state: StreamState, created: str) -> None:
         )
 
 
-def check_head(state: StreamState, source: SourceOptions, first: int) -> int:
-    """Return the first sequence that can be read; raise if that is loss, and loss is failure."""
+def check_head(
+    state: StreamState, source: SourceOptions, first: int, *, unfinished: int | None = None
+) -> int:
+    """
+    Return the first sequence that can be read; raise if that is loss, and loss is failure.
+
+    What was read from `unfinished` on is lost by such a failure as well.
+    """
     if state.last_sequence < first - 1:
         report(
             source,
@@ -42,10 +48,17 @@ def check_head(state: StreamState, source: SourceOptions, first: int) -> int:
     if state.earliest > first:
         report(
             source,
-            f"messages {first} to {state.earliest - 1} of stream `{state.name}` are gone: "
+            f"messages {_lost_from(first, source, unfinished)} to {state.earliest - 1} "
+            f"of stream `{state.name}` are gone: "
             "removed by its limits, by age or by a purge before they were read",
         )
     return max(first, state.earliest)
+
+
+def _lost_from(first: int, source: SourceOptions, unfinished: int | None) -> int:
+    """Return the first sequence that is lost if those from `first` on are gone."""
+    # A failure takes with it what other tasks, or this one, had read of the micro-batch.
+    return first if unfinished is None or not source.fail_on_data_loss else unfinished
 
 
 def report(source: SourceOptions, text: str) -> None:
@@ -53,6 +66,11 @@ def report(source: SourceOptions, text: str) -> None:
     if source.fail_on_data_loss:
         raise ClientError(f"{text}; hint: `failOnDataLoss` = false carries on without them")
     log.warning("%s", text)
+
+
+def report_gone(source: SourceOptions, stream: str) -> None:
+    """Report a stream that was deleted before all of it was read."""
+    report(source, f"stream `{stream}` was deleted before all of it was read")
 
 
 class Watch:
@@ -65,8 +83,12 @@ class Watch:
     soon, because it goes on moving behind the reader's back.
     """
 
-    def __init__(self, source: SourceOptions, created: str, whole: Range) -> None:
+    def __init__(
+        self, source: SourceOptions, created: str, whole: Range, unfinished: int | None = None
+    ) -> None:
         self._source = source
+        self._unfinished = unfinished
+        """Where the micro-batch begins that fails with this range."""
         self._created = created
         self._next = whole.first
         self._last = whole.last
@@ -78,7 +100,7 @@ class Watch:
     def begin(self, state: StreamState, first: int) -> int:
         """Check before reading; return where reading can begin."""
         self._judge_all(state)
-        begin = check_head(state, self._source, first)
+        begin = check_head(state, self._source, first, unfinished=self._unfinished)
         self._next = max(self._next, begin)
         return begin
 
@@ -110,6 +132,10 @@ class Watch:
             self._hole = self._next
         self._judge_all(state)
 
+    def gone(self) -> None:
+        """Report that the stream is not there any more."""
+        report_gone(self._source, self._source.stream)
+
     def _judge_all(self, state: StreamState) -> None:
         self._judge(state, self._hole if self._asked is None else self._asked)
         self._hole = self._asked = None
@@ -117,10 +143,11 @@ class Watch:
     def _judge(self, state: StreamState, hole: int | None) -> None:
         check_same_stream(state, self._created)
         if hole is not None and state.earliest > hole:
+            first = _lost_from(hole, self._source, self._unfinished)
             report(
                 self._source,
                 f"the head of stream `{state.name}` moved to {state.earliest} while it was read, "
-                f"and messages from {hole} on may have been gone before they were read",
+                f"and messages from {first} on may have been gone before they were read",
             )
 
     def _find_hole(self, sequences: array[int]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -31,6 +33,26 @@ def parse_position(text: str) -> Position:
     return Position("time", time=time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
+@dataclass(frozen=True)
+class Positions:
+    """One position for all streams, or one for each of some."""
+
+    everywhere: Position | None = None
+    streams: Mapping[str, Position] = field(default_factory=dict)
+
+    def of(self, stream: str, default: Position) -> Position:
+        """Return the position in a stream; the default, if nothing is said of it."""
+        return self.streams.get(stream, self.everywhere or default)
+
+
+def parse_positions(text: str) -> Positions:
+    """Read a position, or a JSON object of streams and positions."""
+    if not text.strip().startswith("{"):
+        return Positions(parse_position(text))
+    given = json.loads(text)
+    return Positions(None, {name: parse_position(str(each)) for name, each in given.items()})
+
+
 class Range(NamedTuple):
     """The sequences from `first` to `last`, both included."""
 
@@ -41,29 +63,6 @@ class Range(NamedTuple):
     def size(self) -> int:
         """How many sequences it covers; deleted ones count too."""
         return max(0, self.last - self.first + 1)
-
-    def split(self, parts: int) -> list[Range]:
-        """Return `parts` ranges of nearly equal size, in order."""
-        parts = min(parts, self.size)
-        bounds = [self.first + self.size * part // parts for part in range(parts)]
-        return between(bounds, self.last)
-
-
-PARTITION_MESSAGES_MIN = 20_000
-"""A task costs some milliseconds, so that fewer messages than this are not split further."""
-
-
-def partition(
-    whole: Range, *, cores: int, min_partitions: int | None, messages_max: int | None
-) -> list[Range]:
-    """Split a range for parallel reading, by default over the cores; an empty one has no parts."""
-    if not whole.size:
-        return []
-    worthwhile = -(-whole.size // PARTITION_MESSAGES_MIN)
-    parts = min_partitions or min(cores, worthwhile)
-    if messages_max is not None:
-        parts = max(parts, -(-whole.size // messages_max))
-    return whole.split(parts)
 
 
 def between(firsts: Sequence[int], last: int) -> list[Range]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -32,8 +32,10 @@ class StreamState:
     last_sequence: int
     messages: int
     bytes: int
-    is_work_queue: bool
+    retention: str
     allow_direct: bool
+    takes: tuple[str, ...] = ()
+    """The subjects of all it stores; none where its configuration does not tell."""
 
     @property
     def earliest(self) -> int:
@@ -41,22 +43,39 @@ class StreamState:
         return self.first_sequence if self.messages else self.last_sequence + 1
 
     @property
-    def has_holes(self) -> bool:
-        """Whether single messages were deleted."""
-        return self.messages < self.last_sequence + 1 - self.earliest
+    def is_work_queue(self) -> bool:
+        """Whether a consumer would take messages from others."""
+        return self.retention == "workqueue"
+
+    @property
+    def holes(self) -> int:
+        """How many single messages were deleted."""
+        return self.last_sequence + 1 - self.earliest - self.messages
 
 
 def read_state(connection: Connection, stream: str) -> StreamState:
-    """Ask for a stream's state."""
+    """Ask for a stream's state; raise if there is no such stream."""
+    state = find_state(connection, stream)
+    if state is None:
+        raise no_stream(stream)
+    return state
+
+
+def find_state(connection: Connection, stream: str) -> StreamState | None:
+    """Ask for a stream's state, if there is such a stream."""
     try:
-        info = connection.call(f"STREAM.INFO.{stream}")
+        return state_of(stream, connection.call(f"STREAM.INFO.{stream}"))
     except JetStreamError as error:
         if error.err_code == STREAM_NOT_FOUND:
-            raise ClientError(
-                f"there is no stream `{stream}`; hint: was it deleted, or is the name misspelt?"
-            ) from None
+            return None
         raise
-    return state_of(stream, info)
+
+
+def no_stream(stream: str) -> ClientError:
+    """Return what to raise of a stream that is not there."""
+    return ClientError(
+        f"there is no stream `{stream}`; hint: was it deleted, or is the name misspelt?"
+    )
 
 
 def state_of(stream: str, info: dict[str, Any]) -> StreamState:
@@ -69,15 +88,17 @@ def state_of(stream: str, info: dict[str, Any]) -> StreamState:
         last_sequence=state["last_seq"],
         messages=state["messages"],
         bytes=state["bytes"],
-        is_work_queue=info["config"].get("retention") == "workqueue",
+        retention=info["config"].get("retention", "limits"),
         allow_direct=bool(info["config"].get("allow_direct")),
+        takes=_takes(info["config"]),
     )
 
 
-def read_duplicate_window_s(connection: Connection, stream: str) -> float:
-    """Return for how long a stream remembers message ids."""
-    config = connection.call(f"STREAM.INFO.{stream}")["config"]
-    return float(config.get("duplicate_window", 0)) / 1e9
+def _takes(config: dict[str, Any]) -> tuple[str, ...]:
+    # What others store, or what is renamed, may be on any subject.
+    if any(config.get(name) for name in ("mirror", "sources", "subject_transform")):
+        return ()
+    return tuple(config.get("subjects") or ())
 
 
 def first_at(connection: Connection, state: StreamState, position: Position) -> int:
@@ -131,6 +152,14 @@ def create_consumer(
     connection: Connection, state: StreamState, config: dict[str, Any]
 ) -> dict[str, Any]:
     """Create a consumer that leaves nothing behind: in memory, without acks, soon forgotten."""
+    try:
+        return connection.call(*creation(state, config))
+    except JetStreamError as error:
+        raise refused(state, error) from None
+
+
+def creation(state: StreamState, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the API call that creates such a consumer."""
     name = unique_token()
     settings = {
         "name": name,
@@ -145,23 +174,32 @@ def create_consumer(
     operation = ".".join(
         ["CONSUMER.CREATE", state.name, name, *filter(None, [config.get("filter_subject")])]
     )
-    try:
-        return connection.call(operation, {"stream_name": state.name, "config": settings})
-    except JetStreamError as error:
-        if error.err_code == CONSUMERS_MAX_REACHED:
-            raise ClientError(
-                f"stream `{state.name}` has as many consumers as its `max_consumers` allows, and "
-                "every task needs one; hint: raise it, or read with fewer tasks (`minPartitions`)"
-            ) from None
-        raise
+    return operation, {"stream_name": state.name, "config": settings}
 
 
-def delete_consumer(connection: Connection, stream: str, name: str) -> None:
-    """Delete a consumer if that can be done: it goes by itself after a while."""
+def refused(state: StreamState, error: JetStreamError) -> PenstockError:
+    """Return what to raise if a consumer cannot be created."""
+    if error.err_code != CONSUMERS_MAX_REACHED:
+        return error
+    return ClientError(
+        f"stream `{state.name}` has as many consumers as its `max_consumers` allows, and "
+        "every task needs one; hint: raise it, or read with fewer tasks (`minPartitions`)"
+    )
+
+
+def subject_filter(subjects: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings of a consumer that gets these subjects only."""
+    if len(subjects) == 1:
+        return {"filter_subject": subjects[0]}
+    return {"filter_subjects": list(subjects)} if subjects else {}
+
+
+def delete_consumers(connection: Connection, stream: str, names: Sequence[str]) -> None:
+    """Delete consumers if that can be done: they go by themselves after a while."""
     try:
-        connection.call(f"CONSUMER.DELETE.{stream}.{name}")
+        connection.call_all([(f"CONSUMER.DELETE.{stream}.{name}", None) for name in names])
     except PenstockError as error:
-        log.info("consumer `%s` is left to the server: %s", name, error)
+        log.info("consumers of `%s` are left to the server: %s", stream, error)
 
 
 def has_messages(

@@ -1,0 +1,42 @@
+"""Up to where streams were read, as it stands in the checkpoint of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Up to where one stream was read, known by when it was created."""
+
+    created: str
+    sequence: int
+    partitions: tuple[int, ...] = ()
+    """
+    Where the ranges begin that are read up to here, for whoever does it again: with more cores,
+    or other options. Nothing that is to be read is before the first of them.
+    """
+
+
+def write_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    """Return it as JSON. Spark compares the text, so the order of keys is part of it."""
+    return {"streams": {name: _write(marks[name]) for name in sorted(marks)}}
+
+
+def _write(mark: Mark) -> dict[str, Any]:
+    where = {"created": mark.created, "sequence": mark.sequence}
+    return where | ({"partitions": list(mark.partitions)} if mark.partitions else {})
+
+
+def read_offset(written: Mapping[str, Any]) -> dict[str, Mark]:
+    """Return the mark of each stream."""
+    return {
+        str(name): Mark(
+            str(mark["created"]),
+            int(mark["sequence"]),
+            tuple(map(int, mark.get("partitions", ()))),
+        )
+        for name, mark in written["streams"].items()
+    }

@@ -1,0 +1,116 @@
+"""The streams that a query reads: those that are named, or those that a pattern finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
+
+from penstock.errors import ClientError, JetStreamError
+from penstock.protocol.subjects import overlap
+from penstock.spark.connection import Connection
+from penstock.spark.options import SourceOptions
+from penstock.spark.source.stream import (
+    STREAM_NOT_FOUND,
+    StreamState,
+    first_message,
+    no_stream,
+    state_of,
+)
+
+FIND_EVERY_S = 1.0
+"""How soon a new stream is found by its pattern."""
+FEW, STREAMS_PER_S = 20, 2000
+"""Of more streams than a few, so many are asked in a second: Spark asks a hundred times."""
+
+
+def find_streams(connection: Connection, source: SourceOptions) -> dict[str, StreamState]:
+    """Return the state of each stream to read; raise if one that is named is not there."""
+    found = read_states(connection, source.streams or find_names(connection, source))
+    check_named(source, found.keys())
+    return found
+
+
+def find_names(connection: Connection, source: SourceOptions) -> list[str]:
+    """Return the names of all streams that the pattern matches."""
+    names: list[str] = []
+    while True:
+        page = connection.call("STREAM.NAMES", {"offset": len(names)})
+        found = page.get("streams") or []
+        names += found
+        if not found or len(names) >= int(page.get("total", 0)):
+            return sorted(filter(source.selects, names))
+
+
+def read_states(connection: Connection, names: Sequence[str]) -> dict[str, StreamState]:
+    """Return the states of streams, without those that are not there."""
+    answers = connection.call_all([(f"STREAM.INFO.{name}", None) for name in names])
+    states = {}
+    for name, answer in zip(names, answers, strict=True):
+        if not isinstance(answer, JetStreamError):
+            states[name] = state_of(name, answer)
+        elif answer.err_code != STREAM_NOT_FOUND:
+            raise answer
+    return states
+
+
+class Finder:
+    """Finds the streams of a query that runs, without asking for them all the time."""
+
+    def __init__(self, source: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._clock = clock
+        self._names: Sequence[str] = source.streams
+        self._states: dict[str, StreamState] = {}
+        self._looked_s = self._asked_s = -inf
+
+    def find(self, connection: Connection) -> dict[str, StreamState]:
+        """Return the state of each stream that is there."""
+        now_s = self._clock()
+        if self._source.stream_pattern and now_s - self._looked_s >= FIND_EVERY_S:
+            self._names = find_names(connection, self._source)
+            self._looked_s = now_s
+        count = len(self._names)
+        if now_s - self._asked_s >= (count / STREAMS_PER_S if count > FEW else 0.0):
+            self._states = read_states(connection, self._names)
+            self._asked_s = now_s
+        return self._states
+
+
+def check_named(source: SourceOptions, found: Collection[str]) -> None:
+    """Raise if a stream is named that is not among those that were found."""
+    for name in source.streams:
+        if name not in found and source.fail_on_data_loss:
+            raise no_stream(name)
+
+
+def check_subjects(
+    connection: Connection, source: SourceOptions, states: Mapping[str, StreamState]
+) -> None:
+    """Raise for a subject that no stream takes or holds: nothing would ever be read of it."""
+    for subject in source.subjects if states else ():
+        if not any(_has_use_for(connection, state, subject) for state in states.values()):
+            taken = ", ".join(f"`{each}`" for state in states.values() for each in state.takes)
+            names = ", ".join(f"`{name}`" for name in states)
+            raise ClientError(
+                f"nothing of {names} can be on `{subject}`, which `subjects` names; hint: is it "
+                f"misspelt? {taken} is what there is"
+            )
+
+
+def _has_use_for(connection: Connection, state: StreamState, subject: str) -> bool:
+    if not state.takes or any(overlap(subject.encode(), each.encode()) for each in state.takes):
+        return True
+    # It may have taken others before.
+    return first_message(connection, state, (subject,), state.earliest) is not None
+
+
+def check_selected(source: SourceOptions, names: Collection[str]) -> None:
+    """Raise if a checkpoint is of streams that a query does not read."""
+    for name in names:
+        if not source.selects(name):
+            reads = source.stream or source.stream_pattern
+            raise ClientError(
+                f"the checkpoint is of stream `{name}`, the query reads `{reads}`; "
+                "hint: a query that reads another stream needs a checkpoint of its own"
+            )

@@ -13,15 +13,22 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.cluster import NODES, cluster_of
 from tests.servers import PROGRAMS, Program, ServerProcess, wait_until
-from tests.spark.conftest import Broker, elected, rows_of
-from tests.spark.processes import command_of, descendants, kill
+from tests.spark.conftest import Broker, elected, rows_of, wait_until_forgotten
+from tests.spark.processes import (
+    descendants,
+    executors,
+    kill,
+    kill_driver,
+    kill_one_of,
+    python_workers,
+)
 
 CLUSTER, ALONE = "local-cluster[2,1,1024]", "local[2]"
 """Where tasks run while things are killed, and where what is left of them is done."""
@@ -30,6 +37,8 @@ STEP_S = 600
 MESSAGES = 10_000 * ROUNDS
 SMALL, LARGE = 100, 5000
 """Messages of a micro-batch: small while things are killed, so that there is time for it."""
+WINDOW_S = 10
+"""How long the target remembers ids: a server on a busy machine stores within half of it."""
 PROGRAM = Path(__file__).parent / "copier.py"
 
 
@@ -94,42 +103,6 @@ def copier(home: Path, master: str, *arguments: str) -> Iterator[subprocess.Pope
                 kill(pid)
 
 
-def executors(driver: int) -> list[int]:
-    """Return the processes of a local cluster that run tasks."""
-    return [
-        each for each in descendants(driver) if b"CoarseGrainedExecutorBackend" in command_of(each)
-    ]
-
-
-def python_workers(driver: int) -> list[int]:
-    """Return the processes in which the executors run Python."""
-    return [
-        each
-        for executor in executors(driver)
-        for each in descendants(executor)
-        if b"pyspark.daemon" in command_of(each)
-    ]
-
-
-def kill_one_of(candidates: Callable[[], list[int]], chance: random.Random) -> None:
-    """Kill one of some processes, once there are any."""
-    wait_until(lambda: bool(candidates()), timeout_s=STEP_S)
-    kill(chance.choice(candidates()))
-
-
-def kill_driver(process: subprocess.Popen[str]) -> None:
-    """Kill the driver, its JVM and its Python; wait until its executors have noticed."""
-    left = executors(process.pid)
-    theirs = {each for executor in left for each in descendants(executor)}
-    for pid in set(descendants(process.pid)) - theirs:
-        kill(pid)
-    try:
-        wait_until(lambda: not any(map(command_of, left)), timeout_s=STEP_S)
-    finally:
-        for pid in filter(command_of, theirs):
-            kill(pid)
-
-
 def stored(broker: Broker, stream: str) -> int:
     """Return how many messages a stream holds."""
     return int(broker.info(stream)["state"]["messages"])
@@ -148,8 +121,7 @@ def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
 ) -> None:
     broker, chance = restartable.broker, random.Random()
     broker.create("SOURCE")
-    # So short that the ids alone would not do.
-    broker.create("TARGET", duplicate_window=1_000_000_000)
+    broker.create("TARGET", duplicate_window=WINDOW_S * 1_000_000_000)
     ledger = broker.fill("SOURCE", MESSAGES)
     checkpoint = str(tmp_path / "checkpoint")
     arguments = (restartable.urls, "SOURCE", "TARGET", checkpoint)
@@ -158,15 +130,17 @@ def test_rows_are_stored_once_although_driver_executors_and_server_are_killed(
         with copier(tmp_path, CLUSTER, *arguments, str(SMALL)) as process:
             wait_for_more(broker, "TARGET")
             faults = [
-                lambda pid=process.pid: kill_one_of(lambda: executors(pid), chance),
-                lambda pid=process.pid: kill_one_of(lambda: python_workers(pid), chance),
+                lambda pid=process.pid: kill_one_of(lambda: executors(pid), chance, STEP_S),
+                lambda pid=process.pid: kill_one_of(lambda: python_workers(pid), chance, STEP_S),
                 restartable.restart,
             ]
             chance.shuffle(faults)
             for fault in faults:
                 fault()
                 wait_for_more(broker, "TARGET")
-            kill_driver(process)
+            kill_driver(process.pid, STEP_S)
+        # Ids alone do not do for what is written again.
+        wait_until_forgotten(broker, "TARGET", WINDOW_S)
     interrupted = stored(broker, "TARGET")
     with copier(tmp_path, ALONE, *arguments, str(LARGE)) as process:
         assert 0 == process.wait(STEP_S)

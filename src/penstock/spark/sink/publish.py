@@ -2,24 +2,34 @@
 A window of published messages: so many may wait for their ack, then the publisher does.
 
 A message stays in the window until its ack is here. When the connection is lost,
-the whole window is sent again on a new one, as soon as there can be one; the
-message ids let the server tell which of them it has already.
+the whole window is sent again on a new one, as soon as there can be one. The message
+ids let the server tell which of them it has already, and if that took so long that it
+may have forgotten them, `stored` does.
+
+A task whose executor is gone has been given to another one meanwhile. It stops before
+it sends any more: see `executor`.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from math import inf
 
 from penstock.client.jetstream.api import error_of
 from penstock.client.messages import status_of
 from penstock.errors import ClientError, ConnectionLost, PenstockError
 from penstock.hot.wire import MSG, Op
-from penstock.spark.connection import Connection
+from penstock.protocol.tokenbucket import TokenBucket
 from penstock.spark.options import ConnectionOptions
 from penstock.spark.patience import Patience, is_transient, persistently
+from penstock.spark.pool import Worker
+from penstock.spark.sink.executor import Executor
+from penstock.spark.sink.stored import Late, Stored
 
 CHUNK_MESSAGES = 256
+CHUNK_BYTES = 1 << 20
+"""What is sent at once, so that slow networks take it in time."""
 CONNECTION_NAME = "penstock-spark-sink"
 
 UNAVAILABLE = 503
@@ -31,47 +41,59 @@ class Pace:
     """Holds a publisher to a rate, evenly and without catching up on time it lost."""
 
     def __init__(self, rate_per_second: int | None) -> None:
-        self._rate = rate_per_second
-        self._next_s = 0.0
+        self._bucket: TokenBucket | None = None
         self.messages_max = CHUNK_MESSAGES
         """How many messages may go at once."""
         if rate_per_second is not None:
             self.messages_max = max(1, min(CHUNK_MESSAGES, rate_per_second // 20))
+            self._bucket = TokenBucket(rate_per_second, burst=self.messages_max)
 
     def wait(self, count: int) -> None:
         """Return when so many messages may go."""
-        if self._rate is None:
-            return
-        now_s = time.monotonic()
-        start_s = max(now_s, self._next_s)
-        self._next_s = start_s + count / self._rate
-        time.sleep(start_s - now_s)
+        if self._bucket is not None:
+            time.sleep(self._bucket.take(count, time.monotonic()))
 
 
 class Window:
     """Publishes encoded messages over one connection at a time, inside a `with` block."""
 
     def __init__(
-        self, options: ConnectionOptions, messages_max: int, rate_per_second: int | None = None
+        self,
+        options: ConnectionOptions,
+        messages_max: int,
+        rate_per_second: int | None = None,
+        *,
+        stored: Stored | None = None,
     ) -> None:
         self.acked = 0
         self.duplicates = 0
         """How many of the acked were in the stream already."""
-        self._connection = Connection(options, CONNECTION_NAME)
+        self.late: list[Late] = []
+        """What was acked so late that another attempt may have stored it too."""
+        self._options = options
         self._messages_max = messages_max
         self._patience = Patience(options.retry_timeout_seconds)
         self._pace = Pace(rate_per_second)
+        self._stored = stored
+        self._executor = Executor()
         self._unacked: dict[bytes, bytes] = {}
-        self._unsent: list[bytes] = []
-        self.reply_prefix = f"{self._connection.inbox}.".encode()
+        self._unsent: dict[bytes, bytes] = {}
+        self._until_s: dict[bytes, float] = {}
+        """When the server may have forgotten what was stored before that we know nothing of."""
 
     def __enter__(self) -> Window:
-        persistently(self._patience, self._connection.__enter__)
+        self._connection = persistently(
+            self._patience, lambda: Worker.pool.take(self._options, CONNECTION_NAME)
+        )
         self._patience.succeeded()
+        self.reply_prefix = f"{self._connection.inbox}.".encode()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        if self._unacked:
+            self._connection.close()
+        else:
+            Worker.pool.give_back(self._connection)
 
     @property
     def payload_bytes_max(self) -> int:
@@ -82,10 +104,11 @@ class Window:
         """Have frames sent, whose acks come to `reply_prefix` and their token."""
         size = self._pace.messages_max
         for start in range(0, len(frames), size):
-            chunk = frames[start : start + size]
+            end = start + size
+            chunk = dict(zip(tokens[start:end], frames[start:end], strict=True))
             self._pace.wait(len(chunk))
-            self._unacked.update(zip(tokens[start : start + size], chunk, strict=True))
-            self._unsent += chunk
+            self._unacked.update(chunk)
+            self._unsent.update(chunk)
             self._exchange(self._messages_max)
 
     def flush(self) -> None:
@@ -112,32 +135,57 @@ class Window:
         """Unless there is a connection, make one and have the whole window sent on it."""
         if not self._connection.is_open:
             self._connection.__enter__()
-            self._unsent = list(self._unacked.values())
+            self._unsent = dict(self._unacked)
 
     def _send(self) -> None:
-        if self._unsent:
-            self._connection.send(b"".join(self._unsent))
-            self._unsent = []
+        """Send what waits, little at a time, so that no look at the target is old by then."""
+        while self._unsent:
+            chunk = _first_of(self._unsent)
+            due = self._leave_out(chunk)
+            # Behind the look, which may take its time.
+            self._executor.check()
+            self._connection.send(b"".join(due))
+            for token in chunk:
+                del self._unsent[token]
+
+    def _leave_out(self, chunk: dict[bytes, bytes]) -> list[bytes]:
+        """Return the frames to send; what the stream holds already is taken for acked."""
+        if self._stored is None:
+            return list(chunk.values())
+        known = self._stored.left_out(chunk.values())
+        self._until_s |= dict.fromkeys(chunk, self._stored.until_s)
+        for index, token in enumerate(chunk):
+            if index in known:
+                del self._unacked[token], self._until_s[token]
+        self.acked += len(known)
+        self.duplicates += len(known)
+        return [frame for index, frame in enumerate(chunk.values()) if index not in known]
 
     def _receive(self) -> None:
         self._connection.receive()
-        unacked, start, again = self._unacked, len(self.reply_prefix), []
+        unacked, start = self._unacked, len(self.reply_prefix)
+        now_s = self._stored.clock() if self._stored else 0.0
+        again: dict[bytes, bytes] = {}
         for operation in self._connection.inbound.take_all():
             if operation[0] != MSG:
                 self._connection.attend(operation)
                 continue
             token, payload = operation[1][start:], operation[5]
-            frame = unacked.pop(token, None)
+            frame = unacked.get(token)
             if frame is None:
                 continue  # The second ack of a message that was sent twice.
             # A quote inside a JSON string is escaped, so neither can be part of a name.
             if operation[4] or b'"error":' in payload:
-                unacked[token] = frame
                 self._refused(operation, frame)
-                again.append(frame)
+                again[token] = frame
             else:
+                del unacked[token]
                 self.acked += 1
-                self.duplicates += b'"duplicate":' in payload
+                is_late = self._until_s.pop(token, inf) < now_s
+                if b'"duplicate":' in payload:
+                    self.duplicates += 1
+                elif is_late:
+                    self.late.append(Late(now_s, frame))
         if again:
             self._unsent = again
             self._send()
@@ -146,9 +194,9 @@ class Window:
         """Raise, unless the refusal is one to try again after."""
         subject = frame.split(b" ", 2)[1].decode(errors="replace")
         if status_of(operation)[0] == UNAVAILABLE:
-            if self.acked:
-                # It stored before, so its servers are about to agree on another leader.
-                raise ConnectionLost(f"no stream stores `{subject}` any more")
+            if self.acked or (self._stored and self._stored.has_target(subject.encode())):
+                # Its servers are about to agree on another leader.
+                raise ConnectionLost(f"no stream stores `{subject}` at the moment")
             raise ClientError(
                 f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
             )
@@ -157,3 +205,15 @@ class Window:
             raise error
         if error.err_code != IN_PROCESS:
             raise ClientError(f"`{subject}` was refused: {error}") from error
+
+
+def _first_of(frames: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return as many as may be sent at once, at least one."""
+    chunk: dict[bytes, bytes] = {}
+    size = 0
+    for token, frame in frames.items():
+        size += len(frame)
+        if chunk and (size > CHUNK_BYTES or len(chunk) == CHUNK_MESSAGES):
+            break
+        chunk[token] = frame
+    return chunk

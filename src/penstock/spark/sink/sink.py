@@ -8,22 +8,19 @@ retried or runs twice, and a batch that is written again after a restart, store
 nothing twice, however the rows are spread over tasks the second time.
 
 The stream has to remember ids for longer than the second attempt takes to come,
-which after a crash is the time the query was down; beyond that, `interrupted` looks
-up what of the batch is stored, for which it has to see the checkpoint.
+which after a crash is the time the query was down; beyond that, `stored` looks up
+what of the batch is stored, for which it has to see the checkpoint.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.client.messages import encode_headers
 from penstock.errors import ClientError, ConfigError
@@ -62,8 +59,8 @@ class Plan:
     sink: SinkOptions
     job: str
     """What made ids start with; the same for all attempts of one job."""
-    began_s: float | None = None
-    """When the micro-batch began, perhaps long ago, in an attempt before this one."""
+    began_s: float
+    """When the first attempt may have begun: for a micro-batch perhaps long ago, in another run."""
 
 
 @dataclass
@@ -74,6 +71,8 @@ class Written(WriterCommitMessage):
     duplicates: int
     origins: dict[str, bytes]
     """Which messages of which streams its rows come from, if their ids were made of that."""
+    doubled: list[str]
+    """Ids that are stored twice: a server was away for longer than it remembers them."""
 
 
 def plan(
@@ -104,7 +103,8 @@ def plan(
             "`message_id`, or do without by `messageIds` = none"
         )
     job = sink.message_id_prefix or uuid.uuid4().hex
-    return Plan(connection, sink, job, began_s)
+    # Attempts of this run begin after their plan, which is the driver's.
+    return Plan(connection, sink, job, time.time() if began_s is None else began_s)
 
 
 def has_origin(columns: Container[str]) -> bool:
@@ -120,65 +120,43 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one partition."""
-        return _write(self._plan, self._plan.job, iterator)
+        return write(self._plan, self._plan.job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """See that no row took another's id."""
-        check_tasks(each.origins for each in messages if isinstance(each, Written))
+        """See that no row took another's id, and that none is there twice."""
+        check(messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of micro-batches."""
+def write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Publish the rows of one task."""
+    encoder, sink = Encoder(plan.sink, job), plan.sink
+    identified = sink.message_ids != "none"
+    stored = Stored(plan.connection, plan.began_s, sink.stream) if identified else None
+    with Window(plan.connection, sink.window, sink.rate_per_second, stored=stored) as window:
+        for batch in batches:
+            tokens, frames = encoder.encode(batch, window.reply_prefix)
+            _check_sizes(frames, window.payload_bytes_max)
+            window.add(tokens, frames)
+        window.flush()
+    doubled = stored.twice(window.late) if stored else []
+    return Written(window.acked, window.duplicates, encoder.origins.packed(), doubled)
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Publish the rows of one partition of one micro-batch."""
-        context = _task_context()
-        query = self._plan.sink.message_id_prefix or context.getLocalProperty(
-            "sql.streaming.queryId"
+def check(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Raise if rows of a write took each other's ids, or were stored twice."""
+    tasks = [each for each in messages if isinstance(each, Written)]
+    check_tasks(each.origins for each in tasks)
+    doubled = [each for task in tasks for each in task.doubled]
+    if doubled:
+        raise ClientError(
+            f"{len(doubled)} rows are stored twice, by two attempts at one task: the server took "
+            f"longer to store them than it remembers ids, as `{doubled[0]}`; hint: a longer "
+            "`duplicate_window` of the target"
         )
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        return _write(self._plan, f"{query}-{batch}", iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """See that no row took another's id. What a task has published is stored already."""
-        check_tasks(each.origins for each in messages if isinstance(each, Written))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the attempt that succeeds will find its ids taken."""
-
-
-def _task_context() -> Any:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None, "a writer runs inside a task"
-    return context
 
 
 def _names(names: Sequence[str] | dict[str, Any]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    encoder, skipped = Encoder(plan.sink, job), 0
-    stored = None
-    if plan.began_s is not None and plan.sink.message_ids != "none":
-        stored = Stored(plan.connection, plan.began_s, plan.sink.stream)
-    with Window(plan.connection, plan.sink.window, plan.sink.rate_per_second) as window:
-        for batch in batches:
-            tokens, frames = encoder.encode(batch, window.reply_prefix)
-            _check_sizes(frames, window.payload_bytes_max)
-            if stored is not None and (known := stored.left_out(frames)):
-                tokens = [each for index, each in enumerate(tokens) if index not in known]
-                frames = [each for index, each in enumerate(frames) if index not in known]
-                skipped += len(known)
-            window.add(tokens, frames)
-        window.flush()
-        origins = encoder.origins.packed()
-        return Written(window.acked + skipped, window.duplicates + skipped, origins)
 
 
 def _check_sizes(frames: list[bytes], payload_bytes_max: int) -> None:

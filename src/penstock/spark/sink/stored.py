@@ -1,109 +1,229 @@
 """
-A micro-batch that is written a second time after the server has forgotten its ids.
+Rows that are sent a second time after the server has forgotten their ids.
 
 JetStream remembers message ids for the stream's `duplicate_window`, two minutes by
-default. A query that comes back after hours writes its last batch again, and a task
-that is tried again late does too. Then the messages themselves are asked: the
-target is read from when the batch began, and rows whose id is found there are not
-published again.
+default. A query that comes back after hours writes its last batch again, a task is
+tried again late, or runs for long itself; and a connection breaks before the acks are
+here, and there is no other for a while. Then the messages themselves are asked.
+
+The rule is: what is sent at a time is known to be in the target or not for all that was
+stored from the beginning of the batch until half a window ago. What is younger the
+server remembers. So the target is read from the beginning of the batch, and from there
+on again every half of the window, for as long as rows are sent.
+
+The other half is what a server may take to store them. An ack that comes later proves
+nothing: then it is looked whether the row is there twice, and if so, that is an error.
 
 When a batch began is the time of its entry in the checkpoint: see `checkpoint`.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import ClientError
+from penstock.protocol.subjects import matches
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions, SourceOptions
 from penstock.spark.patience import Patience, persistently
+from penstock.spark.pool import lend
 from penstock.spark.source.fetch import read_range
 from penstock.spark.source.position import Position, Range
-from penstock.spark.source.stream import StreamState, first_at, read_duplicate_window_s, read_state
+from penstock.spark.source.stream import StreamState, first_at, state_of
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 CONNECTION_NAME = "penstock-spark-sink"
 MESSAGE_ID = b"Nats-Msg-Id:"
-FRESH_S = 1.0
-"""A batch this young is written for the first time, or within every sensible window."""
+FRESH_S = 0.5
+"""A batch this young is within half of every window that is a second or longer."""
+SHORTEST_S = 2 * FRESH_S
+"""The shortest window for which the rule holds."""
+LOOKS_MAX = 10
+"""How often a target is looked at until a look is quick enough; each has less to read."""
 CLOCK_SKEW_S = 60.0
 """How far the clocks of driver and server may differ."""
 
 
-class Stored:
-    """Tells which rows of a batch that began some time ago are stored already."""
+class Target:
+    """The ids in one stream, as of not long ago."""
 
-    def __init__(self, options: ConnectionOptions, began_s: float, stream: str) -> None:
+    def __init__(self, options: ConnectionOptions, info: dict[str, Any], began_s: float) -> None:
+        self.name = str(info["config"]["name"])
+        self.ids: set[bytes] = set()
+        self._subjects = [str(each).encode() for each in info["config"].get("subjects", ())]
+        self.window_s = max(SHORTEST_S, int(info["config"].get("duplicate_window", 0)) / 1e9)
+        self._retention = str(info["config"].get("retention", "limits"))
+        self._options = options
+        self._began_s = began_s
+        self.known_s = began_s
+        """Up to when it is known what was stored."""
+        self._next: int | None = None
+        """The first sequence that was not looked at."""
+
+    def stores(self, subject: bytes) -> bool:
+        """Tell whether the stream stores a subject."""
+        return any(matches(pattern, subject) for pattern in self._subjects)
+
+    def is_known(self, now_s: float) -> bool:
+        """Tell whether the server remembers all that came since it was looked at."""
+        # Half of it, for what is under way when the last of it is over.
+        return now_s - self.known_s < self.window_s / 2
+
+    def look(self, now_s: float) -> None:
+        """Read what came since it was last looked at."""
+        if self._retention != "limits":
+            self.known_s = now_s
+            log.warning(
+                "stream `%s` does not keep what was consumed, so that what is sent again later "
+                "than its `duplicate_window` may be stored twice",
+                self.name,
+            )
+            return
+        state, whole = ask(self._options, lambda connection: self._since(connection, self._next))
+        self.ids.update(self._read_ids(state, whole))
+        self._next, self.known_s = state.last_sequence + 1, now_s
+
+    def twice(self, ids: set[bytes]) -> list[bytes]:
+        """Return which of these ids more than one message of the batch has."""
+        if self._retention != "limits":
+            return []
+        state, whole = ask(self._options, lambda connection: self._since(connection, None))
+        counts = Counter(each for each in self._read_ids(state, whole) if each in ids)
+        return [each for each, count in counts.items() if count > 1]
+
+    def _since(self, connection: Connection, first: int | None) -> tuple[StreamState, Range]:
+        """Return what there is from a sequence on, or from the beginning of the batch."""
+        state = state_of(self.name, connection.call(f"STREAM.INFO.{self.name}"))
+        if first is None:
+            since = datetime.fromtimestamp(self._began_s - CLOCK_SKEW_S, UTC)
+            first = first_at(connection, state, Position("time", time=since))
+        return state, Range(max(first, state.earliest), state.last_sequence)
+
+    def _read_ids(self, state: StreamState, whole: Range) -> Iterator[bytes]:
+        source = SourceOptions(stream=self.name, columns=("headers",), fail_on_data_loss=False)
+        for batch in read_range(self._options, source, state.created, whole) if whole.size else ():
+            for headers in batch.column("headers").to_pylist():
+                yield from (
+                    pair["value"].encode() for pair in headers if pair["key"] == "Nats-Msg-Id"
+                )
+
+
+class Late(NamedTuple):
+    """A message whose ack came later than the server remembers what was stored before."""
+
+    acked_s: float
+    frame: bytes
+
+
+class Stored:
+    """Tells which rows of a batch are stored already, of those it is no duplicate of."""
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        began_s: float,
+        stream: str,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._options = options
         self._began_s = began_s
         self._stream = stream
-        self._streams: dict[str, str] = {}
-        self._ids: dict[str, set[bytes]] = {}
+        self.clock = clock
+        self.until_s = began_s + SHORTEST_S
+        """Until when the server has to store what may be sent now."""
+        self._targets: list[Target] = []
+        self._target_of: dict[bytes, Target] = {}
 
-    def left_out(self, frames: list[bytes]) -> set[int]:
-        """Return the positions of the frames that are not to be published again."""
-        if time.time() - self._began_s < FRESH_S:
+    def left_out(self, frames: Iterable[bytes]) -> set[int]:
+        """Return the positions of those that must not be sent; ask right before they are."""
+        now_s = self.clock()
+        if now_s - self._began_s < FRESH_S:
+            return set()
+        publishes = list(frames)
+        targets = {subject: self._find(subject) for subject in set(map(_subject, publishes))}
+        self._look(set(targets.values()))
+        self.until_s = min(target.known_s + target.window_s for target in targets.values())
+        if not any(target.ids for target in targets.values()):
             return set()
         return {
             index
-            for index, frame in enumerate(frames)
-            if (found := _message_id(frame)) and found in self._ids_of(_subject(frame))
+            for index, frame in enumerate(publishes)
+            if (found := _message_id(frame)) and found in targets[_subject(frame)].ids
         }
 
-    def _ids_of(self, subject: str) -> set[bytes]:
-        """Return the ids in the stream that stores a subject, as far as it has forgotten any."""
-        stream = self._stream or self._streams.get(subject)
-        if stream is None:
-            stream = self._streams[subject] = self._find(subject)
-        if stream not in self._ids:
-            self._ids[stream] = self._read(stream)
-        return self._ids[stream]
+    def twice(self, late: Sequence[Late]) -> list[str]:
+        """Return the ids of messages that are stored twice, of those that were acked late."""
+        ids: dict[Target, set[bytes]] = {}
+        for acked_s, frame in late:
+            target = self._find(_subject(frame))
+            # While nothing was looked at yet, its window was not known either.
+            if acked_s - self._began_s >= target.window_s:
+                ids.setdefault(target, set()).add(_message_id(frame))
+        return [each.decode() for target, sent in ids.items() for each in target.twice(sent)]
 
-    def _find(self, subject: str) -> str:
-        found = self._ask(lambda connection: connection.call("STREAM.NAMES", {"subject": subject}))
-        if not found["streams"]:
-            raise ClientError(
-                f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
-            )
-        return str(found["streams"][0])
+    def has_target(self, subject: bytes) -> bool:
+        """Tell whether a stream stores a subject, or would if it had a leader; raise if none."""
+        return self._find(subject).stores(subject)
 
-    def _read(self, stream: str) -> set[bytes]:
-        # Half of it, for what is under way when the last of it is over.
-        window_s = self._ask(lambda connection: read_duplicate_window_s(connection, stream)) / 2
-        if time.time() - self._began_s < window_s:
-            return set()
-        state, whole = self._ask(lambda connection: self._since(connection, stream))
-        source = SourceOptions(stream=stream, columns=("headers",), fail_on_data_loss=False)
-        ids: set[bytes] = set()
-        for batch in read_range(self._options, source, state.created, whole):
-            for headers in batch.column("headers").to_pylist():
-                ids.update(
-                    pair["value"].encode() for pair in headers if pair["key"] == "Nats-Msg-Id"
-                )
-        return ids
-
-    def _since(self, connection: Connection, stream: str) -> tuple[StreamState, Range]:
-        """Return what was stored since the batch began."""
-        state = read_state(connection, stream)
-        since = datetime.fromtimestamp(self._began_s - CLOCK_SKEW_S, UTC)
-        return state, Range(
-            first_at(connection, state, Position("time", time=since)), state.last_sequence
+    def _look(self, targets: set[Target]) -> None:
+        """Look until no look is too old: one that takes long says little about now."""
+        for _ in range(LOOKS_MAX):
+            old = [each for each in targets if not each.is_known(self.clock())]
+            if not old:
+                return
+            for target in old:
+                target.look(self.clock())
+        raise ClientError(
+            f"reading what is new in `{old[0].name}` takes longer than half of its "
+            "`duplicate_window`, so that rows could be stored twice; hint: a longer one"
         )
 
-    def _ask(self, question: Callable[[Connection], T]) -> T:
-        def attempt() -> T:
-            with Connection(self._options, CONNECTION_NAME) as connection:
-                return question(connection)
+    def _find(self, subject: bytes) -> Target:
+        """Return the stream that stores a subject."""
+        if subject not in self._target_of:
+            known = (each for each in self._targets if self._stream or each.stores(subject))
+            self._target_of[subject] = next(known, None) or self._open(subject)
+        return self._target_of[subject]
 
-        return persistently(Patience(self._options.retry_timeout_seconds), attempt)
+    def _open(self, subject: bytes) -> Target:
+        def find(connection: Connection) -> dict[str, Any]:
+            stream = self._stream or _stream_of(connection, subject.decode())
+            return connection.call(f"STREAM.INFO.{stream}")
+
+        self._targets.append(Target(self._options, ask(self._options, find), self._began_s))
+        return self._targets[-1]
 
 
-def _subject(frame: bytes) -> str:
-    return frame.split(b" ", 2)[1].decode()
+def _stream_of(connection: Connection, subject: str) -> str:
+    found = connection.call("STREAM.NAMES", {"subject": subject})
+    if not found["streams"]:
+        raise ClientError(
+            f"no stream stores `{subject}`; hint: create one, check the column `subject`, or name "
+            "the stream by the option `stream`"
+        )
+    return str(found["streams"][0])
+
+
+def ask(options: ConnectionOptions, question: Callable[[Connection], T]) -> T:
+    """Ask the server, and go on asking while it is away."""
+
+    def attempt() -> T:
+        with lend(options, CONNECTION_NAME) as connection:
+            return question(connection)
+
+    return persistently(Patience(options.retry_timeout_seconds), attempt)
+
+
+def _subject(frame: bytes) -> bytes:
+    return frame.split(b" ", 2)[1]
 
 
 def _message_id(frame: bytes) -> bytes:

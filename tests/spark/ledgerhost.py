@@ -1,0 +1,87 @@
+"""
+Archives a stream and copies it into another at once, in a process made to be killed.
+
+Called with what one life of it is like, as JSON; on its output it says how each query ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.functions import expr
+from tests.spark.copier import SETTINGS
+
+from penstock.spark import session
+from penstock.spark.pipelines import runner
+from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.sink.checkpoint import ALL_CHECKPOINTS
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda rows: rows,
+    "filtered": lambda rows: rows.where("length(data) > 0"),
+    "spread": lambda rows: rows.repartition(5),
+}
+"""Ways to write a query that gives the same rows."""
+
+
+def main() -> None:
+    """Run both queries until they end."""
+    life = json.loads(sys.argv[1])
+    settings = dict(SETTINGS)
+    if life["checkpoint_by"] == "setting":
+        settings[ALL_CHECKPOINTS] = life["checkpoints"]
+    spark = session("ledger", master=life["master"], settings=settings)
+    spark.sparkContext.setLogLevel("OFF")
+    copying = threading.Thread(target=tell, args=("copy", start_copy(spark, life).awaitTermination))
+    copying.start()
+    config = archive_of(life)
+    tell("archive", lambda: runner.run(spark, config, once=life["once"], say=lambda text: None))
+    copying.join()
+
+
+def tell(query: str, run: Callable[[], object]) -> None:
+    """Run a query to its end, and say how that came."""
+    error = ""
+    try:
+        run()
+    except Exception as raised:
+        error = str(runner.cause_of(raised))
+    print(json.dumps({"query": query, "error": error}), flush=True)
+
+
+def source_of(life: dict[str, Any]) -> dict[str, str]:
+    """Return the options of either query's source."""
+    return {"servers": life["servers"], "stream": "SOURCE"} | life["source"]
+
+
+def start_copy(spark: Any, life: dict[str, Any]) -> Any:
+    """Start the query that writes to another stream."""
+    rows = spark.readStream.format("penstock").options(**source_of(life)).load()
+    rows = rows.withColumn("subject", expr("replace(subject, 'SOURCE.', 'TARGET.')"))
+    writer = COPIES[life["copy"]](rows.drop("headers", "time")).writeStream.format("penstock")
+    writer = writer.queryName("copy").option("servers", life["servers"])
+    writer = writer.options(**life["sink"])
+    if life["checkpoint_by"] == "option":
+        writer = writer.option("checkpointLocation", f"{life['checkpoints']}/copy")
+    trigger = {"availableNow": True} if life["once"] else {"processingTime": "0 seconds"}
+    return writer.trigger(**trigger).start()
+
+
+def archive_of(life: dict[str, Any]) -> PipelineConfig:
+    """Return the pipeline that brings the stream into a lake."""
+    return PipelineConfig(
+        pipeline="archive",
+        source=source_of(life),
+        target=life["lake"],
+        checkpoint=f"{life['checkpoints']}/archive",
+        trigger="0 seconds",
+        settings={"topic_tokens": 1, "compact_batches": 7},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from tests.spark.conftest import Broker
 
 from penstock.errors import ConfigError
 from penstock.spark import open_envelopes
+from penstock.spark.envelopes.envelope import decompress_data
 from penstock.spark.envelopes.opener import Opener
 from penstock.spark.envelopes.payload import Decoder, new_decoder
 
@@ -221,6 +222,41 @@ def test_the_source_opens_envelopes_as_sparks_own_functions_do(
     assert ["sequence", "payload"] == (
         read(stream, format="envelope", columns="sequence, payload").columns
     )
+
+
+def test_the_source_decompresses_so_that_no_row_waits_for_python(
+    broker: Broker, stream: str, read: Callable[..., Any]
+) -> None:
+    plain = [envelope({"n": n}) for n in range(3)]
+    compressed = [zstandard.compress(plain[0]), plain[1], lz4.frame.compress(plain[2])]
+    broker.publish([(f"{stream}.a", each) for each in compressed])
+    frame = read(stream, decompress=True)
+
+    found = open_envelopes(frame, "n INT", compressed=False)
+
+    assert plain == [bytes(row.data) for row in frame.sort("sequence").collect()]
+    assert [0, 1, 2] == [row.n for row in found.sort("sequence").select("payload.n").collect()]
+    assert "ArrowEvalPython" not in found._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.mark.parametrize("rows", [[b"", b"{}", None], [b"\x28\xb5\x2f\xfd damaged", b"{}"]])
+def test_what_cannot_be_decompressed_stays_as_it_is(rows: list[bytes | None]) -> None:
+    batch = pa.record_batch({"sequence": range(len(rows)), "data": pa.array(rows, pa.binary())})
+
+    assert batch.equals(decompress_data(batch))
+    assert rows[:1] == decompress_data(batch.slice(0, 1)).column("data").to_pylist()
+    without = batch.select(["sequence"])
+    assert without is decompress_data(without)
+
+
+def test_rows_are_decompressed_in_place() -> None:
+    plain = [envelope({"n": n}) for n in range(3)]
+    data = pa.array([zstandard.compress(plain[0]), plain[1], lz4.frame.compress(plain[2])])
+    batch = pa.record_batch({"data": data, "sequence": [1, 2, 3]})
+
+    found = decompress_data(batch)
+
+    assert (batch.schema, plain) == (found.schema, found.column("data").to_pylist())
 
 
 def test_a_payload_may_have_arrays_and_maps(spark: Any) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows
 
 from penstock.cli import lake as lake_command
@@ -19,6 +21,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.protocol.compression import compressor
 from penstock.spark.pipelines import audit, lake, runner, snapshot
 from penstock.spark.pipelines.config import PipelineConfig, load, parse
+from penstock.spark.pipelines.folder import LocalFolder
 
 AGGREGATES = 5
 
@@ -95,6 +98,19 @@ def test_archive_brings_every_message_into_the_lake_once(
     assert [(len(ledger),)] == lake_command.query(Path(table), "SELECT count(*) FROM lake").rows
 
 
+def test_a_batch_written_again_by_other_settings_is_in_the_lake_once(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    """As after a crash between writing a batch and noting that it is done."""
+    ledger = publish(broker, stream, range(1, 31))
+    run("archive", source={"maxMessagesPerTrigger": "20"})
+    (tmp_path / "archive-checkpoint" / "commits" / "1").unlink()
+    ledger += publish(broker, stream, range(31, 41))
+    run("archive", topic_tokens=1)
+
+    assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
+
+
 def recreate(broker: Broker, stream: str) -> None:
     """Delete a stream, and create it again."""
     broker.run(lambda js: js.streams.delete(stream))
@@ -169,7 +185,7 @@ def test_compressed_events_are_opened_like_all_others(
     assert [e["aggregate_id"] for e in expected] == [row.aggregate_id for row in archived]
     assert [e["payload"] for e in expected] == [json.loads(row.payload) for row in archived]
     assert [compress(event) for event in plain] == [bytes(row.data) for row in archived]
-    states = snapshot.read_snapshot(spark, tmp_path / "state").collect()
+    states = snapshot.read_snapshot(spark, str(tmp_path / "state")).collect()
     assert 20 == sum(row.events for row in states)
 
 
@@ -212,7 +228,7 @@ def test_a_compaction_that_was_cut_off_is_finished(
         lake.compact(spark, str(root), batches_min=2)
     monkeypatch.undo()
 
-    lake.recover(root)
+    lake.recover(LocalFolder(root))
     assert ledger == rows(lake.read_lake(spark, str(root)))
     assert [] == list((root / "_compaction").glob("*.json"))
 
@@ -229,16 +245,25 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
     }
 
     # One type may stand for itself.
-    for types in (["paid"], "paid"):
-        run("replay", rate=100_000, types=types, **settings)
+    said = [run("replay", rate=100_000, types=types, **settings) for types in (["paid"], "paid")]
+    said.append(run("replay", types="shipped", **settings))
 
     replayed = [json.loads(data) for _, _, data in rows(read(f"{stream}_again"))]
     assert set(range(1, 101, 2)) == {event["payload"]["n"] for event in replayed}
     assert 50 == len(replayed)
+    assert [
+        ["50 messages stored"],
+        ["0 messages stored, 50 were stored by a replay before"],
+        ["0 messages stored"],
+    ] == said
     with pytest.raises(Exception, match="no stream stores `it's"):
         run("replay", **settings | {"replace": [f"{stream}.", "it's."]})
     with pytest.raises(ConfigError, match="`replace` must be two"):
         run("replay", **settings | {"replace": "a"})
+    before = broker.info(stream)["state"]["messages"]
+    with pytest.raises(ConfigError, match=r"does not start with `orders\.`"):
+        run("replay", **settings | {"replace": ["orders.", "replayed."]})
+    assert before == broker.info(stream)["state"]["messages"]
     for aggregate in range(AGGREGATES):
         numbers = [e["payload"]["n"] for e in replayed if e["aggregate_id"] == f"order-{aggregate}"]
         assert sorted(numbers) == numbers
@@ -262,26 +287,49 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     (last, *_) = sorted(table.glob("topic=*/date=*/batch=1"))
     missing = len(rows(spark.read.parquet(str(last))))
     shutil.rmtree(last)
-    html = tmp_path / "audit.html"
-    (broken,) = run("audit", lake=str(table), handled=str(tmp_path / "handled"), html=str(html))
+    html, document = tmp_path / "audit.html", tmp_path / "audit.json"
+    (broken,) = run(
+        "audit",
+        lake=str(table),
+        handled=str(tmp_path / "handled"),
+        html=str(html),
+        json=f"file:{document}",
+    )
 
-    assert "50 published, 50 archived, 0 handled, 0 missing, 0 duplicated, 0 changed" in clean
     assert (
-        f"50 handled, {missing} missing, {doubled} duplicated, 0 changed, 0 foreign, "
+        "50 published, 50 archived, 0 waiting, 0 removed, 0 handled, "
+        "0 missing, 0 lost, 0 duplicated, 0 changed" in clean
+    )
+    assert (
+        f"50 handled, {missing} missing, 0 lost, {doubled} duplicated, 0 changed, 0 foreign, "
         "0 unhandled, 0 handled twice, 1 out of order" in broken
     )
-    assert broken in html.read_text()
+    page = html.read_text()
+    assert f"{missing} missing, {doubled} duplicated, 1 out of order</span>" in page
+    assert "<td>order-1</td>" in page
+    told = json.loads(document.read_text())
+    assert (False, missing, doubled) == (
+        told["clean"],
+        told["totals"]["missing"],
+        told["totals"]["duplicated"],
+    )
+    assert missing == sum(row["missing"] for row in told["aggregates"])
+    assert all(row["first"] for row in told["aggregates"] if row["missing"] or row["duplicated"])
 
 
 def test_audit_compares_what_can_be_compared(spark: Any) -> None:
-    """Events published twice are one event; what retention removed is no stranger's."""
+    """Events published twice are one event; what was removed from the stream is no stranger's."""
     columns = "aggregate_id string, subject string, stream string, sequence bigint, data binary"
 
     def table(*rows: tuple[str, int, str]) -> Any:
         found = [(key, "s", "S", sequence, data.encode()) for key, sequence, data in rows]
         return spark.createDataFrame(found, columns)
 
-    published = table(("a", 3, "x"), ("a", 4, "x"), ("a", 5, "y"), ("b", 6, "z"), ("b", 7, "w"))
+    # Of sequences 1 to 10, some were removed; the archive is past 8.
+    published = table(
+        *(("a", 3, "x"), ("a", 4, "x"), ("a", 5, "y")),
+        *(("b", 6, "z"), ("b", 8, "w"), ("b", 9, "v")),
+    )
     published = published.withColumn("event_id", published.data.cast("string"))
     archived = table(
         ("a", 1, "old"),
@@ -289,14 +337,16 @@ def test_audit_compares_what_can_be_compared(spark: Any) -> None:
         ("a", 4, "x"),
         ("a", 5, "CHANGED"),
         ("b", 6, "z"),
-        ("b", 8, ""),
+        ("b", 7, "deleted"),
+        ("b", 11, ""),
     )
+    bounds = audit.bounds_of(spark, [audit.Bounds("S", 3, 10, 8)])
     handled = spark.createDataFrame(
-        [("x", "a", 1), ("y", "a", 2), ("y", "a", 3), ("w", "b", 4)],
+        [("x", "a", 1), ("y", "a", 2), ("y", "a", 3), ("w", "b", 4), ("v", "b", 5)],
         "event_id string, aggregate_id string, position int",
     )
 
-    report = audit.compare(published, archived, handled)
+    report = audit.compare(published, archived, handled, bounds)
 
     found = {row.aggregate: row.asDict() for row in report.collect()}
     clean = dict.fromkeys(audit.FINDINGS, 0)
@@ -306,12 +356,53 @@ def test_audit_compares_what_can_be_compared(spark: Any) -> None:
     assert clean | {"missing": 1, "foreign": 1, "unhandled": 1} == {
         kind: found["b"][kind] for kind in audit.FINDINGS
     }
-    assert [(3, 3, 3), (2, 2, 1)] == [
+    # Published, archived, waiting, removed, handled.
+    assert [(3, 4, 0, 1, 3), (3, 3, 1, 1, 2)] == [
         tuple(found[each][kind] for kind in audit.COUNTS) for each in ("a", "b")
     ]
+    assert [5, 8] == [found[each]["first"] for each in ("a", "b")]
     assert not audit.is_clean(report)
     whole = published.select("aggregate_id", "subject", "stream", "sequence", "data")
-    assert audit.is_clean(audit.compare(published, whole, None))
+    assert audit.is_clean(audit.compare(published, whole, None, bounds))
+
+
+def test_audit_tells_what_retention_removed_from_what_was_lost(
+    broker: Broker, stream: str, run: Any, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "archive")
+    publish(broker, stream, range(1, 31))
+    run("archive")
+    broker.run(lambda js: js.streams.delete_message(stream, 20))
+    broker.run(lambda js: js.streams.purge(stream, seq=11))
+    publish(broker, stream, range(31, 41))
+    (well,) = run("audit", lake=table)
+    # The archive has not come to these yet, and never will.
+    broker.run(lambda js: js.streams.purge(stream, seq=36))
+    document = tmp_path / "audit.json"
+    (lost,) = run("audit", lake=table, json=str(document))
+
+    assert "29 published, 30 archived, 10 waiting, 11 removed, 0 handled, 0 missing, 0 lost" in well
+    assert "5 published, 30 archived, 5 waiting, 30 removed, 0 handled, 0 missing, 5 lost" in lost
+    (row,) = json.loads(document.read_text())["aggregates"]
+    assert (f"{stream}, from 31 to 35", 31, 5) == (row["aggregate"], row["first"], row["lost"])
+
+
+def test_audit_finds_payloads_that_differ_from_their_events(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    publish(broker, stream, range(1, 11))
+    run("archive", topic_tokens=1)
+    (folder,) = (tmp_path / "archive").glob("topic=*/date=*/batch=0")
+    damaged = spark.read.parquet(str(folder)).selectExpr(
+        "* EXCEPT (payload)", "if(sequence = 4, null, payload) AS payload"
+    )
+    damaged.write.parquet(str(tmp_path / "damaged"))
+    shutil.rmtree(folder)
+    (tmp_path / "damaged").rename(folder)
+
+    (found,) = run("audit", lake=str(tmp_path / "archive"))
+
+    assert "0 missing, 0 lost, 0 duplicated, 1 changed, 0 foreign" in found
 
 
 def test_metrics_count_every_window(
@@ -344,7 +435,7 @@ def test_state_is_folded_in_order_and_once(
     publish(broker, stream, range(51, 61))
     fold()
 
-    states = snapshot.read_snapshot(spark, tmp_path / "state").collect()
+    states = snapshot.read_snapshot(spark, str(tmp_path / "state")).collect()
     assert {f"order-{n}" for n in range(AGGREGATES)} == {row.aggregate_id for row in states}
     for row in states:
         numbers = [n for n in range(1, 61) if f"order-{n % AGGREGATES}" == row.aggregate_id]
@@ -399,7 +490,7 @@ def test_status_tells_how_far_a_pipeline_is(
     assert "batch 0 finished, up to sequence 10" in (out := capsys.readouterr().out)
     assert "behind by 5 messages" in out
     assert 0 == pipeline_command.run(["status", "--config", str(file), "--json"])
-    assert {"sequence": 10, "behind_messages": 5}.items() <= json.loads(
+    assert {"streams": {stream: 10}, "behind_messages": 5}.items() <= json.loads(
         capsys.readouterr().out
     ).items()
     assert 0 == lake_command.run(["ls", str(tmp_path / "archive")])
@@ -434,6 +525,30 @@ def test_status_on_a_work_queue_counts_what_its_workers_left(
     assert ledger == rows(lake.read_lake(spark, str(tmp_path / "archive")))
 
 
+def test_figures_of_two_pipelines_are_stored_side_by_side(
+    broker: Broker, stream: str, read: Any, run: Any, tmp_path: Path
+) -> None:
+    """Also if they are of the same windows: one is not taken for the other."""
+    broker.create(f"{stream}_figures")
+    settings = {
+        "subject": f"{stream}_figures.all",
+        "window": "100 milliseconds",
+        "lateness": "0 seconds",
+    }
+    # A window ends when a run has seen a later message.
+    for first in (1, 11, 21):
+        publish(broker, stream, range(first, first + 10))
+        published_s = time.time()
+        for checkpoint in ("one", "other"):
+            run("metrics", checkpoint=str(tmp_path / checkpoint), **settings)
+        wait_until(lambda since=published_s: time.time() > since + 0.2)
+
+    figures = [json.loads(data) for _, _, data in rows(read(f"{stream}_figures"))]
+    counts = Counter((each["start"], each["topic"]) for each in figures)
+    assert {2} == set(counts.values())
+    assert 20 <= sum(each["messages"] for each in figures) / 2 <= 30
+
+
 def test_what_yaml_reads_as_no_text_is_text_to_spark(tmp_path: Path) -> None:
     file = tmp_path / "archive.yml"
     file.write_text(
@@ -450,6 +565,15 @@ def test_what_yaml_reads_as_no_text_is_text_to_spark(tmp_path: Path) -> None:
         "subjects": "a, b.>",
     } == config.source
     assert {"spark.ui.enabled": "false", "spark.driver.cores": "2"} == config.spark
+
+
+def test_the_pipeline_may_be_named_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yml"
+    file.write_text("source: {stream: ORDERS}\n")
+
+    assert "archive" == load(file, "archive").pipeline
+    with pytest.raises(ConfigError, match="`pipeline` is missing"):
+        load(file)
 
 
 @pytest.mark.parametrize(
@@ -502,3 +626,8 @@ def test_the_cause_of_an_error_of_sparks_is_one_sentence(stream: str, run: Any) 
     assert re.fullmatch(r"there is no stream `\w+_misspelt`; hint: .*\?", str(cause))
     other = ValueError("something else")
     assert other is runner.cause_of(other)
+    sparks = ValueError(
+        "Job aborted.\n\tat org.apache.Spark\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat java.base"
+    )
+    assert "Spark has failed: No space left on device" == str(runner.cause_of(sparks))

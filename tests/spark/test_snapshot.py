@@ -17,6 +17,7 @@ from penstock.cli import lake as lake_command
 from penstock.errors import ConfigError
 from penstock.spark.pipelines import snapshot, state
 from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.folder import LocalFolder
 from penstock.spark.pipelines.snapshot import PARTS_MAX, SCHEMA, batches_of, merged_from, parts_of
 
 Table = dict[str, tuple[int, str]]
@@ -39,13 +40,13 @@ def change(spark: Any, root: Path, table: Table, batch: int, numbers: range) -> 
     """Write such a batch, and return the same."""
     after = changed(table, batch, numbers)
     rows = [(f"order-{number}", batch, *after[f"order-{number}"]) for number in numbers]
-    snapshot.write_batch(spark.createDataFrame(rows, SCHEMA), root, batch, keep=KEEP)
+    snapshot.write_batch(spark.createDataFrame(rows, SCHEMA), str(root), batch, keep=KEEP)
     return after
 
 
 def table_of(root: Path) -> Table:
     """Return the newest snapshot, read without Spark."""
-    if not batches_of(root):
+    if not batches_of(LocalFolder(root)):
         return {}
     rows = lake_command.query(root, "SELECT aggregate_id, events, state FROM lake").rows
     assert len(rows) == len({row[0] for row in rows})
@@ -86,11 +87,11 @@ def full(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ta
 
 def test_rows_are_the_newest_of_each_aggregate(spark: Any, full: tuple[Path, Table]) -> None:
     root, table = full
-    rows = snapshot.read_snapshot(spark, root).collect()
+    rows = snapshot.read_snapshot(spark, str(root)).collect()
 
     assert table == table_of(root)
     assert table == {row.aggregate_id: (row.events, row.state) for row in rows}
-    assert PARTS_MAX == len(parts_of(root))
+    assert PARTS_MAX == len(parts_of(LocalFolder(root)))
 
 
 def test_it_is_listed_and_shown_without_spark(
@@ -110,7 +111,7 @@ def test_some_aggregates_are_looked_up(spark: Any, full: tuple[Path, Table]) -> 
     wanted = ["order-3", "order-150", "order-999"]
     ids = spark.createDataFrame([(name,) for name in wanted], "aggregate_id string")
 
-    found = snapshot.look_up(snapshot.read_snapshot(spark, root), ids).collect()
+    found = snapshot.look_up(snapshot.read_snapshot(spark, str(root)), ids).collect()
 
     assert {(name, *table[name]) for name in wanted if name in table} == {
         (row.aggregate_id, row.events, row.state) for row in found
@@ -141,7 +142,7 @@ def test_a_batch_cut_off_at_any_step_and_done_again_is_done_once(
     assert [before] * 3 == seen[:3]
     assert [after] * len(seen[3:]) == seen[3:] != []
     assert after == table_of(root)
-    assert [200, 9] == [part.rows for part in parts_of(root)]
+    assert [200, 9] == [part.rows for part in parts_of(LocalFolder(root))]
 
 
 def _directories(root: Path) -> set[str]:
@@ -150,7 +151,11 @@ def _directories(root: Path) -> set[str]:
 
 def _named(root: Path) -> set[str]:
     """Return the parts that any snapshot has."""
-    return {part.name for batch in batches_of(root) for part in parts_of(root, before=batch + 1)}
+    return {
+        part.name
+        for batch in batches_of(LocalFolder(root))
+        for part in parts_of(LocalFolder(root), before=batch + 1)
+    }
 
 
 def test_a_query_that_is_started_anew_begins_with_an_empty_table(
@@ -162,7 +167,7 @@ def test_a_query_that_is_started_anew_begins_with_an_empty_table(
     after = change(spark, root, {}, 0, range(2))
 
     assert after == table_of(root)
-    assert [0] == batches_of(root)
+    assert [0] == batches_of(LocalFolder(root))
     assert _directories(root) == _named(root)
 
 

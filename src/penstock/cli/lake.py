@@ -1,4 +1,4 @@
-"""`penstock lake`: look into a lake, or a snapshot of states, without Spark."""
+"""`penstock lake`: inspect a lake, or a snapshot of states, without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from penstock.cli.runner import run_command, run_plain
 from penstock.cli.table import render
 from penstock.cli.values import read_positive, show_count, show_size
 from penstock.errors import ConfigError
-from penstock.spark.pipelines.snapshot import parts_of
+from penstock.spark.pipelines.folder import LocalFolder
+from penstock.spark.pipelines.snapshot import Part, parts_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -36,7 +37,7 @@ QUALIFY row_number() OVER (PARTITION BY aggregate_id ORDER BY events DESC) = 1""
 
 
 class Rows(NamedTuple):
-    """An answer: the names of its columns, and its rows."""
+    """A result: the names of its columns, and its rows."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -48,7 +49,7 @@ def run(arguments: list[str]) -> int:
 
 
 def list_parts(arguments: Namespace) -> int:
-    """Print what a lake is made of."""
+    """Print the parts of a lake."""
     found = listed(arguments.lake)
     if arguments.json:
         return _print(found, as_json=True)
@@ -63,13 +64,13 @@ def show(arguments: Namespace) -> int:
 
 
 def sql(arguments: Namespace) -> int:
-    """Print what a query finds."""
+    """Print the result of a query."""
     return _print(query(arguments.lake, arguments.query), as_json=arguments.json)
 
 
 def listed(lake: Path) -> Rows:
     """Return each topic and day, or each part of a snapshot, with its files and bytes."""
-    if parts := parts_of(_check(lake)):
+    if parts := _parts(_check(lake)):
         found = [(part.name, show_count(part.rows), *_size(lake / part.name)) for part in parts]
         return Rows(("part", "rows", "files", "bytes"), found)
     days = sorted(lake.glob("topic=*/date=*"))
@@ -80,11 +81,11 @@ def listed(lake: Path) -> Rows:
 
 def shown(lake: Path, rows: int) -> Rows:
     """Return the newest rows."""
-    return query(lake, (SHOW_SNAPSHOT if parts_of(lake) else SHOW).format(rows=rows))
+    return query(lake, (SHOW_SNAPSHOT if _parts(lake) else SHOW).format(rows=rows))
 
 
 def query(lake: Path, text: str) -> Rows:
-    """Return the answer of an SQL query."""
+    """Return the result of an SQL query."""
     try:
         import duckdb
     except ImportError:
@@ -99,9 +100,14 @@ def query(lake: Path, text: str) -> Rows:
         return Rows([column[0] for column in answer.description or ()], answer.fetchall())
 
 
+def _parts(lake: Path) -> list[Part]:
+    """Return the parts of the newest snapshot; none if the directory is not a snapshot."""
+    return parts_of(LocalFolder(lake))
+
+
 def _rows(lake: Path) -> str:
-    """Return the query that gives the rows of a lake, or of the newest snapshot."""
-    parts = parts_of(lake)
+    """Return a query for the rows of a lake, or of the newest snapshot."""
+    parts = _parts(lake)
     folders = [part.name for part in parts] or ["topic=*/date=*/batch=*"]
     files = [str(lake / folder / "*.parquet").replace("'", "''") for folder in folders]
     quoted = ", ".join(f"'{file}'" for file in files)
@@ -109,7 +115,7 @@ def _rows(lake: Path) -> str:
 
 
 def _print(found: Rows, *, as_json: bool) -> int:
-    """Print rows: as JSON, or as lines of tab-separated values, names first."""
+    """Print rows as JSON, or as tab-separated values below a line of names."""
     if as_json:
         documents = [dict(zip(found.names, map(_plain, row), strict=True)) for row in found.rows]
         print(json.dumps(documents, indent=2, ensure_ascii=False, default=str))
@@ -129,12 +135,18 @@ def _size(folder: Path) -> tuple[int, int]:
 
 
 def _check(lake: Path) -> Path:
+    scheme, colon, _ = str(lake).partition(":/")
+    if colon and scheme.isalnum():
+        raise ConfigError(
+            f"`{lake}` is not in the local file system; hint: read it with Spark, "
+            "by `penstock.spark.pipelines.lake.read_lake` or `snapshot.read_snapshot`"
+        )
     if not lake.is_dir():
         raise ConfigError(f"there is no lake at `{lake}`")
     return lake
 
 
-LAKE = argument("lake", metavar="LAKE", type=Path, doc="Its directory.")
+LAKE = argument("lake", metavar="LAKE", type=Path, doc="Directory of the lake.")
 
 VERBS = (
     Verb(
@@ -156,11 +168,11 @@ VERBS = (
     ),
     Verb(
         name="sql",
-        summary="Print what a query finds, as tab-separated values.",
+        summary="Print the result of a query, as tab-separated values.",
         run=sql,
         arguments=(
             LAKE,
-            argument("query", metavar="QUERY", doc="SQL; the table is called `lake`."),
+            argument("query", metavar="QUERY", doc="SQL query; the table is `lake`."),
             JSON,
         ),
     ),

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run the ready pipelines on Spark, and look at them."""
+"""`penstock pipeline`: run the ready pipelines on Spark, and show their state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from penstock.cli.runner import run_command, run_plain
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from penstock.spark.pipelines.config import PipelineConfig
+    from penstock.spark.pipelines.folder import Folder
+
 
 def run(arguments: list[str]) -> int:
     """Run `penstock pipeline` and return the exit code."""
@@ -24,27 +27,25 @@ def run(arguments: list[str]) -> int:
 
 def start(options: Namespace) -> int:
     """Run a pipeline until it is done or stopped."""
-    from dataclasses import replace
-
     from penstock.spark import session
     from penstock.spark.kafka import connector
     from penstock.spark.pipelines import config as files
     from penstock.spark.pipelines import runner
 
-    config = files.load(options.config)
-    if options.name:
-        config = replace(config, pipeline=options.name)
-    stops: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: stops.append(number))
-    signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
+    config = files.load(options.config, options.name)
     settings = {**connector(config.source), **config.spark}
-    # Not before `session` has said what is missing, if PySpark is.
+    # Only after `session`, which reports a missing PySpark.
     spark = session(config.name or config.pipeline, master=options.master, settings=settings)
+    stops: list[int] = []
+    # Only after Spark has set its own handler, which would cancel a write in progress.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stops.append(number))
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         is_well = runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise runner.cause_of(error) from None
     finally:
         spark.stop()
@@ -52,7 +53,7 @@ def start(options: Namespace) -> int:
 
 
 def list_pipelines(options: Namespace) -> int:
-    """Print the pipelines there are."""
+    """Print the available pipelines."""
     from penstock.spark.pipelines.table import PIPELINES
 
     summaries = {name: pipeline.summary for name, pipeline in PIPELINES.items()}
@@ -72,17 +73,17 @@ def describe(options: Namespace) -> int:
 
 
 def status(options: Namespace) -> int:
-    """Print how far a pipeline is."""
+    """Print the progress of a pipeline."""
     from penstock.spark.kafka import is_kafka
     from penstock.spark.pipelines import config as files
-    from penstock.spark.pipelines import runner
+    from penstock.spark.pipelines import progress
 
-    config = files.load(options.config)
+    config = files.load(options.config, options.name)
     config.need("checkpoint")
-    found = runner.status(Path(config.checkpoint))
+    found = progress.status(_checkpoint_of(config))
     document = {"pipeline": config.pipeline, "batch": found["batch"]}
     if found["batch"] is None:
-        return _show(options, f"{config.pipeline}: never ran", document)
+        return _show(options, f"{config.pipeline}: has never run", document)
     is_finished = found["finished"] == found["batch"]
     state = "finished" if is_finished else "begun"
     text, place = (_kafka_lag if is_kafka(config.source) else _stream_lag)(
@@ -95,35 +96,50 @@ def status(options: Namespace) -> int:
     )
 
 
+def _checkpoint_of(config: PipelineConfig) -> Folder:
+    """Return the checkpoint; only Spark can find one outside the local file system."""
+    from penstock.spark.pipelines.folder import LocalFolder
+
+    scheme, colon, path = config.checkpoint.partition(":")
+    if not colon or "/" in scheme:
+        return LocalFolder(Path(config.checkpoint))
+    if scheme == "file":
+        return LocalFolder(Path("/" + path.lstrip("/")))
+    from penstock.spark import session
+    from penstock.spark.files import folder_of
+
+    return folder_of(session("status", settings=config.spark), config.checkpoint)
+
+
 def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return up to where a stream was read, and how far behind its end that is."""
+    """Return the position in each stream, and the distance to its end."""
     from penstock.spark.connection import Connection
     from penstock.spark.options import parse_source
     from penstock.spark.source.loss import check_same_stream
+    from penstock.spark.source.offsets import read_offset
     from penstock.spark.source.stream import read_lag, read_state
 
-    sequence = int(offset["sequence"])
+    marks = read_offset(offset)
     connection, reading = parse_source(source)
+    lags = []
     with Connection(connection, "penstock-pipeline-status") as opened:
-        state = read_state(opened, reading.stream)
-        check_same_stream(state, str(offset["created"]))
-        lag = read_lag(opened, state, reading.subjects, sequence)
-    text = (
-        f"up to sequence {sequence:,} of `{reading.stream}`, "
-        f"behind by {lag.messages:,} messages, {lag.seconds:,.1f} s"
-    )
-    return text, {
-        "stream": reading.stream,
-        "sequence": sequence,
-        "behind_messages": lag.messages,
-        "behind_s": lag.seconds,
+        for name, mark in marks.items():
+            state = read_state(opened, name)
+            check_same_stream(state, mark.created)
+            lags.append(read_lag(opened, state, reading.subjects, mark.sequence))
+    behind, behind_s = sum(lag.messages for lag in lags), max(lag.seconds for lag in lags)
+    places = ", ".join(f"{mark.sequence:,} of `{name}`" for name, mark in marks.items())
+    return f"up to sequence {places}, behind by {behind:,} messages, {behind_s:,.1f} s", {
+        "streams": {name: mark.sequence for name, mark in marks.items()},
+        "behind_messages": behind,
+        "behind_s": behind_s,
     }
 
 
 def _kafka_lag(
     source: Mapping[str, str], offset: Mapping[str, Mapping[str, int]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return up to where topics were read, and how far behind their ends that is."""
+    """Return the position in each topic, and the distance to its end."""
     from penstock.spark.kafka import count_behind
 
     topics = ", ".join(f"`{topic}`" for topic in sorted(offset))
@@ -138,7 +154,10 @@ def _show(options: Namespace, text: str, document: Any) -> int:
     return 0
 
 
-CONFIG = argument("--config", metavar="FILE", type=Path, required=True, doc="Its YAML file.")
+NAME = argument("name", metavar="NAME", nargs="?", doc="The pipeline, unless the file names it.")
+CONFIG = argument(
+    "--config", metavar="FILE", type=Path, required=True, doc="YAML file of the pipeline."
+)
 
 VERBS = (
     Verb(
@@ -146,16 +165,14 @@ VERBS = (
         summary="Run a pipeline until it is done or stopped.",
         run=start,
         arguments=(
-            argument(
-                "name", metavar="NAME", nargs="?", doc="The pipeline, if the file does not say."
-            ),
+            NAME,
             CONFIG,
             argument(
                 "--master",
                 metavar="URL",
-                doc="Where Spark runs: `spark://…`, `k8s://…`, `yarn`; this machine.",
+                doc="Spark master: `spark://…`, `k8s://…`, `yarn` (default: this machine).",
             ),
-            argument("--once", action="store_true", doc="Bring what is there, then end."),
+            argument("--once", action="store_true", doc="Process the available events, then stop."),
         ),
         endless=True,
     ),
@@ -174,8 +191,8 @@ VERBS = (
     ),
     Verb(
         name="status",
-        summary="Show how far a pipeline is.",
+        summary="Show the progress of a pipeline.",
         run=status,
-        arguments=(CONFIG, JSON),
+        arguments=(NAME, CONFIG, JSON),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidEnvelope
 from penstock.protocol.compression import LZ4_MAGIC, MAGIC_BYTES, ZSTD_MAGIC, decompress
@@ -24,19 +24,24 @@ FIELDS = {
 }
 
 
-def open_envelopes(messages: DataFrame, payload_schema: str | None = None) -> DataFrame:
+def open_envelopes(
+    messages: DataFrame, payload_schema: str | None = None, *, compressed: bool = True
+) -> DataFrame:
     """
     Add the fields of the envelope in `data`, and `payload`.
 
     The payload is JSON text, so that its schema may change from event to event; with
     `payload_schema`, a schema in Spark's SQL, it is a struct. What is no envelope has nulls.
-    An event may be compressed, as the bus does with large ones.
+    An event may be compressed, as the bus does with large ones; every row waits for Python to
+    look. With `compressed` = false none does: if there are none, or if the source has the option
+    `decompress`, which costs next to nothing.
     """
     from pyspark.sql import functions as f
 
     fields = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
     kind = "string" if payload_schema is None else type_of(payload_schema)
-    opened = f.from_json(decompressed(f.col("data")).cast("string"), f"{fields}, payload {kind}")
+    data = decompressed(f.col("data")) if compressed else f.col("data")
+    opened = f.from_json(data.cast("string"), f"{fields}, payload {kind}")
     with_envelope = messages.withColumn("_envelope", opened)
     names = [*FIELDS, "payload"]
     columns = [f.col(f"_envelope.{name}").alias(name) for name in names]
@@ -47,18 +52,43 @@ def open_envelopes(messages: DataFrame, payload_schema: str | None = None) -> Da
 
 def decompressed(data: Column) -> Column:
     """Return what was compressed as it was before, and the rest as it is."""
-    import pyarrow as pa
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.functions import arrow_udf
-    from pyspark.sql.types import BinaryType
 
     magic = f.substring(data, 1, MAGIC_BYTES)
     is_compressed = magic.isin(*(f.lit(bytearray(each)) for each in (ZSTD_MAGIC, LZ4_MAGIC)))
     # Python is handed only what is compressed; in the place of the rest come nulls.
+    return f.coalesce(_opening()(f.when(is_compressed, data)), data)
+
+
+def _opening() -> Any:
+    """Return the function of Spark's that decompresses a column."""
+    import pyarrow as pa
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import BinaryType
+
+    if not hasattr(f, "arrow_udf"):
+        # Before 4.1 rows come one by one.
+        return f.udf(_decompress, BinaryType())
     # Spark asks for the types themselves, which are not imported before they are needed.
     decompress_column.__annotations__ |= {"column": pa.Array, "return": pa.Array}
-    opened = arrow_udf(decompress_column, BinaryType())  # type: ignore[call-overload]
-    return f.coalesce(opened(f.when(is_compressed, data)), data)
+    return f.arrow_udf(decompress_column, BinaryType())
+
+
+def decompress_data(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of the source with what was compressed as it was before."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    place = batch.schema.get_field_index("data")
+    if place < 0:
+        return batch
+    data = batch.column(place)
+    magic = pc.binary_slice(data, 0, MAGIC_BYTES)
+    is_compressed = pc.is_in(magic, pa.array([ZSTD_MAGIC, LZ4_MAGIC]))
+    if not pc.any(is_compressed).as_py():
+        return batch
+    opened = decompress_column(pc.if_else(is_compressed, data, None))
+    return batch.set_column(place, batch.schema.field(place), pc.coalesce(opened, data))
 
 
 def decompress_column(column: pa.Array) -> pa.Array:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.spark.envelopes.envelope import open_envelopes
+from penstock.spark.files import folder_of
 from penstock.spark.pipelines.config import PipelineConfig
-from penstock.spark.pipelines.lake import compact, local_path, recover, write_batch
+from penstock.spark.pipelines.lake import compact, forget_batch, recover, write_batch
 from penstock.spark.pipelines.ownership import claim_target
 
 if TYPE_CHECKING:
@@ -26,10 +27,14 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     lake = config.target
     batches_min = int(config.setting("compact_batches", COMPACT_BATCHES))
     tokens = int(config.setting("topic_tokens", 0))
-    if batches_min:
-        recover(local_path(lake))
+    recover(folder_of(spark, lake))
+    written: list[int] = []
 
     def write(rows: DataFrame, batch: int) -> None:
+        if not written:
+            # It may have been written before a crash, to other directories by other settings.
+            forget_batch(folder_of(spark, lake), batch)
+        written[:] = [batch]
         write_batch(open_envelopes(rows), lake, batch, topic_tokens=tokens)
         if batches_min and batch % batches_min == batches_min - 1:
             compact(rows.sparkSession, lake, batches_min=batches_min)

@@ -1,20 +1,32 @@
 """
 audit: gaps, duplicates, changes and reordering between what was published and archived.
 
-Looks at every message, on both sides, before it says that nothing is wrong. What
-was handled can be compared too: any Parquet table with `event_id`, `aggregate_id`
-and `position`, a number that grows in the order of handling. If anything was found,
-`penstock pipeline run` ends with an error, for whoever waits for it.
+Looks at every message, on both sides, before it says that nothing is wrong. A stream is no
+archive: what was archived and has been removed from it since, by retention or by hand, is well.
+What was removed before it was archived is lost. And an archive that is being written is not
+complete: what it has not come to yet is waiting, as its checkpoint tells.
+
+What was handled can be compared too: any Parquet table with `event_id`, `aggregate_id` and
+`position`, a number that grows in the order of handling. If anything was found, `penstock
+pipeline run` ends with an error, for whoever waits for it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.spark.envelopes.envelope import open_envelopes
+from penstock.errors import ConfigError
+from penstock.spark.connection import Connection
+from penstock.spark.envelopes.envelope import FIELDS, open_envelopes
+from penstock.spark.files import files_of
 from penstock.spark.kafka import is_kafka, namespace_of, read_topics
+from penstock.spark.options import parse_source
+from penstock.spark.pipelines import auditreport
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
+from penstock.spark.pipelines.ownership import archived_to
+from penstock.spark.source.streams import find_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,28 +34,46 @@ if TYPE_CHECKING:
 SETTINGS = {
     "lake": "Lake to compare the stream with. Required.",
     "handled": "Table of what was handled: `event_id, aggregate_id, position`.",
-    "html": "File to write the report to, besides the table in `target`.",
+    "html": "File to write the report to as a page, besides the table in `target`.",
+    "json": "File to write the report to as JSON.",
 }
-COUNTS = ("published", "archived", "handled")
+COUNTS = ("published", "archived", "waiting", "removed", "handled")
 FINDINGS = (
-    *("missing", "duplicated", "changed", "foreign"),
+    *("missing", "lost", "duplicated", "changed", "foreign"),
     *("unhandled", "handled twice", "out of order"),
 )
 KINDS = (*COUNTS, *FINDINGS)
 HANDLED = ("handled", "unhandled", "handled twice", "out of order")
+CONTENT = ("subject", "data", *FIELDS, "payload")
+"""What of a message must be in the lake as it was published."""
+
+
+class Bounds(NamedTuple):
+    """Which part of a stream there is, and how much of it the archive must have."""
+
+    stream: str
+    first: int
+    last: int
+    archived_to: int
 
 
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """Compare, write the report, and return it: one row for each aggregate."""
     config.need("source")
+    lake = str(config.setting("lake") or "")
+    if not lake:
+        raise ConfigError("the pipeline `audit` needs the setting `lake`")
+    # In this order, so that what happens meanwhile is neither missing nor foreign.
+    finished = archived_to(spark, lake)
+    archived = read_lake(spark, lake)
     published = open_envelopes(_published(spark, config))
-    archived = read_lake(spark, str(config.setting("lake"))).where(_of_the_source(config))
+    bounds = _bounds(spark, config, published, finished)
     handled = spark.read.parquet(config.setting("handled")) if config.setting("handled") else None
-    report = compare(published, archived, handled).cache()
+    ours = _of_the_source(config, archived, bounds)
+    report = compare(published, ours, handled, bounds).cache()
     if config.target:
         report.write.mode("overwrite").parquet(config.target)
-    if config.setting("html"):
-        _write_html(report, str(config.setting("html")))
+    _write_reports(spark, config, report)
     return report
 
 
@@ -53,44 +83,95 @@ def _published(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     return spark.read.format("penstock").options(**config.source).load()
 
 
-def _of_the_source(config: PipelineConfig) -> str:
-    """Return which rows of the lake came from the source."""
+def _of_the_source(config: PipelineConfig, archived: DataFrame, bounds: DataFrame) -> DataFrame:
+    """Return the rows of the lake that came from the source."""
     if is_kafka(config.source):
-        return f"startswith(stream, '{namespace_of(config.source)}.')"
-    return f"stream = '{config.source['stream']}'"
+        return archived.where(f"startswith(stream, '{namespace_of(config.source)}.')")
+    return archived.join(bounds, "stream", "left_semi")
 
 
-def compare(published: DataFrame, archived: DataFrame, handled: DataFrame | None) -> DataFrame:
-    """Return the counts of each aggregate."""
+def _bounds(
+    spark: SparkSession,
+    config: PipelineConfig,
+    published: DataFrame,
+    finished: Mapping[str, int],
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if is_kafka(config.source):
+        last = f.max("sequence")
+        return published.groupBy("stream").agg(
+            f.min("sequence").alias("first"), last.alias("last"), last.alias("archived_to")
+        )
+    connection, source = parse_source(config.source)
+    with Connection(connection, "penstock-pipeline") as opened:
+        states = find_streams(opened, source)
+    return bounds_of(
+        spark,
+        [
+            Bounds(
+                name, state.earliest, state.last_sequence, finished.get(name, state.last_sequence)
+            )
+            for name, state in states.items()
+        ],
+    )
+
+
+def bounds_of(spark: SparkSession, bounds: list[Bounds]) -> DataFrame:
+    """Return the bounds of streams as a table."""
+    schema = "stream string, first bigint, last bigint, archived_to bigint"
+    return spark.createDataFrame(bounds, schema)
+
+
+def compare(
+    published: DataFrame, archived: DataFrame, handled: DataFrame | None, bounds: DataFrame
+) -> DataFrame:
+    """Return the counts of each aggregate, and the first sequence at which something was found."""
     from pyspark.sql import functions as f
 
     key = f.coalesce("aggregate_id", "subject").alias("aggregate")
-    content = f.xxhash64("data")
-    place = ["stream", "sequence"]
+    both = [name for name in CONTENT if name in archived.columns and name in published.columns]
+    content, place = f.xxhash64(*both), ["stream", "sequence"]
     ours = published.select(*place, key, content.alias("ours"), f.lit(1).alias("published"))
-    # What retention has removed since cannot be compared, and is no stranger.
-    kept = published.groupBy("stream").agg(f.min("sequence").alias("first"))
-    compared = archived.join(f.broadcast(kept), "stream").where("sequence >= first")
-    theirs = compared.groupBy(*place).agg(
+    theirs = archived.groupBy(*place).agg(
         f.first(key).alias("archived_aggregate"),
         f.count("*").alias("archived"),
         f.collect_set(content).alias("theirs"),
     )
-    both = ours.join(theirs, place, "full").withColumn(
-        "aggregate", f.coalesce("aggregate", "archived_aggregate")
+    found = (
+        ours.join(theirs, place, "full")
+        .join(f.broadcast(bounds), "stream", "left")
+        .withColumn("aggregate", f.coalesce("aggregate", "archived_aggregate"))
     )
-    counts = both.groupBy("aggregate").agg(
+    sequence, is_published = f.col("sequence"), f.col("published").isNotNull()
+    absent, is_due = f.col("archived").isNull(), sequence <= f.col("archived_to")
+    kinds = {
+        "waiting": absent & ~is_due,
+        "removed": ~is_published & (sequence <= f.col("last")),
+        "missing": absent & is_due,
+        "duplicated": f.col("archived") > 1,
+        "changed": is_published & (f.col("theirs") != f.array("ours")),
+        "foreign": ~is_published & ~f.coalesce(sequence <= f.col("last"), f.lit(False)),
+    }
+    wrong = kinds["missing"] | kinds["duplicated"] | kinds["changed"] | kinds["foreign"]
+    counts = found.groupBy("aggregate").agg(
         f.count("published").alias("published"),
         f.coalesce(f.sum("archived"), f.lit(0)).alias("archived"),
-        _count(f.col("archived").isNull()).alias("missing"),
-        _count(f.col("archived") > 1).alias("duplicated"),
-        _count(f.col("published").isNotNull() & (f.col("theirs") != f.array("ours"))).alias(
-            "changed"
-        ),
-        _count(f.col("published").isNull()).alias("foreign"),
+        *[_count(condition).alias(kind) for kind, condition in kinds.items()],
+        f.min(f.when(wrong, sequence)).alias("first"),
     )
     order = _handled_order(published, handled)
-    return counts.join(order, "aggregate", "full").na.fill(0).orderBy("aggregate")
+    report = counts.join(order, "aggregate", "full").unionByName(_lost(bounds), True)
+    return report.na.fill(0, list(KINDS)).select("aggregate", *KINDS, "first").orderBy("aggregate")
+
+
+def _lost(bounds: DataFrame) -> DataFrame:
+    """Return a row for each stream whose head is past what was archived of it."""
+    lost = "first - 1 - archived_to"
+    name = "concat(stream, ', from ', archived_to + 1, ' to ', first - 1)"
+    return bounds.where(f"{lost} > 0").selectExpr(
+        f"{name} AS aggregate", f"{lost} AS lost", "archived_to + 1 AS first"
+    )
 
 
 def _handled_order(published: DataFrame, handled: DataFrame | None) -> DataFrame:
@@ -134,12 +215,17 @@ def _handled_order(published: DataFrame, handled: DataFrame | None) -> DataFrame
 
 def summary(report: DataFrame) -> str:
     """Return the totals in one line; it speaks only of what was looked at."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in totals_of(report).items())
+    return f"{report.count():,} aggregates: {counts}"
+
+
+def totals_of(report: DataFrame) -> dict[str, int]:
+    """Return the counts over all aggregates."""
     from pyspark.sql import functions as f
 
     totals = report.agg(*[f.coalesce(f.sum(kind), f.lit(0)).alias(kind) for kind in KINDS]).first()
     assert totals is not None
-    counts = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
-    return f"{report.count():,} aggregates: {counts}"
+    return {kind: int(totals[kind]) for kind in KINDS}
 
 
 def is_clean(report: DataFrame) -> bool:
@@ -158,18 +244,19 @@ def _count(condition: Column) -> Column:
     return f.count(f.when(condition, 1))
 
 
-def _write_html(report: DataFrame, path: str) -> None:
-    from html import escape
-    from pathlib import Path
-
-    bad = found_in(report).limit(1000).collect()
-    cells = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row) + "</tr>" for row in bad
+def _write_reports(spark: SparkSession, config: PipelineConfig, report: DataFrame) -> None:
+    html, document = config.setting("html"), config.setting("json")
+    if not html and not document:
+        return
+    found = auditreport.Audit(
+        source=str(config.source.get("stream") or config.source["servers"]),
+        lake=str(config.setting("lake")),
+        totals=totals_of(report),
+        findings=FINDINGS,
+        rows=[row.asDict() for row in found_in(report).limit(auditreport.ROWS_MAX).collect()],
     )
-    heads = "".join(f"<th>{escape(name)}</th>" for name in report.columns)
-    Path(path).write_text(
-        "<!doctype html><meta charset='utf-8'><title>Audit</title>"
-        "<style>body{font:16px system-ui;margin:2rem}td,th{padding:.3rem .8rem;text-align:left}"
-        f"</style><h1>Audit</h1><p>{escape(summary(report))}</p>"
-        f"<table><tr>{heads}</tr>{cells}</table>"
-    )
+    files = files_of(spark)
+    if html:
+        files.replace(str(html), auditreport.page(found))
+    if document:
+        files.replace(str(document), auditreport.document(found))

@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
+from penstock.protocol.suggestions import nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class PipelineConfig:
         return self.settings.get(name, default)
 
 
-def load(path: Path) -> PipelineConfig:
-    """Read a YAML file."""
+def load(path: Path, pipeline: str | None = None) -> PipelineConfig:
+    """Read a YAML file; the pipeline may be named elsewhere, which goes before what it says."""
     try:
         import yaml
     except ImportError:
@@ -62,7 +62,7 @@ def load(path: Path) -> PipelineConfig:
         raise ConfigError(f"{path} is no YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must be a mapping that starts with `pipeline:`")
-    return parse(values)
+    return parse(values | ({"pipeline": pipeline} if pipeline else {}))
 
 
 def parse(values: Mapping[str, Any]) -> PipelineConfig:

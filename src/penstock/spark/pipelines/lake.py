@@ -6,19 +6,19 @@ The lake: a Parquet table by topic and date, made of micro-batches that are writ
 A micro-batch owns its own directories, so that writing it again replaces what a
 failed attempt left, and every reader of Parquet sees each row once. Compaction
 merges the batches of a day into one directory. What it is about to do stands in a
-journal first, and whoever comes next finishes it.
+journal first, and whoever comes next finishes it. Whoever reads at that moment may
+miss the day.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
-from pathlib import Path
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError
-from penstock.files import replace_file
+from penstock.spark.files import folder_of
+from penstock.spark.pipelines.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +47,12 @@ def write_batch(rows: DataFrame, lake: str, batch: int, *, topic_tokens: int = 0
     )
 
 
+def forget_batch(folder: Folder, batch: int) -> None:
+    """Remove what an earlier attempt has left of a batch."""
+    for written in folder.find(f"topic=*/date=*/batch={batch}"):
+        folder.remove(written)
+
+
 def read_lake(spark: SparkSession, lake: str) -> DataFrame:
     """Return the rows of a lake, whatever schemas its files have."""
     from pyspark.sql.types import StringType, StructField, StructType
@@ -61,72 +67,50 @@ def read_lake(spark: SparkSession, lake: str) -> DataFrame:
 
 def compact(spark: SparkSession, lake: str, *, batches_min: int) -> int:
     """Merge the batches of each topic and day that has at least so many; return how many had."""
-    root = local_path(lake)
-    recover(root)
-    newest = max((_number(batch) for day in _days(root) for batch in _batches(day)), default=0)
-    merges = []
-    for day in _days(root):
-        # After a crash the newest batch is written again, and would replace what it is part of.
-        batches = [batch for batch in _batches(day) if _number(batch) < newest]
-        if len(batches) >= batches_min:
-            merges.append(batches)
+    folder = folder_of(spark, lake)
+    recover(folder)
+    found = folder.find("topic=*/date=*/batch=*")
+    newest = max(map(_number, found), default=0)
+    # After a crash the newest batch is written again, and would replace what it is part of.
+    older = [batch for batch in found if _number(batch) < newest]
+    days = groupby(older, key=lambda batch: batch.rpartition("/")[0])
+    merges = [sorted(batches, key=_number) for _, batches in days]
+    merges = [batches for batches in merges if len(batches) >= batches_min]
     for batches in merges:
-        _merge(spark, root, batches)
+        _merge(spark, folder, batches)
     return len(merges)
 
 
-def recover(root: Path) -> None:
+def recover(folder: Folder) -> None:
     """Finish the compactions that were begun: their journals say what is left to do."""
-    for journal in sorted((root / COMPACTION).glob("*.json")):
-        _carry_out(root, journal)
+    for journal in folder.find(f"{COMPACTION}/*.json"):
+        _carry_out(folder, journal)
 
 
-def local_path(lake: str) -> Path:
-    """Return the directory of a lake on this machine."""
-    if "://" in lake and not lake.startswith("file://"):
-        raise ConfigError(f"compaction needs a directory, not `{lake}`; hint: compact it elsewhere")
-    return Path(lake.removeprefix("file://"))
+def _number(batch: str) -> int:
+    return int(batch.rpartition("batch=")[2])
 
 
-def _days(root: Path) -> list[Path]:
-    return sorted(root.glob("topic=*/date=*"))
-
-
-def _batches(day: Path) -> list[Path]:
-    return sorted(day.glob("batch=*"), key=_number)
-
-
-def _number(batch: Path) -> int:
-    return int(batch.name.removeprefix("batch="))
-
-
-def _merge(spark: SparkSession, root: Path, batches: list[Path]) -> None:
+def _merge(spark: SparkSession, folder: Folder, batches: list[str]) -> None:
     """Make one directory of several, all of one topic and day."""
-    identity = uuid.uuid4().hex
-    merged = root / COMPACTION / identity
-    rows = spark.read.option("mergeSchema", "true").parquet(*map(str, batches))
-    rows.coalesce(1).sortWithinPartitions("sequence").write.parquet(str(merged))
-    plan = {
-        "merged": str(merged.relative_to(root)),
-        "replaces": [str(batch.relative_to(root)) for batch in batches],
-        "becomes": str(batches[-1].relative_to(root)),
-    }
-    journal = root / COMPACTION / f"{identity}.json"
-    write_durably(journal, json.dumps(plan))
-    _carry_out(root, journal)
+    merged = f"{COMPACTION}/{uuid.uuid4().hex}"
+    rows = spark.read.option("mergeSchema", "true").parquet(*map(folder.at, batches))
+    rows.coalesce(1).sortWithinPartitions("sequence").write.parquet(folder.at(merged))
+    (file,) = folder.find(f"{merged}/*.parquet")
+    name = file.rpartition("/")[2]
+    plan = {"merged": merged, "file": name, "replaces": batches, "becomes": batches[-1]}
+    journal = f"{merged}.json"
+    folder.replace(journal, json.dumps(plan))
+    _carry_out(folder, journal)
 
 
-def _carry_out(root: Path, journal: Path) -> None:
-    """Do what is not done yet; each step may have been done before."""
-    plan = json.loads(journal.read_text())
-    merged = root / plan["merged"]
-    if merged.exists():
+def _carry_out(folder: Folder, journal: str) -> None:
+    """Do what is not done yet; each step may have been done before, a copy in part."""
+    plan = json.loads(folder.read(journal))
+    if not folder.find(f"{plan['becomes']}/{plan['file']}"):
         for replaced in plan["replaces"]:
-            shutil.rmtree(root / replaced, ignore_errors=True)
-        merged.rename(root / plan["becomes"])
-    journal.unlink()
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all, also after a power cut."""
-    replace_file(path, text, durable=True)
+            folder.remove(replaced)
+        folder.rename(plan["merged"], plan["becomes"])
+    # An object store renames by copying.
+    folder.remove(plan["merged"])
+    folder.remove(journal)

@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
 from penstock.spark.connection import Connection
-from penstock.spark.files import Files, files_of
+from penstock.spark.files import Files, files_of, folder_of
 from penstock.spark.kafka import is_kafka
 from penstock.spark.options import parse_source
+from penstock.spark.patience import Patience, persistently
 from penstock.spark.pipelines.config import PipelineConfig
-from penstock.spark.source.stream import read_state
+from penstock.spark.pipelines.progress import finished_offset
+from penstock.spark.source.offsets import read_offset
+from penstock.spark.source.stream import StreamState
+from penstock.spark.source.streams import find_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +43,9 @@ def claim_target(spark: SparkSession, config: PipelineConfig) -> None:
     file = f"{config.target}/{OWNER}"
     owner = files.read(file)
     if owner is None and files.is_empty(config.target):
-        files.create(file, json.dumps({"query": query} | _source_of(config)))
+        checkpoint = files.qualified(config.checkpoint)
+        written = {"query": query, "checkpoint": checkpoint} | source_of(config)
+        files.create(file, json.dumps(written))
         # Another may have been a little faster.
         owner = files.read(file)
     if owner is None:
@@ -56,6 +62,16 @@ def query_of(files: Files, checkpoint: str) -> str:
     if files.read(file) is None:
         files.create(file, json.dumps({"id": str(uuid.uuid4())}))
     return str(json.loads(files.read(file) or "")["id"])
+
+
+def archived_to(spark: SparkSession, target: str) -> dict[str, int]:
+    """Return up to where streams are in a target for good, as far as anything says so."""
+    owner = files_of(spark).read(f"{target}/{OWNER}")
+    checkpoint = json.loads(owner).get("checkpoint") if owner else None
+    offset = finished_offset(folder_of(spark, checkpoint)) if checkpoint else None
+    if offset is None or "streams" not in offset:
+        return {}
+    return {name: mark.sequence for name, mark in read_offset(offset).items()}
 
 
 def _check(config: PipelineConfig, owner: dict[str, Any], query: str) -> None:
@@ -78,9 +94,18 @@ def _remedy(config: PipelineConfig) -> str:
     )
 
 
-def _source_of(config: PipelineConfig) -> dict[str, str]:
+def source_of(config: PipelineConfig) -> dict[str, str]:
+    """Return which streams a pipeline reads, and when they were created."""
     if is_kafka(config.source):
         return {"stream": str(config.source.get("topics", ">")), "created": ""}
     connection, source = parse_source(config.source)
-    with Connection(connection, "penstock-pipeline") as opened:
-        return {"stream": source.stream, "created": read_state(opened, source.stream).created}
+
+    def find() -> dict[str, StreamState]:
+        with Connection(connection, "penstock-pipeline") as opened:
+            return find_streams(opened, source)
+
+    states = persistently(Patience(connection.retry_timeout_seconds), find)
+    return {
+        "stream": ", ".join(states),
+        "created": ", ".join(state.created for state in states.values()),
+    }

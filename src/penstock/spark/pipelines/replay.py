@@ -7,16 +7,20 @@ that is run again stores nothing twice within the target's `duplicate_window`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.spark.kafka import is_kafka, write_topics
+from penstock.spark.options import parse_sink
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
+from penstock.spark.sink.sink import Written, check, plan, write
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS = {
@@ -31,23 +35,56 @@ SETTINGS = {
     "tasks": "Tasks that publish in parallel; 2. Events of one aggregate are always in one.",
     "id_prefix": "What message ids start with; `replay`.",
 }
+COUNTS = "messages bigint, duplicates bigint"
 
 
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    """Publish what the settings select, and return it."""
+    """Publish what the settings select; return how much that was, and how much was there before."""
     rows = select(read_lake(spark, str(config.setting("lake", config.target))), config)
     tasks = int(config.setting("tasks", 2))
     ordered = rows.repartition(tasks, "key").sortWithinPartitions("stream", "sequence")
     rate = max(1, int(config.setting("rate")) // tasks) if config.setting("rate") else None
     if is_kafka(config.source):
         write_topics(ordered, config.source, rate_per_second=rate)
-        return rows
+        return spark.createDataFrame([(rows.count(), 0)], COUNTS)
     options = {name: value for name, value in config.source.items() if name != "stream"}
     if rate is not None:
         options["ratePerSecond"] = str(rate)
     messages = ordered.select("subject", "data", "headers", "message_id")
-    messages.write.format("penstock").options(**options).mode("append").save()
-    return rows
+    written = publish(messages, options)
+    check(written)
+    total = sum(each.messages for each in written), sum(each.duplicates for each in written)
+    return spark.createDataFrame([total], COUNTS)
+
+
+def publish(messages: DataFrame, options: dict[str, str]) -> list[Written]:
+    """Publish messages, and return what each task tells."""
+    planned = plan(*parse_sink(options), messages.schema)
+
+    def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        numbers = {"messages": pa.int64(), "duplicates": pa.int64()}
+        schema = pa.schema(numbers | {"doubled": pa.list_(pa.string())})
+        written = write(planned, planned.job, batches)
+        told = {
+            "messages": written.messages,
+            "duplicates": written.duplicates,
+            "doubled": written.doubled,
+        }
+        yield pa.RecordBatch.from_pylist([told], schema=schema)
+
+    rows = messages.mapInArrow(write_task, f"{COUNTS}, doubled array<string>").collect()
+    return [Written(row.messages, row.duplicates, {}, row.doubled) for row in rows]
+
+
+def summary(result: DataFrame) -> str:
+    """Return how much was published, and how much of it the target had already."""
+    (counts,) = result.collect()
+    stored = f"{counts.messages - counts.duplicates:,} messages stored"
+    if not counts.duplicates:
+        return stored
+    return f"{stored}, {counts.duplicates:,} were stored by a replay before"
 
 
 def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
@@ -65,14 +102,13 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
     if config.setting("until"):
         rows = rows.where(f.col("time") < f.lit(str(config.setting("until"))).cast("timestamp"))
     old, new = _replacement(config)
+    _check_subjects(rows, old)
     rest = f.expr(f"substr(subject, {len(old) + 1})")
     prefix = config.setting("id_prefix", "replay")
     # The headers JetStream acts on belong to the first publication, not to this one.
     kept = f.filter("headers", lambda header: ~header["key"].startswith("Nats-"))
     return rows.select(
-        f.when(f.col("subject").startswith(old), f.concat(f.lit(new), rest))
-        .otherwise(f.col("subject"))
-        .alias("subject"),
+        f.concat(f.lit(new), rest).alias("subject"),
         "data",
         kept.alias("headers"),
         f.concat_ws("-", f.lit(prefix), "stream", "sequence").alias("message_id"),
@@ -80,6 +116,18 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
         "stream",
         "sequence",
     )
+
+
+def _check_subjects(rows: DataFrame, old: str) -> None:
+    """Raise if a subject has nothing to replace: it would be published to where it came from."""
+    from pyspark.sql import functions as f
+
+    others = rows.where(~f.col("subject").startswith(old)) if old else rows.limit(0)
+    if other := others.select("subject").first():
+        raise ConfigError(
+            f"`{other.subject}` does not start with `{old}`, which `replace` is to replace, and "
+            "would be published to where it came from; hint: leave it out by `topics`"
+        )
 
 
 def _texts(config: PipelineConfig, setting: str) -> list[str]:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.protocol import wellknown
 from penstock.spark.connection import Connection
 from penstock.spark.options import parse_source
 from penstock.spark.pipelines.config import PipelineConfig
 
 logger = logging.getLogger("penstock.spark")
 
-SUBJECT = b"$PENSTOCK.PIPELINE"
+SUBJECT = wellknown.PIPELINE.encode()
 
 
 def tell_server(
@@ -25,7 +26,7 @@ def tell_server(
     behind_messages, behind_s = lag
     report = {
         "name": config.name or config.pipeline,
-        "stream": source.stream,
+        "stream": source.stream or source.stream_pattern,
         "batch": progress["batchId"],
         "rows_per_s": progress.get("processedRowsPerSecond") or 0.0,
         "behind_messages": behind_messages,

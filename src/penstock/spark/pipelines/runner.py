@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from ast import literal_eval
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClientError
@@ -15,6 +15,7 @@ from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.reporting import tell_server
 from penstock.spark.pipelines.state import find_function
 from penstock.spark.pipelines.table import find
+from penstock.spark.version import has_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 POLL_S = 1
 OUR_ERROR = re.compile(r"^\s*penstock\.errors\.\w+: (.+?)\s*$", re.MULTILINE)
+SPARKS_CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+?)\s*$", re.MULTILINE)
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SEVERAL_BATCHES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+"""
+Before 4.2, a Python source gets a single micro-batch with `availableNow`: after a crash, the one
+that crashed. With this setting Spark goes on to the end that it asks for when the query starts.
+"""
 
 
 def run(
@@ -39,6 +46,8 @@ def run(
     Return whether all is well, which only a pipeline can deny that looks for what is not.
     """
     _partition_by_cores(spark)
+    if once and not has_limits():
+        spark.conf.set(SEVERAL_BATCHES, "true")
     if ":" in config.pipeline:
         query = _start_users(spark, config, once=once)
     else:
@@ -52,9 +61,13 @@ def run(
 
 
 def cause_of(error: Exception) -> Exception:
-    """Return what of ours is behind an error of Spark's, in one sentence; else the error itself."""
-    causes = OUR_ERROR.findall(str(error))
-    return ClientError(causes[-1]) if causes else error
+    """Return in one sentence what is behind an error of Spark's: ours, or its own last word."""
+    text = f"{error}\n{getattr(error, '_stackTrace', '')}"
+    if causes := OUR_ERROR.findall(text):
+        return ClientError(causes[-1])
+    if causes := SPARKS_CAUSE.findall(text):
+        return ClientError(f"Spark has failed: {causes[-1]}")
+    return error
 
 
 def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -108,8 +121,8 @@ def lag(progress: Mapping[str, Any]) -> tuple[int, float]:
     latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
     if "behindMessages" in latest:
         return latest["behindMessages"], latest["behindSeconds"]
-    if "sequence" in end:
-        return max(0, latest.get("sequence", 0) - end["sequence"]), 0.0
+    if "streams" in end:
+        return max(0, _sequences(latest) - _sequences(end)), 0.0
     # Kafka's connector has an offset for each partition of each topic.
     return max(0, _sum(latest) - _sum(end)), 0.0
 
@@ -117,8 +130,16 @@ def lag(progress: Mapping[str, Any]) -> tuple[int, float]:
 def _offset(offset: Any) -> dict[str, Any]:
     """Return an offset, which Spark gives as text or parsed; empty for a source without one."""
     if isinstance(offset, str):
-        offset = json.loads(offset)
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            # Before 4.2 it is the text of what was parsed.
+            offset = literal_eval(offset)
     return offset if isinstance(offset, dict) else {}
+
+
+def _sequences(offset: Mapping[str, Any]) -> int:
+    return sum(mark["sequence"] for mark in offset.get("streams", {}).values())
 
 
 def _sum(tree: Any) -> int:
@@ -153,17 +174,3 @@ def _report(module: Any, result: DataFrame, say: Callable[[str], None]) -> bool:
     else:
         say(f"{result.count():,} rows")
     return module.is_clean(result) if hasattr(module, "is_clean") else True
-
-
-def status(checkpoint: Path) -> dict[str, Any]:
-    """Return how far the query of a checkpoint is, as its files say; no Spark is needed."""
-    started = _newest(checkpoint / "offsets")
-    finished = _newest(checkpoint / "commits")
-    if started is None:
-        return {"batch": None, "finished": None, "offset": None}
-    lines = (checkpoint / "offsets" / str(started)).read_text().splitlines()
-    return {"batch": started, "finished": finished, "offset": json.loads(lines[-1])}
-
-
-def _newest(log: Path) -> int | None:
-    return max((int(path.name) for path in log.glob("*") if path.name.isdigit()), default=None)

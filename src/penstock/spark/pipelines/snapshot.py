@@ -17,13 +17,12 @@ proportion to what it changes.
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.lake import write_durably
+from penstock.spark.files import folder_of
+from penstock.spark.pipelines.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +45,10 @@ class Part:
     rows: int
 
 
-def read_snapshot(spark: SparkSession, root: Path, *, before: int | None = None) -> DataFrame:
+def read_snapshot(spark: SparkSession, target: str, *, before: int | None = None) -> DataFrame:
     """Return the newest snapshot, or the newest before a batch; empty if there is none."""
-    return _newest_rows(spark, root, parts_of(root, before=before))
+    folder = folder_of(spark, target)
+    return _newest_rows(spark, folder, parts_of(folder, before=before))
 
 
 def look_up(snapshot: DataFrame, aggregates: DataFrame) -> DataFrame:
@@ -62,29 +62,29 @@ def look_up(snapshot: DataFrame, aggregates: DataFrame) -> DataFrame:
     return snapshot.where(f.col("aggregate_id").isin(found))
 
 
-def write_batch(changed: DataFrame, root: Path, batch: int, *, keep: int) -> None:
+def write_batch(changed: DataFrame, target: str, batch: int, *, keep: int) -> None:
     """Make the snapshot of a batch: the one before it, and the rows that changed."""
-    written = _write_part(changed, root, batch)
-    parts = [*parts_of(root, before=batch), *([written] if written.rows else [])]
+    folder = folder_of(changed.sparkSession, target)
+    written = _write_part(changed, folder, batch)
+    parts = [*parts_of(folder, before=batch), *([written] if written.rows else [])]
     first = merged_from([part.rows for part in parts])
     if first < len(parts):
-        rows = _newest_rows(changed.sparkSession, root, parts[first:])
-        parts = [*parts[:first], _write_part(rows, root, batch)]
-    _publish(root, batch, parts)
-    _remove_old(root, batch, keep)
+        rows = _newest_rows(changed.sparkSession, folder, parts[first:])
+        parts = [*parts[:first], _write_part(rows, folder, batch)]
+    folder.replace(_manifest(batch), json.dumps([asdict(part) for part in parts]))
+    _remove_old(folder, batch, keep)
 
 
-def batches_of(root: Path) -> list[int]:
+def batches_of(folder: Folder) -> list[int]:
     """Return the batches whose snapshots are there, the newest last."""
-    return sorted(int(path.stem) for path in (root / MANIFESTS).glob("*.json"))
+    names = [path.rpartition("/")[2] for path in folder.find(_manifest("*"))]
+    return sorted(int(name.removesuffix(".json")) for name in names)
 
 
-def parts_of(root: Path, *, before: int | None = None) -> list[Part]:
+def parts_of(folder: Folder, *, before: int | None = None) -> list[Part]:
     """Return the parts of the newest snapshot, or of the newest before a batch."""
-    found = [batch for batch in batches_of(root) if before is None or batch < before]
-    if not found:
-        return []
-    return [Part(**part) for part in json.loads(_manifest(root, found[-1]).read_text())]
+    found = [batch for batch in batches_of(folder) if before is None or batch < before]
+    return _read_manifest(folder, found[-1]) if found else []
 
 
 def merged_from(rows: list[int]) -> int:
@@ -100,45 +100,40 @@ def merged_from(rows: list[int]) -> int:
     return first
 
 
-def _newest_rows(spark: SparkSession, root: Path, parts: list[Part]) -> DataFrame:
+def _newest_rows(spark: SparkSession, folder: Folder, parts: list[Part]) -> DataFrame:
     from pyspark.sql import functions as f
 
     if not parts:
         return spark.createDataFrame([], SCHEMA)
-    rows = spark.read.schema(SCHEMA).parquet(*(str(root / part.name) for part in parts))
+    rows = spark.read.schema(SCHEMA).parquet(*(folder.at(part.name) for part in parts))
     newest = f.max_by(f.struct("sequence", "events", "state"), "events").alias("newest")
     return rows.groupBy("aggregate_id").agg(newest).select("aggregate_id", "newest.*")
 
 
-def _write_part(rows: DataFrame, root: Path, batch: int) -> Part:
+def _write_part(rows: DataFrame, folder: Folder, batch: int) -> Part:
     """Write rows in the order of their ids, in small pages, so that some are found quickly."""
-    import pyarrow.parquet as pq
-
     name = f"part-{batch}-{uuid.uuid4().hex[:8]}"
     ordered = rows.repartition("aggregate_id").sortWithinPartitions("aggregate_id")
-    ordered.write.option("parquet.page.row.count.limit", PAGE_ROWS).parquet(str(root / name))
-    files = (root / name).glob("*.parquet")
-    return Part(name, sum(pq.read_metadata(file).num_rows for file in files))
+    ordered.write.option("parquet.page.row.count.limit", PAGE_ROWS).parquet(folder.at(name))
+    written = rows.sparkSession.read.schema(SCHEMA).parquet(folder.at(name))
+    return Part(name, written.count())
 
 
-def _publish(root: Path, batch: int, parts: list[Part]) -> None:
-    manifest = _manifest(root, batch)
-    manifest.parent.mkdir(exist_ok=True)
-    write_durably(manifest, json.dumps([asdict(part) for part in parts]))
-
-
-def _remove_old(root: Path, batch: int, keep: int) -> None:
+def _remove_old(folder: Folder, batch: int, keep: int) -> None:
     """Remove old snapshots, those of a query that was started anew, and parts of none."""
-    kept = [each for each in batches_of(root) if each <= batch][-keep:]
-    for each in set(batches_of(root)) - set(kept):
-        _manifest(root, each).unlink()
-    named = {
-        part["name"] for each in kept for part in json.loads(_manifest(root, each).read_text())
-    }
-    for path in root.glob("part-*"):
-        if path.name not in named:
-            shutil.rmtree(path, ignore_errors=True)
+    found = batches_of(folder)
+    kept = [each for each in found if each <= batch][-keep:]
+    for each in set(found) - set(kept):
+        folder.remove(_manifest(each))
+    named = {part.name for each in kept for part in _read_manifest(folder, each)}
+    for name in folder.find("part-*"):
+        if name not in named:
+            folder.remove(name)
 
 
-def _manifest(root: Path, batch: int) -> Path:
-    return root / MANIFESTS / f"{batch}.json"
+def _read_manifest(folder: Folder, batch: int) -> list[Part]:
+    return [Part(**part) for part in json.loads(folder.read(_manifest(batch)))]
+
+
+def _manifest(batch: int | str) -> str:
+    return f"{MANIFESTS}/{batch}.json"

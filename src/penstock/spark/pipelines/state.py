@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from penstock.errors import ConfigError
 from penstock.spark.envelopes.envelope import open_envelopes
 from penstock.spark.pipelines.config import PipelineConfig
-from penstock.spark.pipelines.lake import local_path
 from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.snapshot import SCHEMA, look_up, read_snapshot, write_batch
 
@@ -46,7 +45,6 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     """Make a new snapshot of every micro-batch."""
     config.need("target", "checkpoint")
     fold = find_function(str(config.setting("fold", "")))
-    root = local_path(config.target)
     keep = int(config.setting("keep", KEEP))
     if keep < KEEP_MIN:
         raise ConfigError(
@@ -57,9 +55,9 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
 
     def write(rows: DataFrame, batch: int) -> None:
         events = events_of(rows).persist()
-        before = read_snapshot(rows.sparkSession, root, before=batch)
+        before = read_snapshot(rows.sparkSession, config.target, before=batch)
         known = look_up(before, events.select("aggregate_id").distinct())
-        write_batch(fold_batch(known, events, fold), root, batch, keep=keep)
+        write_batch(fold_batch(known, events, fold), config.target, batch, keep=keep)
         events.unpersist()
 
     return messages.writeStream.foreachBatch(write)

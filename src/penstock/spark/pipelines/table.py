@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
+from penstock.protocol.suggestions import nearest
 
 
 class Pipeline(NamedTuple):

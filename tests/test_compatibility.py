@@ -48,6 +48,6 @@ def test_every_option_of_connect_is_listed() -> None:
 
 
 def test_every_signal_is_handled() -> None:
-    source = (ROOT / "src" / "penstock" / "cli" / "process.py").read_text()
+    source = (ROOT / "src" / "penstock" / "cli" / "serve" / "process.py").read_text()
 
     assert {name for name in SIGNALS if f"signal.{name}" in source} == set(SIGNALS)

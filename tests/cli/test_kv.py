@@ -92,7 +92,7 @@ def test_a_key_is_only_created_once(bucket: Cli) -> None:
     assert bucket.json("kv", "create-key", "config", "a", "1") == {"key": "a", "revision": 1}
 
     error = bucket.fails("kv", "create-key", "config", "a", "2")
-    assert error == "penstock: key `a` exists, at revision 1\n"
+    assert error == "penstock: key `a` already exists, at revision 1\n"
     bucket("kv", "del", "config", "a")
     bucket("kv", "create-key", "config", "a", "3")
     assert bucket("kv", "get", "config", "a", "--raw").out == "3\n"
@@ -115,7 +115,7 @@ def test_a_deleted_key_has_a_history_and_a_purged_one_has_not(bucket: Cli) -> No
     assert error == "penstock: key `a` was deleted at revision 2\n"
     rows = bucket("kv", "history", "config", "a").out.splitlines()[1:]
     assert [row.split()[:2] for row in rows] == [["1", "PUT"], ["2", "DEL"]]
-    assert "this is no terminal to ask on" in bucket.fails("kv", "purge", "config", "a")
+    assert "cannot ask without a terminal" in bucket.fails("kv", "purge", "config", "a")
     bucket("kv", "purge", "config", "a", "--force")
     entries = bucket.json("kv", "history", "config", "a")
     assert [entry["operation"] for entry in entries] == ["PURGE"]
@@ -191,10 +191,10 @@ def test_a_key_that_is_not_there_brings_the_nearest_one(bucket: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("create", "a.b"), "`a.b` is no name for a bucket"),
-        (("create", "a", "--history", "65"), "1 to 64 revisions"),
-        (("put", "config", "a..b", "1"), "`a..b` is no key"),
-        (("keys", "config", "a b"), "`a b` is no pattern of keys"),
+        (("create", "a.b"), "`a.b` is not a valid bucket name"),
+        (("create", "a", "--history", "65"), "between 1 and 64 revisions"),
+        (("put", "config", "a..b", "1"), "`a..b` is not a valid key"),
+        (("keys", "config", "a b"), "`a b` is not a valid pattern of keys"),
     ],
 )
 def test_names_that_cannot_be_are_refused(

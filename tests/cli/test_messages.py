@@ -103,7 +103,7 @@ def test_jetstream_says_where_it_stored_a_message(cli: Cli) -> None:
     assert [ack["seq"] for ack in acks] == [2, 3]
     words = ("pub", "news.a", "3", "-J", "-H", "Nats-Msg-Id: 3")
     cli(*words)
-    assert cli(*words).err == "stored in `NEWS` as 4, which had it already\n"
+    assert cli(*words).err == "stored in `NEWS` as 4, a duplicate\n"
     assert cli.fails("pub", "olds", "4", "-J") == (
         "penstock: no stream stores `olds`\nhint: penstock stream create NAME --subjects olds\n"
     )
@@ -150,8 +150,8 @@ def test_a_request_that_nobody_answers_is_over_after_its_timeout(replies: str, c
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("pub", "a b", "x"), "`a b` is no subject to publish to"),
-        (("sub", "a..b"), "`a..b` is no subject to subscribe to"),
+        (("pub", "a b", "x"), "`a b` is not a valid subject to publish to"),
+        (("sub", "a..b"), "`a..b` is not a valid subject to subscribe to"),
     ],
 )
 def test_a_subject_that_is_none_is_refused(
@@ -163,7 +163,7 @@ def test_a_subject_that_is_none_is_refused(
 def test_a_header_that_is_none_is_refused(cli: Cli) -> None:
     error = cli.fails("pub", "a", "x", "-H", "Color", code=2)
 
-    assert error == "penstock: `--header`: `Color` is no header\nhint: 'Name: value'\n"
+    assert error == "penstock: `--header`: `Color` is not a header\nhint: 'Name: value'\n"
 
 
 def test_what_a_user_may_not_do_is_an_error(
@@ -178,7 +178,7 @@ def test_what_a_user_may_not_do_is_an_error(
         assert error.lower().startswith("penstock: permissions violation for ")
     error = limited.fails("pub", "a.b", "x")
     assert "authorization violation" in error.lower()
-    assert "hint: say who you are: " in error
+    assert "hint: log in with " in error
 
 
 def test_an_nkey_and_a_creds_file_say_who_we_are(

@@ -90,7 +90,7 @@ def test_the_same_again_is_no_error_and_another_is_one(cli: Cli) -> None:
     error = cli.fails("stream", "create", "ORDERS", "--subjects", "other")
     assert error == (
         "penstock: stream name already in use with a different configuration (400/10058)\n"
-        "hint: penstock stream edit changes a stream that exists\n"
+        "hint: penstock stream edit changes an existing stream\n"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_file_may_name_the_stream(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("{", "is not JSON"), ("[]", "must hold an object"), (None, "No such file")],
+    [("{", "is not JSON"), ("[]", "must contain a JSON object"), (None, "No such file")],
 )
 def test_a_file_that_cannot_be_read_is_refused(
     content: str | None, reason: str, cli: Cli, tmp_path: Path
@@ -161,7 +161,7 @@ def test_an_edit_shows_what_it_changes(cli: Cli) -> None:
     config = cli.json("stream", "info", "ORDERS")["config"]
     assert config["max_age"] == 86_400_000_000_000
     assert config["storage"] == "memory"
-    assert "is like that already" in cli(*words).err
+    assert "needs no change" in cli(*words).err
 
 
 def test_an_edit_with_the_file_of_another_stream_keeps_the_name(cli: Cli, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(words: tuple[str, ...], cl
     cli.publish(("orders.a", b"1"))
 
     error = cli.fails("stream", *words)
-    assert error.startswith("penstock: this is no terminal to ask on: Delete ")
+    assert error.startswith("penstock: cannot ask without a terminal: Delete ")
     assert error.endswith("\nhint: --force does not ask\n")
     assert cli.json("stream", "info", "ORDERS")["state"]["messages"] == 1
 
@@ -268,7 +268,7 @@ def test_a_message_that_is_not_there_is_an_error(cli: Cli) -> None:
     assert "which message?" in cli.fails("stream", "get", "ORDERS", code=2)
     assert "`0` is not positive" in cli.fails("stream", "get", "ORDERS", "0", code=2)
     both = ("stream", "get", "ORDERS", "1", "--last-for", "orders.a")
-    assert "`--last-for` goes with no sequence" in cli.fails(*both, code=2)
+    assert "`--last-for` cannot be used with a sequence" in cli.fails(*both, code=2)
 
 
 def test_a_message_is_deleted(cli: Cli) -> None:

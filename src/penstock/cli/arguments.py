@@ -1,9 +1,9 @@
 """
-Commands with verbs: what they take, and how a command line is read.
+Commands with verbs: their arguments, and how a command line is parsed.
 
-A verb is a table of arguments and a function. Help, the reference and the parser
-are made from the table; argparse does the parsing, and is imported when there is
-something to parse.
+A verb is a table of arguments and a function. Help, the reference and the parser are made
+from the table. argparse does the parsing; it is imported only when there is something to
+parse.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
+from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,54 +21,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """An argument: its names, what it is for, and whatever else argparse wants to know."""
+    """An argument: its names, its help text, and the settings for argparse."""
 
     names: tuple[str, ...]
     doc: str
     section: str = "Options"
     shown: str = ""
-    """How help shows its names, where that is not plainly so."""
+    """The names as help shows them, where the plain form would mislead."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_option(self) -> bool:
-        """Whether it is given by name."""
+        """Whether the argument is given by name."""
         return self.names[0].startswith("-")
 
     @property
     def spelling(self) -> str:
-        """How help shows it."""
+        """The argument as help shows it."""
         value = self.settings.get("metavar", "")
         if not self.is_option:
             repeat = "…" if self.settings.get("nargs") in ("+", "*") else ""
             text = f"{value or self.names[0].upper()}{repeat}"
             return f"[{text}]" if self.settings.get("nargs") in ("?", "*") else text
-        # Short names first, as people look for them at the margin.
+        # Short names first, because people look for them at the margin.
         names = self.shown or ", ".join(sorted(self.names, key=lambda name: name[:2] == "--"))
         return f"{names} {value}" if value else names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """Something a command can do."""
+    """One action of a command."""
 
     name: str
     summary: str
     run: Callable[[Any], Any]
-    """Called with what the command gives its verbs: mostly a context with a connection."""
+    """Called with the command's context: for most verbs, one with a connection."""
     arguments: tuple[Argument, ...] = ()
     aliases: tuple[str, ...] = ()
     endless: bool = False
-    """Whether Ctrl-C is how it is meant to end."""
+    """Whether the verb runs until Ctrl-C."""
 
     @property
     def positionals(self) -> list[Argument]:
-        """The arguments given by their place."""
+        """The arguments given by position."""
         return [argument for argument in self.arguments if not argument.is_option]
 
     @property
     def options(self) -> list[Argument]:
-        """The arguments given by their name."""
+        """The arguments given by name."""
         return [argument for argument in self.arguments if argument.is_option]
 
 
@@ -80,19 +80,19 @@ def argument(
 
 
 def find_verb(command: str, verbs: Sequence[Verb], name: str) -> Verb:
-    """Return the verb of that name; fail with the one that was probably meant."""
+    """Return the verb of that name; if there is none, suggest the closest one."""
     known = {each: verb for verb in verbs for each in (verb.name, *verb.aliases)}
     if name in known:
         return known[name]
     if name.startswith("-"):
-        raise ConfigError(f"`{name}` stands before the verb; hint: penstock {command} ls {name}")
+        raise ConfigError(f"`{name}` is before the verb; hint: penstock {command} ls {name}")
     meant = nearest(name, known)
     hint = f"did you mean `{meant}`?" if meant else f"penstock {command} --help lists them"
     raise ConfigError(f"unknown verb `{name}` of `penstock {command}`; hint: {hint}")
 
 
 def parse(verb: Verb, arguments: Sequence[str]) -> Namespace:
-    """Read the arguments of a verb; raise `ConfigError` for what it does not take."""
+    """Parse the arguments of a verb; raise `ConfigError` for unknown ones."""
     parser = _parser(verb)
     given, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
@@ -113,7 +113,7 @@ def _parser(verb: Verb) -> ArgumentParser:
     import argparse
 
     class Parser(argparse.ArgumentParser):
-        """A parser that leaves it to us to speak and to exit."""
+        """A parser that leaves messages and exit codes to us."""
 
         def error(self, message: str) -> NoReturn:
             raise ConfigError(_reword(message))
@@ -128,7 +128,7 @@ def _parser(verb: Verb) -> ArgumentParser:
 
 
 def _typed(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Let what a reader says about a bad value reach the user, which argparse would replace."""
+    """Let a reader's error message reach the user; argparse would replace it."""
     from argparse import ArgumentTypeError
 
     def typed(text: str) -> Any:
@@ -141,7 +141,7 @@ def _typed(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _reword(message: str) -> str:
-    """Put a complaint of argparse in our words."""
+    """Put an error message of argparse in our words."""
     missing = message.removeprefix("the following arguments are required: ")
     if missing != message:
         return f"missing: {missing.upper() if '-' not in missing else missing}"

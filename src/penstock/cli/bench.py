@@ -1,4 +1,4 @@
-"""`penstock bench`: nats-bench for everyone, comparisons, and a history of results."""
+"""`penstock bench`: a drop-in for nats-bench, comparisons, and a history of results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from penstock.errors import ConfigError, PenstockError
 def run(arguments: Sequence[str]) -> int:
     """Run `penstock bench` and return the exit code."""
     for number in STOP_SIGNALS:
-        # What `nohup` had ignored stays ignored.
+        # Signals that `nohup` ignores stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     raise_open_files_limit()
@@ -56,9 +56,9 @@ def usage() -> str:
     """Return the help of `penstock bench`."""
     lines = [
         "Usage: penstock bench [options] [SUBJECT]",
-        "       penstock bench compare [options]   all shapes on several servers, and a page",
+        "       penstock bench compare [options]   every scenario on several servers, and a page",
         "       penstock bench history [--json]    results so far on this machine",
-        "       penstock bench scenarios           what can be measured",
+        "       penstock bench scenarios           the list of scenarios",
     ]
     for title, flags in (
         ("Run", RUN_FLAGS),
@@ -177,7 +177,7 @@ def _scenarios(arguments: Sequence[str]) -> int:
 
 
 def _collect(found: Iterable[Any], into: list[Any]) -> bool:
-    """Take everything that is found, until Ctrl-C; return whether that came."""
+    """Collect all results until Ctrl-C; return whether Ctrl-C came."""
     try:
         for one in found:
             into.append(one)
@@ -219,13 +219,13 @@ def _write_csv(options: Options, outcomes: Sequence[Outcome]) -> None:
 
 
 def _keep(options: Options, outcomes: Sequence[Outcome]) -> None:
-    """Put results in the history; that it cannot be written is no reason to lose them."""
+    """Add results to the history. If it cannot be written, the results are still shown."""
     if not options.history:
         return
     try:
         history.append(outcomes, history.path())
     except OSError as error:
-        print(f"penstock bench: no history is kept: {error}", file=sys.stderr)
+        print(f"penstock bench: cannot write the history: {error}", file=sys.stderr)
 
 
 def _print_json(fields: dict[str, Any]) -> None:
@@ -239,8 +239,8 @@ def _exit_code(outcomes: Sequence[Outcome], *, interrupted: bool) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """End by an exception, so that what was started is ended and what was made is removed."""
-    # Whoever is impatient must not cut the cleaning up short.
+    """End with an exception, so that processes are stopped and temporary files removed."""
+    # A second signal must not interrupt the cleanup.
     for one in STOP_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     if number == signal.SIGINT:

@@ -1,9 +1,9 @@
 """
-Commands with verbs that work on a bus, and not just on a connection.
+Commands with verbs that work on a bus, not only on a connection.
 
-The bus is what `--bus` names; else it is on the server that every other command would
-talk to. Its packages are imported when a verb runs, so that help and reference need
-none of them.
+`--bus` names the bus; without it, the bus is on the server that every other command uses.
+The bus packages are imported when a verb runs, so that help and reference need none of
+them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NAMESPACE_VARIABLE = "PENSTOCK_BUS_NAMESPACE"
 
 BUS = argument(
     "--bus",
-    doc="`nats://…`, `kafka://…`, `embedded:<directory>`, a YAML file; else the environment "
-    "says, else it is the server.",
+    doc="`nats://…`, `kafka://…`, `embedded:<directory>`, or a YAML file (default: from the "
+    "environment, else the server).",
     metavar="BUS",
 )
 NAMESPACE = argument(
     "--namespace",
-    doc="Namespace of the bus; that of the YAML file, else every bus on the server.",
+    doc="Namespace of the bus (default: that of the YAML file, else every bus).",
     metavar="NAME",
     default="",
 )
@@ -52,16 +52,16 @@ WHICH = (
 
 @dataclass
 class BusContext:
-    """What a verb is given, and what it leaves: an exit code."""
+    """The context of one run of a verb, with its exit code."""
 
     config: BusConfig
     given: Any
     is_named: bool
-    """Whether one bus is meant, and not all on the server."""
+    """Whether one bus is selected, instead of all on the server."""
     exit_code: int = 0
 
     async def configs(self) -> list[BusConfig]:
-        """Return the configuration of the bus that is meant, or of each on the server."""
+        """Return the configuration of the selected bus, or of each bus on the server."""
         if self.is_named:
             return [self.config]
         from penstock.bus.opening import engine_of
@@ -83,7 +83,7 @@ def run_bus_command(command: str, verbs: Sequence[Verb], words: list[str]) -> in
 def _run(path: str, verb: Verb, arguments: Namespace) -> int:
     import asyncio
 
-    # What the bus logs it also raises; a person wants to read it once.
+    # The bus also raises everything it logs; a person wants to read it once.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
     config = _config(arguments, os.environ)
     is_named = bool(
@@ -95,24 +95,24 @@ def _run(path: str, verb: Verb, arguments: Namespace) -> int:
     except ConnectFailed as error:
         if not arguments.bus:
             raise
-        raise ConnectFailed(f"{error}; hint: does it run, and is it the one --bus names?") from None
+        raise ConnectFailed(f"{error}; hint: is it running, and is --bus right?") from None
     return context.exit_code
 
 
 def _config(arguments: Namespace, environ: Mapping[str, str]) -> BusConfig:
-    """Return the bus that the options and the environment mean."""
+    """Return the bus that the options and the environment select."""
     from penstock.bus.opening import read_source
 
     config = read_source(arguments.bus)
     if not arguments.bus and config.type == "embedded" and not config.embedded.store_dir:
         config = replace(config, type="nats")
-    # The person at the terminal is not to wait for a server that is not there.
-    config = replace(config, connect_timeout_s=0.0)
+    # A person at a terminal should not wait for a server that is not there.
+    config = replace(config, connect_timeout=0.0)
     if arguments.namespace:
         config = replace(config, namespace=arguments.namespace)
     if config.type != "nats":
         return config
-    # A bus that was named says where it is itself, unless an option says otherwise.
+    # A bus named with `--bus` has its own address, unless an option overrides it.
     variables = {} if arguments.bus else environ
     return replace(config, nats=_nats(config.nats, arguments, variables))
 
@@ -124,7 +124,7 @@ def _nats(nats: NatsConfig, arguments: Namespace, environ: Mapping[str, str]) ->
         changes["urls"] = tuple(one.strip() for one in server.split(","))
     elif not arguments.bus and not os.environ.get("PENSTOCK_BUS_NATS_URLS"):
         changes["urls"] = (SERVER,)
-    jetstream = replace(nats.jetstream, request_timeout_s=arguments.timeout / SECOND_NS)
+    jetstream = replace(nats.jetstream, request_timeout=arguments.timeout / SECOND_NS)
     if arguments.domain:
         jetstream = replace(jetstream, domain=arguments.domain)
     return replace(nats, jetstream=jetstream, **changes)

@@ -35,7 +35,7 @@ an environment variable or a flag. `--set` leaves out the defaults."""
 EXPLAIN_FLAGS = (
     Flag(names=("c", "config"), kind=str, doc="Configuration file."),
     Flag(names=("json",), kind=bool, doc="Print JSON."),
-    Flag(names=("set",), kind=bool, doc="Print only what was set."),
+    Flag(names=("set",), kind=bool, doc="Print only settings that were set."),
     Flag(names=("h", "help"), kind=bool, doc="Show this message."),
 )
 DEFAULT = "default"
@@ -48,7 +48,7 @@ class Setting:
 
     directive: str
     value: Any
-    """As one would write it in a file."""
+    """The value as a configuration file has it."""
     source: str
 
 
@@ -108,24 +108,24 @@ def as_json(rows: list[Setting], options: Options) -> str:
 
 
 def warn(options: Options) -> None:
-    """Tell of what was given and has no effect."""
+    """Print a warning for each setting that has no effect."""
     for warning in options.warnings:
         print(f"penstock: warning: {warning}", file=sys.stderr)
 
 
-def written(value: Any, field_name: str) -> str:
-    """Return a value as one would write it in a file."""
+def written(value: Any, *, is_size: bool) -> str:
+    """Return a value as a configuration file has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return f"{value / 60:g}m" if value >= 60 else f"{value:g}s"
-    if isinstance(value, int) and "bytes" in field_name:
+    if isinstance(value, int) and is_size:
         return _size(value)
     return str(value)
 
 
 def _holders(options: Options) -> dict[tuple[type, str], Any]:
-    """Return the instance of each part of the configuration; None for one that is off."""
+    """Return the instance of each part of the configuration; None for a part that is off."""
     server = options.server
     websocket = server.websocket
     holders: dict[tuple[type, str], Any] = {
@@ -142,7 +142,7 @@ def _holders(options: Options) -> dict[tuple[type, str], Any]:
 
 
 def _shown(holder: Any, item: Field[Any]) -> Any:
-    """Return the value of a field: in words where it is large, and never a secret."""
+    """Return the value of a field: short if it is large, hidden if it is a secret."""
     value = getattr(holder, item.name)
     if value is None or value == () or value == {}:
         return None
@@ -157,7 +157,7 @@ def _shown(holder: Any, item: Field[Any]) -> Any:
         return {name: "…" if is_dataclass(each) else each for name, each in value.items()}
     if is_dataclass(value):
         return "set"
-    return written(value, item.name)
+    return written(value, is_size=item.metadata["size"])
 
 
 def _text(value: Any) -> str:

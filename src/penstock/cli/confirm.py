@@ -1,4 +1,4 @@
-"""Asking before something is lost."""
+"""Ask before anything is deleted or changed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FORCE = argument("-f", "--force", action="store_true", doc="Do not ask.")
 
 
 def confirm(question: str, *, force: bool) -> None:
-    """Return if the person agrees; where there is nobody to ask, only `force` agrees."""
+    """Return if the user agrees. Without a terminal, only `force` agrees."""
     if force:
         return
     if not sys.stdin.isatty():
-        raise ClientError(f"this is no terminal to ask on: {question}; hint: --force does not ask")
+        raise ClientError(f"cannot ask without a terminal: {question}; hint: --force does not ask")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    # asyncio would keep Ctrl-C to itself until the answer is there.
+    # asyncio would hold back Ctrl-C until the answer is there.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         answer = sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""What every verb that talks to a server has: a connection, its arguments, and a way to speak."""
+"""The context of a verb that connects: a client, the arguments, and ways to print."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Argument, argument
-from penstock.cli.values import read_duration
 from penstock.errors import ConfigError
 from penstock.protocol.times import SECOND_NS
+from penstock.protocol.units import read_duration
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "creds": "NATS_CREDS",
     "nkey": "NATS_NKEY",
 }
-"""Where an option comes from that was not given; the names are those of the `nats` command."""
+"""The environment variables behind the options; the names are those of the `nats` command."""
 
 TIMEOUT_NS = 5 * SECOND_NS
 
@@ -43,22 +43,26 @@ CONNECTION = (
         "-s",
         "--server",
         metavar="URL",
-        doc=f"Server, or several with commas between; NATS_URL, else {SERVER}.",
+        doc=f"Servers, separated by commas (default: NATS_URL, else {SERVER}).",
     ),
-    _connection("--user", metavar="NAME", doc="User name; NATS_USER."),
-    _connection("--password", metavar="TEXT", doc="Password of the user; NATS_PASSWORD."),
-    _connection("--token", metavar="TEXT", doc="Authentication token; NATS_TOKEN."),
-    _connection("--creds", metavar="FILE", doc="Credentials: a JWT and a seed; NATS_CREDS."),
-    _connection("--nkey", metavar="FILE", doc="File with the seed of an nkey; NATS_NKEY."),
-    _connection("--domain", metavar="NAME", default="", doc="JetStream domain to talk to."),
+    _connection("--user", metavar="NAME", doc="User name (default: NATS_USER)."),
+    _connection("--password", metavar="TEXT", doc="Password of the user (default: NATS_PASSWORD)."),
+    _connection("--token", metavar="TEXT", doc="Authentication token (default: NATS_TOKEN)."),
+    _connection(
+        "--creds", metavar="FILE", doc="Credentials file: a JWT and a seed (default: NATS_CREDS)."
+    ),
+    _connection(
+        "--nkey", metavar="FILE", doc="File with the seed of an nkey (default: NATS_NKEY)."
+    ),
+    _connection("--domain", metavar="NAME", default="", doc="JetStream domain to use."),
     _connection(
         "--timeout",
         metavar="DURATION",
         type=read_duration,
         default=TIMEOUT_NS,
-        doc="How long an answer may take; 5s.",
+        doc="Time to wait for an answer (default: 5s).",
     ),
-    _connection("--json", action="store_true", doc="Print JSON: for scripts."),
+    _connection("--json", action="store_true", doc="Print JSON, for scripts."),
 )
 """Options of every verb that connects."""
 
@@ -71,29 +75,29 @@ class Context:
     client: Client
     js: JetStream
     errors: list[Exception] = field(default_factory=list)
-    """What the server complained about on its own."""
+    """Asynchronous errors from the server."""
 
     def show(self, text: str, document: Any) -> None:
-        """Print a result: text for people, the document for scripts."""
+        """Print a result: text for people, JSON for scripts."""
         if self.arguments.json:
             print(json.dumps(document, indent=2, ensure_ascii=False))
         elif text:
             print(text)
 
     def show_event(self, text: str, document: Any) -> None:
-        """Print one of many results, at once: text, or one line of JSON."""
+        """Print one of many results immediately: text, or one line of JSON."""
         line = json.dumps(document, ensure_ascii=False) if self.arguments.json else text
         print(line, flush=True)
 
     def done(self, text: str, document: Any) -> None:
-        """Say that something was done; a script gets a document, a person a sentence."""
+        """Report a finished action: a sentence for people, JSON for scripts."""
         if self.arguments.json:
             self.show("", document)
         else:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Talk to the person; stdout is for data."""
+        """Print to stderr for people; stdout is for data."""
         print(text, file=sys.stderr, flush=True)
 
 
@@ -101,7 +105,7 @@ class Context:
 async def open_context(
     arguments: Namespace, environ: Mapping[str, str], *, name: str
 ) -> AsyncIterator[Context]:
-    """Connect as the options say, and close at the end."""
+    """Connect with the options, and close at the end."""
     from penstock.client import connect
 
     errors: list[Exception] = []
@@ -128,10 +132,10 @@ async def open_context(
 
 
 def identity(arguments: Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return who we are, as the client wants to be told; unset ones are left to the URL."""
+    """Return the identity as client options; unset ones are left to the URL."""
     nkey, creds = (given(arguments, environ, name) for name in ("nkey", "creds"))
     if creds:
-        read_text("creds", creds)  # The client would take it for a server's fault.
+        read_text("creds", creds)  # The client would blame the server.
     identity = {
         "user": given(arguments, environ, "user"),
         "password": given(arguments, environ, "password"),
@@ -148,7 +152,7 @@ def given(arguments: Namespace, environ: Mapping[str, str], name: str) -> str | 
 
 
 def read_text(option: str, path: str) -> str:
-    """Return what is in a file that an option names."""
+    """Return the text of a file that an option names."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""`penstock demo`: the whole story on this machine, in a minute or two."""
+"""`penstock demo`: the whole of Penstock on this machine, in a minute or two."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ report to `{REPORT}`. Takes no options; Ctrl-C stops it and leaves nothing behin
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the demo; 0 when everything that was checked is true."""
+    """Run the demo; return 0 if every check holds."""
     if set(arguments) & {*HELP_OPTIONS, "help"}:
         print(USAGE)
         return 0
     if arguments:
         print(USAGE, file=sys.stderr)
         return EXIT_USAGE
-    # Somebody who ends us politely wants what Ctrl-C does.
+    # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         return show(ORDERS, Path.cwd() / REPORT)
     except KeyboardInterrupt:
-        print("\nstopped; nothing is left behind", file=sys.stderr)
+        print("\nstopped; everything is cleaned up", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
 def show(orders: int, report: Path) -> int:
-    """Tell the story, write the report, and say whether all of it holds."""
+    """Run the story, write the report, and return the exit code of the checks."""
     from penstock.demo import report as page
     from penstock.demo.screen import Screen
     from penstock.demo.story import tell
 
-    # The failures are on purpose, and the screen counts them.
+    # The failures are intended, and the screen counts them.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
     screen = Screen(sys.stdout)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as home:

@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters, from a shell."""
+"""`penstock dlq`: dead letters on the command line."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def _numbers(arity: str) -> Argument:
     return argument("number", doc=doc, nargs=arity, type=int)
 
 
-ALL = argument("--all", doc="All there are.", action="store_true")
+ALL = argument("--all", doc="All dead letters.", action="store_true")
 FILTERS = (
-    argument("--topic", doc="Those that came from this topic.", metavar="TOPIC", default=""),
-    argument("--service", doc="Those that this service gave up.", metavar="SERVICE", default=""),
-    argument("--key", doc="Those of this aggregate id.", metavar="KEY", default=""),
-    argument("--type", doc="Those of this event type.", metavar="TYPE", default=""),
+    argument("--topic", doc="Only from this topic.", metavar="TOPIC", default=""),
+    argument("--service", doc="Only those of this service.", metavar="SERVICE", default=""),
+    argument("--key", doc="Only with this aggregate id.", metavar="KEY", default=""),
+    argument("--type", doc="Only of this event type.", metavar="TYPE", default=""),
     argument(
         "--since",
-        doc="Given up since: `2h`, `7d`, `2026-01-31T12:00:00Z`.",
+        doc="Only since this time: `2h`, `7d`, `2026-01-31T12:00:00Z`.",
         metavar="TIME",
         type=read_moment,
     ),
-    argument("--until", doc="Given up before.", metavar="TIME", type=read_moment),
+    argument("--until", doc="Only before this time.", metavar="TIME", type=read_moment),
 )
 
 
@@ -71,7 +71,7 @@ async def list_letters(context: BusContext) -> None:
 
 
 async def show(context: BusContext) -> None:
-    """Show dead letters whole."""
+    """Show dead letters in full."""
     from penstock.bus.deadletters.stored import Selection
 
     for number in sorted(context.given.number):
@@ -98,7 +98,7 @@ async def discard(context: BusContext) -> None:
 
 
 async def _act(context: BusContext, done: str, act: Act) -> None:
-    """Do something to the letters that are meant, and report each as it is done."""
+    """Apply `act` to each selected letter, and report each one as it is done."""
     from penstock.bus.deadletters.stored import DeadLetterBox
 
     selection, count = _chosen(context), 0
@@ -111,8 +111,8 @@ async def _act(context: BusContext, done: str, act: Act) -> None:
     except BaseException:
         task = asyncio.current_task()
         is_cut = task is not None and task.cancelling() > 1
-        more = ", maybe the next one too: it was stopped in the middle" if is_cut else ""
-        say(f"{count} of {len(letters)} {done}{more}; the same command goes on with the others")
+        more = ", possibly one more: it was interrupted" if is_cut else ""
+        say(f"{count} of {len(letters)} {done}{more}; run the same command again for the others")
         raise
     if not context.given.json:
         print(f"{count} {done}")
@@ -130,13 +130,13 @@ VERBS = (
     ),
     Verb(
         name="show",
-        summary="Show dead letters whole, with the history of their attempts.",
+        summary="Show dead letters in full, with the history of their attempts.",
         run=show,
         arguments=(_numbers("+"), *WHICH),
     ),
     Verb(
         name="replay",
-        summary="Send dead letters back to their topics, and remove them here.",
+        summary="Send dead letters back to their topics, and remove them from the list.",
         run=replay,
         arguments=(_numbers("*"), *FILTERS, ALL, *WHICH),
     ),
@@ -153,13 +153,13 @@ def _open(config: BusConfig) -> EventBus:
     from penstock.bus.bus import EventBus
 
     if config.type == "embedded" and not config.embedded.store_dir:
-        raise ConfigError("this bus keeps nothing; hint: --bus nats://… or embedded:<directory>")
-    # What is on the broker is looked at, not put right.
+        raise ConfigError("this bus stores nothing; hint: --bus nats://… or embedded:<directory>")
+    # Only look at the broker: do not apply the declared topics.
     return EventBus(replace(config, strategy="skip"))
 
 
 async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig, list[DeadLetter]]:
-    """Return the bus that has such letters, and the letters; one bus alone may have them."""
+    """Return the only bus with matching letters, and the letters; several buses are an error."""
     from penstock.bus.deadletters.stored import DeadLetterBox
 
     found = []
@@ -171,7 +171,7 @@ async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig
             found.append((config, letters))
     if len(found) > 1:
         names = ", ".join(f"`{config.namespace}`" for config, _ in found)
-        raise ConfigError(f"several buses have such dead letters: {names}; hint: --namespace")
+        raise ConfigError(f"several buses have matching dead letters: {names}; hint: --namespace")
     if not found:
         _say_none(configs)
     return found[0] if found else (configs[0] if configs else context.config, [])
@@ -179,11 +179,11 @@ async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig
 
 def _say_none(configs: Sequence[BusConfig]) -> None:
     names = ", ".join(f"`{config.namespace}`" for config in configs)
-    say(f"none in {names}" if names else "there is no bus here")
+    say(f"no dead letters in {names}" if names else "there is no bus here")
 
 
 def say(text: str) -> None:
-    """Talk to the person; stdout is for data."""
+    """Print to stderr for people; stdout is for data."""
     print(f"penstock: {text}", file=sys.stderr, flush=True)
 
 
@@ -203,12 +203,12 @@ def _selection(context: BusContext) -> Selection:
 
 
 def _chosen(context: BusContext) -> Selection:
-    """Return the selection; one that selects everything must be meant."""
+    """Return the selection; selecting everything needs `--all`."""
     from penstock.bus.deadletters.stored import Selection
 
     selection = _selection(context)
     if selection == Selection() and not context.given.all:
-        raise ConfigError("say which; hint: numbers, --topic, --key, --since … or --all")
+        raise ConfigError("no selection; hint: numbers, --topic, --key, --since … or --all")
     return selection
 
 

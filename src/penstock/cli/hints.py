@@ -1,8 +1,8 @@
 """
-What went wrong, in one line, and what to try next.
+Error messages: one line about the error, and one with a hint.
 
-The server knows only that a stream is not there; we know how it was spelt, and can
-ask which names there are.
+The server only knows that a stream does not exist. We know how the user spelt it, and can
+ask for the existing names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
-from penstock.config.file.flags import nearest
 from penstock.errors import (
     ConnectFailed,
     JetStreamError,
@@ -21,6 +20,8 @@ from penstock.errors import (
     PenstockError,
     RequestTimeout,
 )
+from penstock.protocol import wellknown
+from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
     from penstock.cli.context import Context
@@ -34,18 +35,18 @@ SUBJECTS_OVERLAP = 10065
 CALL_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
 START_ONE = "start one with `penstock serve -js`, or name one with --server"
 HINTS = {
-    10013: "penstock consumer edit changes a consumer that exists",
+    10013: "penstock consumer edit changes an existing consumer",
     10039: "JetStream is not enabled for this account",
-    10058: "penstock stream edit changes a stream that exists",
+    10058: "penstock stream edit changes an existing stream",
     10076: "start the server with JetStream: penstock serve -js",
-    10148: "penstock consumer edit changes a consumer that exists",
-    10149: "penstock consumer create makes one",
+    10148: "penstock consumer edit changes an existing consumer",
+    10149: "penstock consumer create creates it",
 }
-"""What to try, by the error code of the API."""
+"""Hints by the API's error code."""
 
 
 class Complaint(NamedTuple):
-    """An error as a person sees it."""
+    """An error as the user sees it."""
 
     text: str
     hint: str = ""
@@ -56,7 +57,7 @@ class Complaint(NamedTuple):
 
 
 def complaint_of(error: PenstockError) -> Complaint:
-    """Return what an error says by itself; some carry their hint in their text."""
+    """Split an error into text and hint; some errors carry their hint in the text."""
     text, _, hint = str(error).partition("; hint: ")
     if isinstance(error, ConnectFailed):
         return _unreachable(text, hint or START_ONE)
@@ -72,15 +73,15 @@ def complaint_of(error: PenstockError) -> Complaint:
 
 
 def _unreachable(text: str, hint: str) -> Complaint:
-    """Tell a server that is not there from one that will not have us."""
+    """Tell a missing server from one that refuses us."""
     if "authorization" in text.lower():
-        return Complaint(text, "say who you are: --user and --password, --token, --creds or --nkey")
+        return Complaint(text, "log in with --user and --password, --token, --creds or --nkey")
     text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
     return Complaint(text, hint)
 
 
 async def explain(error: PenstockError, context: Context) -> Complaint:
-    """Return what an error means for this command line, with the name that was meant."""
+    """Explain an error of this command line, with the closest existing name."""
     if isinstance(error, KeyNotFound):
         return Complaint(str(error), await _meant_key(context))
     if not isinstance(error, JetStreamError):
@@ -103,7 +104,7 @@ async def explain(error: PenstockError, context: Context) -> Complaint:
 
 
 async def _overlap(error: JetStreamError, context: Context) -> Complaint:
-    """Say which stream has the subjects already."""
+    """Name the stream that already has the subjects."""
     for subject in context.arguments.subjects:
         names = await context.js.streams.names(subject=subject)
         others = [f"`{name}`" for name in names if name != context.arguments.stream]
@@ -114,12 +115,12 @@ async def _overlap(error: JetStreamError, context: Context) -> Complaint:
 
 async def bucket_names(context: Context) -> list[str]:
     """Return the names of all buckets."""
-    names = await context.js.streams.names(subject="$KV.>")
+    names = await context.js.streams.names(subject=f"{wellknown.KEY_VALUE}>")
     return [name.removeprefix(STREAM_PREFIX) for name in names if name.startswith(STREAM_PREFIX)]
 
 
 async def _meant_key(context: Context) -> str:
-    """Return a hint at the key that was probably meant, where there are not too many."""
+    """Suggest the closest key, if the bucket is small enough to list."""
     bucket = await KeyValue.open(context.js, context.arguments.bucket)
     if (await bucket.info())["state"].get("num_subjects", 0) > KEYS_COMPARED_MAX:
         return ""
@@ -128,7 +129,7 @@ async def _meant_key(context: Context) -> str:
 
 
 def not_found(what: str, name: str, names: Iterable[str], *, command: str) -> Complaint:
-    """Say that something is not there, and what was probably meant."""
+    """Report that something does not exist, and suggest the closest name."""
     by_lower = {each.lower(): each for each in names}
     meant = nearest(name.lower(), by_lower)
     hint = f"{command} ls" if by_lower else f"{command} create"

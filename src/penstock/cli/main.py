@@ -1,7 +1,7 @@
 """
-The `penstock` command: finds the command that was asked for and runs it.
+The `penstock` command: finds the requested command and runs it.
 
-Commands are imported only when they run, so that none of them pays for another.
+A command is imported only when it runs, so that it does not slow down the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 
 
 class Command(NamedTuple):
-    """A command: the module and its function that runs it, and what it does in one line."""
+    """A command: its module, its function, and a summary in one line."""
 
     module: str
     summary: str
@@ -28,26 +28,24 @@ COMMANDS = {
     "serve": Command("penstock.cli.serve.serve", "Run a server."),
     "demo": Command(
         "penstock.cli.demo",
-        "Tell the whole story on this machine: broker, event bus, Spark, report.",
+        "Show everything on this machine: broker, event bus, Spark, report.",
     ),
     "pub": Command("penstock.cli.messages", "Publish a message.", "run_publish"),
-    "sub": Command("penstock.cli.messages", "Print messages as they come.", "run_subscribe"),
+    "sub": Command("penstock.cli.messages", "Print messages as they arrive.", "run_subscribe"),
     "request": Command(
-        "penstock.cli.messages", "Publish a request and print what is answered.", "run_request"
+        "penstock.cli.messages", "Publish a request and print the replies.", "run_request"
     ),
-    "stream": Command(
-        "penstock.cli.stream.stream", "Make, look at, change, read and empty streams."
-    ),
+    "stream": Command("penstock.cli.stream.stream", "Create, show, edit, read and purge streams."),
     "consumer": Command(
-        "penstock.cli.consumer.consumer", "Make, look at, change and pull from consumers."
+        "penstock.cli.consumer.consumer", "Create, show, edit and pull from consumers."
     ),
-    "kv": Command("penstock.cli.kv.kv", "Keep values under keys, in buckets."),
+    "kv": Command("penstock.cli.kv.kv", "Read and write buckets of keys and values."),
     "store": Command("penstock.cli.store", "Check and repair the files of a server."),
-    "bench": Command("penstock.cli.bench", "Measure servers, compare them, keep a history."),
-    "topics": Command("penstock.cli.topics", "Plan, apply and check the topics of a bus."),
+    "bench": Command("penstock.cli.bench", "Measure and compare servers, with a history."),
+    "topics": Command("penstock.cli.topics", "List, plan, apply and check the topics of a bus."),
     "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
     "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
-    "lake": Command("penstock.cli.lake", "Look into a Parquet lake without Spark."),
+    "lake": Command("penstock.cli.lake", "Inspect a Parquet lake without Spark."),
     "config": Command("penstock.cli.config", "Explain the settings in effect."),
     "reference": Command(
         "penstock.cli.reference.reference", "Print the reference of settings or commands."
@@ -62,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if executable() == "nats-server":
-        # Under that name Penstock takes nats-server's own command line.
+        # Under this name Penstock accepts nats-server's command line.
         arguments.insert(0, "serve")
     try:
         code = _run(arguments)
@@ -73,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has enough. Python must not try to flush what is left, either.
+        # The reader of our output has closed it. Python must not flush the rest, either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     return code
@@ -94,7 +92,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def executable() -> str:
-    """Return the name this process was started under."""
+    """Return the name under which this process was started."""
     name = Path(sys.argv[0]).name
     return "penstock" if name == "__main__.py" else name
 
@@ -109,7 +107,7 @@ def usage() -> str:
 
 
 def _unknown(name: str) -> int:
-    from penstock.config.file.flags import nearest
+    from penstock.protocol.suggestions import nearest
 
     meant = nearest(name, COMMANDS)
     hint = f"; did you mean `{meant}`?" if meant else ""

@@ -1,4 +1,4 @@
-"""What a command with verbs says about itself: help on a terminal, a chapter of the reference."""
+"""Text about commands with verbs: help on a terminal, a chapter of the reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPELLING_WIDTH = 34
 
 
 def usage_line(path: str, verb: Verb) -> str:
-    """Return how the verb is called, `path` being what stands before its arguments."""
+    """Return the synopsis of a verb; `path` comes before its arguments."""
     words = [each.spelling for each in verb.positionals]
     return " ".join(["penstock", path, *words, "[options]"])
 
@@ -34,7 +34,7 @@ def command_help(command: str, summary: str, verbs: Sequence[Verb]) -> str:
 
 
 def verb_help(path: str, verb: Verb) -> str:
-    """Return the help of one verb: everything it takes."""
+    """Return the help of one verb: all its arguments."""
     lines = [f"Usage: {usage_line(path, verb)}", "", verb.summary]
     described = [each for each in verb.positionals if each.doc]
     if described:
@@ -45,17 +45,17 @@ def verb_help(path: str, verb: Verb) -> str:
 
 
 def sections(options: Iterable[Argument]) -> list[tuple[str, list[Argument]]]:
-    """Return options by the heading they stand under, in the order of the table."""
+    """Return options by heading, in the order of the table."""
     by_section: dict[str, list[Argument]] = {}
     for option in options:
         if not option.doc:
-            continue  # It is the counterpart of another one, whose text names it.
+            continue  # The text of its counterpart names it.
         by_section.setdefault(option.section, []).append(option)
     return list(by_section.items())
 
 
 def chapter(path: str, verb: Verb) -> list[str]:
-    """Return the lines of the reference about one verb."""
+    """Return the chapter of the reference about one verb."""
     lines = ["```", usage_line(path, verb), "```", ""]
     if verb.aliases:
         lines += [f"Also: {', '.join(f'`{alias}`' for alias in verb.aliases)}.", ""]
@@ -69,7 +69,7 @@ def chapter(path: str, verb: Verb) -> list[str]:
 
 
 def connection_chapter() -> list[str]:
-    """Return the lines of the reference about what all verbs that connect take."""
+    """Return the chapter of the reference about the options of every verb that connects."""
     return ["| option | meaning |", "|---|---|", *map(_row, CONNECTION), ""]
 
 

@@ -1,4 +1,4 @@
-"""`penstock pub`, `penstock sub` and `penstock request`: single messages by hand."""
+"""`penstock pub`, `penstock sub` and `penstock request`: single messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def publish(context: Context) -> None:
         await context.client.publish(
             arguments.subject, payload, reply=arguments.reply, headers=headers
         )
-    # The server's answer to a ping comes behind its complaint, if it has one.
+    # The server sends its error, if any, before its answer to our ping.
     await context.client.flush()
     _check_permission(context)
     times = f"{show_count(arguments.count)} times " if arguments.count > 1 else ""
@@ -61,7 +61,7 @@ async def publish(context: Context) -> None:
 
 
 async def _store(context: Context, payload: bytes) -> None:
-    """Publish and print what JetStream answers."""
+    """Publish and print JetStream's ack."""
     arguments = context.arguments
     for _ in range(arguments.count):
         try:
@@ -73,7 +73,7 @@ async def _store(context: Context, payload: bytes) -> None:
                 f"no stream stores `{arguments.subject}`; "
                 f"hint: penstock stream create NAME --subjects {arguments.subject}"
             ) from None
-        again = ", which had it already" if ack.fields.get("duplicate") else ""
+        again = ", a duplicate" if ack.fields.get("duplicate") else ""
         if arguments.json:
             context.show_event("", ack.fields)
         else:
@@ -81,7 +81,7 @@ async def _store(context: Context, payload: bytes) -> None:
 
 
 async def subscribe(context: Context) -> None:
-    """Print messages as they come."""
+    """Print messages as they arrive."""
     arguments = context.arguments
     subscription = await context.client.subscribe(arguments.subject, queue=arguments.queue)
     await context.client.flush()
@@ -96,7 +96,7 @@ async def subscribe(context: Context) -> None:
 
 
 async def request(context: Context) -> None:
-    """Publish a request and print what is answered."""
+    """Publish a request and print the replies."""
     arguments = context.arguments
     payload = read_payload(arguments.payload)
     received = 0
@@ -108,7 +108,7 @@ async def request(context: Context) -> None:
 
 
 async def _replies(context: Context, payload: bytes) -> AsyncIterator[Message]:
-    """Iterate over so many replies; fewer, if the time is over."""
+    """Iterate over `--replies` replies, or fewer when the timeout comes first."""
     arguments, client = context.arguments, context.client
     headers = arguments.header or None
     if arguments.replies == 1:
@@ -154,7 +154,7 @@ def _print_message(context: Context, message: Message, number: int) -> None:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise ValueError(f"`{text}` is no header; hint: 'Name: value'")
+        raise ValueError(f"`{text}` is not a header; hint: 'Name: value'")
     return name.strip(), value.strip()
 
 
@@ -163,7 +163,7 @@ PAYLOAD = argument(
     "payload",
     metavar="PAYLOAD",
     nargs="?",
-    doc="The payload; `-`, or none at all, is standard input.",
+    doc="The payload; `-` or no payload reads standard input.",
 )
 HEADER = argument(
     "-H",
@@ -171,9 +171,9 @@ HEADER = argument(
     metavar="'NAME: VALUE'",
     type=_header,
     action="append",
-    doc="A header; may be repeated.",
+    doc="A header, `Name: value`; repeatable.",
 )
-RAW = argument("--raw", action="store_true", doc="Payloads and nothing else.")
+RAW = argument("--raw", action="store_true", doc="Print only payloads.")
 
 PUBLISH = Verb(
     name="pub",
@@ -183,22 +183,36 @@ PUBLISH = Verb(
         SUBJECT,
         PAYLOAD,
         HEADER,
-        argument("--reply", metavar="SUBJECT", default="", doc="Where answers should go."),
-        argument("--count", metavar="NUMBER", type=read_positive, default=1, doc="How often; 1."),
+        argument("--reply", metavar="SUBJECT", default="", doc="Reply subject of the message."),
         argument(
-            "-J", "--jetstream", action="store_true", doc="Wait until a stream has stored it."
+            "--count",
+            metavar="NUMBER",
+            type=read_positive,
+            default=1,
+            doc="Number of messages (default: 1).",
+        ),
+        argument(
+            "-J",
+            "--jetstream",
+            action="store_true",
+            doc="Wait until a stream has stored the message.",
         ),
         *CONNECTION,
     ),
 )
 SUBSCRIBE = Verb(
     name="sub",
-    summary="Print messages as they come.",
+    summary="Print messages as they arrive.",
     run=subscribe,
     arguments=(
-        argument("subject", metavar="SUBJECT", doc="A subject; `*` and `>` match."),
-        argument("--queue", metavar="GROUP", default="", doc="Share them with a queue group."),
-        argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many."),
+        argument("subject", metavar="SUBJECT", doc="A subject, with wildcards `*` and `>`."),
+        argument("--queue", metavar="GROUP", default="", doc="Join this queue group."),
+        argument(
+            "--count",
+            metavar="NUMBER",
+            type=read_positive,
+            doc="Stop after this number of messages.",
+        ),
         RAW,
         *CONNECTION,
     ),
@@ -206,7 +220,7 @@ SUBSCRIBE = Verb(
 )
 REQUEST = Verb(
     name="request",
-    summary="Publish a request and print what is answered.",
+    summary="Publish a request and print the replies.",
     run=request,
     arguments=(
         SUBJECT,
@@ -217,7 +231,7 @@ REQUEST = Verb(
             metavar="NUMBER",
             type=read_positive,
             default=1,
-            doc="Replies to wait for, until the timeout; 1.",
+            doc="Replies to wait for, until the timeout (default: 1).",
         ),
         RAW,
         *CONNECTION,

@@ -1,4 +1,4 @@
-"""Messages and their payloads, for people and for scripts."""
+"""Messages and payloads, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.errors import ConfigError
 
 
 def read_payload(text: str | None) -> bytes:
-    """Return the payload an argument stands for; `-`, or none at all, is standard input."""
+    """Return the payload of an argument; `-` or no argument reads standard input."""
     if text is not None and text != "-":
-        # Bytes that are no UTF-8 come from the system escaped like this, and go on as they were.
+        # The system escapes bytes that are not UTF-8 like this; undo it.
         return text.encode(errors="surrogateescape")
     if text is None and sys.stdin.isatty():
         raise ConfigError("no payload; hint: give one as the last argument, or pipe it in")
@@ -23,14 +23,14 @@ def read_payload(text: str | None) -> bytes:
 
 
 def write_raw(payload: bytes) -> None:
-    """Write a payload as it is, and a line end if it has none."""
+    """Write a payload unchanged, and add a line end if it has none."""
     sys.stdout.flush()
     sys.stdout.buffer.write(payload if payload.endswith(b"\n") else payload + b"\n")
     sys.stdout.buffer.flush()
 
 
 def payload_fields(payload: bytes) -> dict[str, Any]:
-    """Return a payload for JSON: as text if it is text, else as base64."""
+    """Return a payload for JSON: as text if it is UTF-8, otherwise as base64."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
@@ -38,11 +38,11 @@ def payload_fields(payload: bytes) -> dict[str, Any]:
 
 
 def payload_text(payload: bytes) -> str:
-    """Return a payload for a terminal, which no byte of it may upset."""
+    """Return a payload that is safe to print on a terminal."""
     try:
         lines = payload.decode().splitlines()
     except UnicodeDecodeError:
-        return f"({show_size(len(payload))} of binary data; --raw prints them)"
+        return f"({show_size(len(payload))} of binary data; --raw prints it)"
     return "\n".join(printable(line.replace("\t", "    ")) for line in lines)
 
 

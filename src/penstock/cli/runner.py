@@ -1,4 +1,4 @@
-"""Running a verb: from the words of a command line to an exit code."""
+"""Run a verb: from the words of a command line to an exit code."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from penstock.cli.context import Context
 
 Execute: TypeAlias = "Callable[[str, Verb, Namespace], int]"
-"""Gives a verb what it works with, and returns the exit code."""
+"""Runs a verb with its context, and returns the exit code."""
 
 
 def run_connected(path: str, verb: Verb, arguments: Namespace) -> int:
-    """Run a verb that wants a connection to a server."""
+    """Run a verb that needs a connection to a server."""
     import asyncio
 
-    # The client logs what it also tells us; a person wants to read it once.
+    # The client also reports to us what it logs; a person wants to read it once.
     logging.getLogger("penstock").addHandler(logging.NullHandler())
     return asyncio.run(_connect_and_run(path, verb, arguments))
 
 
 def run_plain(path: str, verb: Verb, arguments: Namespace) -> int:
-    """Run a verb that wants its arguments and nothing else; it returns the exit code."""
+    """Run a verb that needs only its arguments; it returns the exit code."""
     code: int = verb.run(arguments)
     return code
 
@@ -59,7 +59,7 @@ def run_command(
 
 
 def run_verb(path: str, verb: Verb, words: list[str], execute: Execute = run_connected) -> int:
-    """Run a verb; `path` is what the user typed to get here."""
+    """Run a verb; `path` is the command as the user typed it."""
     options = words[: words.index("--")] if "--" in words else words
     if set(options) & set(HELP_OPTIONS):
         print(manual.verb_help(path, verb))
@@ -97,10 +97,10 @@ async def _connect_and_run(path: str, verb: Verb, arguments: Namespace) -> int:
 
 
 async def _explain(error: PenstockError, context: Context) -> Complaint:
-    """Explain an error; that the names cannot be asked for is no second error."""
+    """Explain an error; if the names cannot be requested, leave it as it is."""
     denied = next((each for each in context.errors if isinstance(each, PermissionDenied)), None)
     if denied is not None:
-        # Of a denied request the client hears only that no answer came.
+        # For a denied request the client only sees that no answer came.
         return Complaint(str(denied))
     try:
         return await explain(error, context)

@@ -1,9 +1,9 @@
 """
 Settings of streams and consumers as options of a command line, and back as text.
 
-A setting is a field of the API's configuration. Its kind says how it is written on
-the command line and how it is shown, so that what `info` prints can be given to
-`create` and `edit`.
+A setting is a field of the API's configuration. Its kind defines how it is written on the
+command line and how it is shown, so that the output of `info` is valid input for `create`
+and `edit`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import values as units
+from penstock.cli import values
 from penstock.cli.arguments import Argument, argument
 from penstock.cli.context import read_text
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
+from penstock.protocol import units
+from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
 TOLD = "_nats."
-"""Metadata that the server adds to its answers."""
+"""Prefix of the metadata that the server adds to its answers."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Kind:
     read: Callable[[str], Any]
     show: Callable[[Any], str] = str
     many: bool = False
-    """Whether the option may be given again; then `read` returns a list."""
+    """Whether the option is repeatable; then `read` returns a list."""
     finish: Callable[[list[Any]], Any] = list
 
 
@@ -47,9 +48,9 @@ class Setting:
     doc: str
     section: str
     flag: str = ""
-    """How it is called here, where that differs from the field."""
+    """The option's name, where it differs from the field's."""
     off: str = ""
-    """What switches it off, where that is not `--no-…`."""
+    """The option that switches it off, where it is not `--no-…`."""
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class Setting:
 
 
 def one_of(*choices: str) -> Kind:
-    """Return the kind of a setting that has only these values; dashes do for underscores."""
+    """Return the kind of a setting with these values; dashes may replace underscores."""
 
     def read(text: str) -> str:
         value = text.lower().replace("-", "_")
@@ -72,7 +73,7 @@ def one_of(*choices: str) -> Kind:
 
 
 def texts(text: str) -> list[str]:
-    """Return the parts of a list with commas."""
+    """Split a list separated by commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -80,12 +81,12 @@ def pairs(text: str) -> list[tuple[str, str]]:
     """Return the key and the value of `key=value`."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ValueError(f"`{text}` is no pair; hint: key=value")
+        raise ValueError(f"`{text}` is not a pair; hint: key=value")
     return [(key, value)]
 
 
 def document(shorthand: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    """Return a reader of a JSON object, which also takes something shorter."""
+    """Return a reader of a JSON object that also accepts a shorthand."""
 
     def read(text: str) -> dict[str, Any]:
         if not text.startswith("{"):
@@ -100,15 +101,15 @@ def document(shorthand: Callable[[str], dict[str, Any]]) -> Callable[[str], dict
 
 
 def by_name(text: str) -> dict[str, Any]:
-    """Return what a name alone stands for."""
+    """Return the object that a name alone stands for."""
     return {"name": text}
 
 
 def from_to(text: str) -> dict[str, Any]:
-    """Return the subjects of `SOURCE DESTINATION`, which a space may part as they have none."""
+    """Return the subjects of `SOURCE DESTINATION`; a space separates them, as they contain none."""
     words = text.split()
     if len(words) != 2:
-        raise ValueError(f"`{text}` is no mapping; hint: 'orders.> copies.orders.>'")
+        raise ValueError(f"`{text}` is not a mapping; hint: 'orders.> copies.orders.>'")
     return {"src": words[0], "dest": words[1]}
 
 
@@ -121,18 +122,18 @@ def _limit(show: Callable[[int], str]) -> Callable[[int], str]:
 
 
 TEXT = Kind("TEXT", str)
-NUMBER = Kind("NUMBER", units.read_number, units.show_count)
-LIMIT = Kind("NUMBER", units.read_number, _limit(units.show_count))
-SIZE = Kind("SIZE", units.read_number, _limit(units.show_size))
-DURATION = Kind("DURATION", units.read_duration, units.show_duration)
-TIME = Kind("TIME", units.read_time, units.show_time)
+NUMBER = Kind("NUMBER", units.read_size, values.show_count)
+LIMIT = Kind("NUMBER", units.read_size, _limit(values.show_count))
+SIZE = Kind("SIZE", units.read_size, _limit(values.show_size))
+DURATION = Kind("DURATION", units.read_duration, values.show_duration)
+TIME = Kind("TIME", values.read_time, values.show_time)
 SWITCH = Kind("", bool, lambda value: "yes" if value else "no")
 TEXTS = Kind("TEXT,…", texts, ", ".join, many=True)
 SUBJECTS = Kind("SUBJECT,…", texts, ", ".join, many=True)
 DURATIONS = Kind(
     "DURATION,…",
     lambda text: [units.read_duration(part) for part in texts(text)],
-    lambda values: ", ".join(map(units.show_duration, values)),
+    lambda many: ", ".join(map(values.show_duration, many)),
     many=True,
 )
 METADATA = Kind(
@@ -150,12 +151,12 @@ CONFIG_FILE = argument(
     "--config",
     metavar="FILE",
     section="Configuration",
-    doc="JSON with settings by their names in the API; options win over it.",
+    doc="JSON file with settings by their API names; options override it.",
 )
 
 
 def options(settings: Iterable[Setting]) -> tuple[Argument, ...]:
-    """Return the arguments that stand for settings."""
+    """Return the arguments of the settings."""
     return tuple(each for setting in settings for each in _arguments(setting))
 
 
@@ -187,7 +188,7 @@ def _arguments(setting: Setting) -> Iterable[Argument]:
 
 
 def given(settings: Iterable[Setting], arguments: Namespace) -> dict[str, Any]:
-    """Return the configuration that a file and options ask for; what they leave out stays out."""
+    """Return the configuration from a file and options; settings left out stay out."""
     config = _read_file(arguments.config) if arguments.config else {}
     for setting in settings:
         value = getattr(arguments, setting.field)
@@ -201,16 +202,16 @@ def _read_file(path: str) -> dict[str, Any]:
         config = json.loads(read_text("config", path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"`--config`: `{path}` is not JSON: {error}") from None
-    # What `info --json` prints has the configuration inside, and is a natural thing to give.
+    # The output of `info --json` has the configuration inside; accept that too.
     if isinstance(config, dict) and isinstance(config.get("config"), dict):
         config = config["config"]
     if not isinstance(config, dict):
-        raise ConfigError(f"`--config`: `{path}` must hold an object")
+        raise ConfigError(f"`--config`: `{path}` must contain a JSON object")
     return without_told(config)
 
 
 def without_told(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what the server says about itself in it."""
+    """Return a configuration without the metadata that the server added."""
     config = dict(config)
     metadata = {
         key: value
@@ -221,7 +222,7 @@ def without_told(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(settings: Sequence[Setting], config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings of a configuration that say something, as text."""
+    """Return the settings that have a value, as text."""
     kinds = {setting.field: setting.kind for setting in settings}
     return [
         (field, _show(kinds.get(field), value))
@@ -231,7 +232,7 @@ def shown(settings: Sequence[Setting], config: Mapping[str, Any]) -> list[tuple[
 
 
 def _show(kind: Kind | None, value: Any) -> str:
-    """Return a value as text; one we know nothing about as it is, or as JSON."""
+    """Return a value as text; a value of an unknown kind as it is, or as JSON."""
     if kind is not None:
         return kind.show(value)
     return value if isinstance(value, str) else _compact(value)
@@ -240,7 +241,7 @@ def _show(kind: Kind | None, value: Any) -> str:
 def difference(
     settings: Sequence[Setting], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """Return what would change, as text: `1h → 2h`."""
+    """Return the changes as text: `1h → 2h`."""
     kinds = {setting.field: setting.kind for setting in settings}
 
     def text(field: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`penstock store`: look through the files of a server that is not running, and repair them."""
+"""`penstock store`: check the files of a stopped server, and repair them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _locked(directory: str, action: Action, *, as_json: bool) -> int:
-    """Do something while no server can use the files."""
+    """Run an action while no server can use the files."""
     stores = find_stores(directory)
     if not stores:
         raise StoreError(f"there is no store in `{directory}`")
@@ -59,12 +59,12 @@ def _locked(directory: str, action: Action, *, as_json: bool) -> int:
 
 
 def find_stores(directory: str) -> list[str]:
-    """Return the directories at or below one that hold messages or consumers."""
+    """Return the directories at or below this one that hold messages or consumers."""
     return sorted(path for path, _, names in os.walk(directory) if is_store(names))
 
 
 def _lock(directory: str) -> Lock | None:
-    """Take the lock of the server whose files these are; None if there never was one."""
+    """Take the lock of the server that owns these files; None if there is no lock."""
     path = os.path.abspath(directory)
     candidates = [f"{path}/jetstream", path]
     while path != "/":
@@ -90,7 +90,7 @@ def _check(stores: list[str], as_json: bool) -> int:
 
 
 def _streams(stores: list[str]) -> list[str]:
-    """Return the directories of the streams that some stores are of."""
+    """Return the stream directories of some stores."""
     parents = {os.path.dirname(os.path.abspath(store)) for store in stores}
     return sorted(path for path in parents if os.path.basename(os.path.dirname(path)) == "streams")
 

@@ -1,4 +1,4 @@
-"""Tables for people: columns that line up, numbers on the right, nothing drawn around them."""
+"""Tables for people: aligned columns, numbers on the right, no lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 GAP = "  "
 RIGHT = frozenset("0123456789-+.")
-"""A column all of whose cells begin with one of these holds numbers."""
+"""A column holds numbers if every cell begins with one of these."""
 
 
 def render(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Return a table; columns of numbers are aligned to the right, except the first `left`."""
+    """Return a table; numbers are aligned to the right, except in the first `left` columns."""
     body = [tuple(map(printable, row)) for row in rows]
     columns = list(zip(header, *body, strict=True))
     lines = zip(*(_column(cells, index < left) for index, cells in enumerate(columns)), strict=True)
@@ -19,7 +19,7 @@ def render(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 
 
 
 def details(rows: Iterable[tuple[str, str]], *, indent: int = 2) -> str:
-    """Return names and values below each other."""
+    """Return names and values, one pair per line."""
     pairs = [(name, printable(value)) for name, value in rows]
     width = max((_width(name) for name, _ in pairs), default=0)
     margin = " " * indent
@@ -27,7 +27,7 @@ def details(rows: Iterable[tuple[str, str]], *, indent: int = 2) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that cannot move the cursor or ring the bell: controls are spelt out."""
+    """Return text that cannot move the cursor or ring the bell: control characters are escaped."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -47,6 +47,6 @@ def _pad(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns a text takes: wide characters take two, accents none."""
+    """Return the width of a text in columns: wide characters take two, accents none."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return len(text) + wide - sum(bool(unicodedata.combining(character)) for character in text)

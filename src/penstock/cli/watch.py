@@ -1,4 +1,4 @@
-"""Figures that change: redrawn in place on a terminal, a line at a time elsewhere."""
+"""Live figures: redrawn in place on a terminal, one line at a time elsewhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 from penstock.cli.arguments import argument
 from penstock.cli.context import Context
-from penstock.cli.values import read_duration, read_positive
+from penstock.cli.values import read_positive
 from penstock.errors import ConnectionLost, NoResponders, RequestTimeout
 from penstock.protocol.times import SECOND_NS
+from penstock.protocol.units import read_duration
 
 UP_AND_CLEAR = "\x1b[{}A\x1b[J"
 
@@ -23,15 +24,17 @@ WATCH = (
         metavar="DURATION",
         type=read_duration,
         default=SECOND_NS,
-        doc="Time between two looks; 1s.",
+        doc="Time between two updates (default: 1s).",
     ),
-    argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many looks."),
+    argument(
+        "--count", metavar="NUMBER", type=read_positive, doc="Stop after this number of updates."
+    ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """One look: several lines for a terminal, one for a log, a document for a script."""
+    """One update: several lines for a terminal, one for a log, JSON for a script."""
 
     screen: str
     line: str
@@ -39,7 +42,7 @@ class Figures:
 
 
 async def watch(context: Context, look: Callable[[], Awaitable[Figures]]) -> None:
-    """Look again and again, and show what there is; Ctrl-C ends it."""
+    """Show updated figures until Ctrl-C."""
     arguments = context.arguments
     screen = Screen() if sys.stdout.isatty() and not arguments.json else None
     looks = 0
@@ -58,7 +61,7 @@ async def watch(context: Context, look: Callable[[], Awaitable[Figures]]) -> Non
 
 
 async def _look(context: Context, look: Callable[[], Awaitable[Figures]]) -> Figures | None:
-    """Look, and see nothing while a server that was there is away."""
+    """Return new figures, or None while the server is away."""
     try:
         return await look()
     except (ConnectionLost, RequestTimeout, NoResponders):
@@ -68,38 +71,38 @@ async def _look(context: Context, look: Callable[[], Awaitable[Figures]]) -> Fig
 
 
 class Screen:
-    """A few lines of a terminal that are drawn over and over."""
+    """A few lines of a terminal, redrawn in place."""
 
     def __init__(self) -> None:
         self._height = 0
 
     def draw(self, text: str) -> None:
-        """Put the text in the place of the last one."""
+        """Replace the last text by this one."""
         lines = fitting(text, shutil.get_terminal_size())
         erase = UP_AND_CLEAR.format(self._height) if self._height else ""
         print(erase + "\n".join(lines), flush=True)
         self._height = len(lines)
 
     def leave(self) -> None:
-        """Let the last one stand: something else was written below it."""
+        """Leave the last text alone: something else was written below it."""
         self._height = 0
 
 
 def fitting(screen: str, size: tuple[int, int]) -> list[str]:
-    """Return what fits on the terminal: what wraps or scrolls could not be redrawn in place."""
+    """Return the lines that fit the terminal: wrapped or scrolled lines cannot be redrawn."""
     columns, rows = size
     return [line[:columns] for line in screen.splitlines()[: rows - 1]]
 
 
 class Rate:
-    """How fast a counter moves, from one look to the next."""
+    """The rate of a counter between two updates."""
 
     def __init__(self) -> None:
         self._count: int | None = None
         self._time_s = 0.0
 
     def per_second(self, count: int, now_s: float) -> float:
-        """Return the rate since the last look; 0 at the first."""
+        """Return the rate since the last update; 0 for the first."""
         before, before_s = self._count, self._time_s
         self._count, self._time_s = count, now_s
         if before is None or now_s <= before_s:

@@ -12,6 +12,4 @@ def test_a_bus_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> 
 
     shown = capsys.readouterr()
     assert "" == shown.out
-    assert (
-        "127.0.0.1:1: connection refused\nhint: does it run, and is it the one --bus" in shown.err
-    )
+    assert "127.0.0.1:1: connection refused\nhint: is it running, and is --bus" in shown.err

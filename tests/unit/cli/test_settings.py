@@ -80,9 +80,9 @@ def test_options_say_what_the_api_wants(words: list[str], config: dict[str, Any]
     [
         (["--retention", "workque"], "`--retention`: `workque` is unknown; hint: did you mean"),
         (["--storage", "tape"], "hint: one of file, memory"),
-        (["--metadata", "a"], "`a` is no pair; hint: key=value"),
+        (["--metadata", "a"], "`a` is not a pair; hint: key=value"),
         (["--mirror", "{"], "`{` is not JSON"),
-        (["--republish", "a"], "`a` is no mapping"),
+        (["--republish", "a"], "`a` is not a mapping"),
         (["--consumer-limits", "x=1"], "`x` is unknown"),
         (["--max-age"], "`--max-age`: expected one argument"),
         (["more"], "`more` is one argument too many"),

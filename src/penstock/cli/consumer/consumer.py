@@ -1,4 +1,4 @@
-"""`penstock consumer`: make, look at, change and pull from consumers."""
+"""`penstock consumer`: create, show, edit and pull from consumers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from penstock.cli.payload import headers_field, message_text, payload_fields, wr
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told
 from penstock.cli.table import details
-from penstock.cli.values import read_duration, read_positive, show_duration, show_many
+from penstock.cli.values import read_positive, show_duration, show_many
 from penstock.cli.watch import WATCH, watch
 from penstock.client import Message
 from penstock.errors import ClientError
 from penstock.protocol.times import SECOND_NS, timestamp
+from penstock.protocol.units import read_duration
 
 
 def run(arguments: list[str]) -> int:
@@ -39,14 +40,14 @@ async def list_consumers(context: Context) -> None:
 
 
 async def info(context: Context) -> None:
-    """Print all about one consumer."""
+    """Print one consumer in full."""
     arguments = context.arguments
     found = await context.js.consumers.info(arguments.stream, arguments.consumer)
     context.show(info_text(found), found)
 
 
 async def create(context: Context) -> None:
-    """Create a consumer; the same again is no error, another under its name is."""
+    """Create a consumer; a different one with the same name is an error."""
     arguments = context.arguments
     config = as_fields(given(CONSUMER_SETTINGS, arguments))
     if not arguments.config:
@@ -60,7 +61,7 @@ async def create(context: Context) -> None:
 
 
 async def edit(context: Context) -> None:
-    """Show what would change, ask, and change it."""
+    """Show the changes, ask, and apply them."""
     stream, name = context.arguments.stream, context.arguments.consumer
     found = await context.js.consumers.info(stream, name)
     old = without_told(found["config"])
@@ -69,21 +70,21 @@ async def edit(context: Context) -> None:
     changes = difference(CONSUMER_SETTINGS, old, new)
     if changes:
         context.say(details(changes))
-        confirm(f"Change consumer `{name}` like this?", force=context.arguments.force)
+        confirm(f"Apply these changes to consumer `{name}`?", force=context.arguments.force)
         found = await context.js.consumers.update(stream, **{**new, "name": name})
         context.say(f"changed consumer `{name}`")
     else:
-        context.say(f"consumer `{name}` is like that already")
+        context.say(f"consumer `{name}` needs no change")
     context.show("", found)
 
 
 async def remove(context: Context) -> None:
-    """Delete a consumer; the messages stay."""
+    """Delete a consumer, but no messages."""
     stream, name = context.arguments.stream, context.arguments.consumer
     found = await context.js.consumers.info(stream, name)
     pending = show_many(found["num_pending"] + found["num_ack_pending"], "message")
     confirm(
-        f"Delete consumer `{name}`, which has {pending} to go?",
+        f"Delete consumer `{name}` with {pending} pending?",
         force=context.arguments.force,
     )
     await context.js.consumers.delete(stream, name)
@@ -105,7 +106,7 @@ async def next_messages(context: Context) -> None:
     async with context.js.pull_consumer(arguments.stream, arguments.consumer) as consumer:
         while received < arguments.count:
             batch = min(arguments.count - received, BATCH_MAX)
-            # What is there is printed at once; only then is there something to wait for.
+            # Print the available messages at once, and only then wait for more.
             messages = await consumer.fetch(batch, no_wait=True)
             messages = messages or await consumer.fetch(1, expires_s=arguments.wait / SECOND_NS)
             for message in messages:
@@ -129,7 +130,7 @@ async def watch_consumer(context: Context) -> None:
 
 
 BATCH_MAX = 100
-"""Messages asked for at once: their acks must not come later than the ack wait."""
+"""The maximum size of a request: its acks must arrive within the ack wait."""
 
 
 def _print_message(context: Context, message: Message) -> None:
@@ -165,7 +166,7 @@ VERBS = (
         run=list_consumers,
         arguments=(
             STREAM,
-            argument("--names", action="store_true", doc="Names and nothing else."),
+            argument("--names", action="store_true", doc="Print only names."),
             *CONNECTION,
         ),
     ),
@@ -186,23 +187,27 @@ VERBS = (
                 "consumer",
                 metavar="NAME",
                 nargs="?",
-                doc="Its name; without one it is ephemeral and the server finds one.",
+                doc="Name of the consumer; without one it is ephemeral, with a generated name.",
             ),
-            argument("--ephemeral", action="store_true", doc="Go when unused, in spite of a name."),
+            argument(
+                "--ephemeral",
+                action="store_true",
+                doc="Delete it when unused, although it has a name.",
+            ),
             *SETTINGS,
             *CONNECTION,
         ),
     ),
     Verb(
         name="edit",
-        summary="Change a consumer: shows what would change, and asks.",
+        summary="Edit a consumer: show the changes, ask, and apply them.",
         run=edit,
         arguments=(STREAM, CONSUMER, FORCE, *SETTINGS, *CONNECTION),
     ),
     Verb(
         name="rm",
         aliases=("delete",),
-        summary="Delete a consumer; the messages stay.",
+        summary="Delete a consumer, but no messages.",
         run=remove,
         arguments=(STREAM, CONSUMER, FORCE, *CONNECTION),
     ),
@@ -214,28 +219,32 @@ VERBS = (
             STREAM,
             CONSUMER,
             argument(
-                "--count", metavar="NUMBER", type=read_positive, default=1, doc="How many; 1."
+                "--count",
+                metavar="NUMBER",
+                type=read_positive,
+                default=1,
+                doc="Messages to pull (default: 1).",
             ),
             argument(
                 "--wait",
                 metavar="DURATION",
                 type=read_duration,
                 default=5 * SECOND_NS,
-                doc="How long to wait for the next one; 5s.",
+                doc="Time to wait for the next message (default: 5s).",
             ),
             argument(
                 "--ack",
                 action="store_true",
                 default=True,
-                doc="Ack what was printed; so by default.",
+                doc="Ack printed messages (the default).",
             ),
             argument(
                 "--no-ack",
                 dest="ack",
                 action="store_false",
-                doc="Do not: it comes again after the ack wait.",
+                doc="Do not ack: messages are redelivered after the ack wait.",
             ),
-            argument("--raw", action="store_true", doc="Payloads and nothing else."),
+            argument("--raw", action="store_true", doc="Print only payloads."),
             *CONNECTION,
         ),
     ),

@@ -1,4 +1,4 @@
-"""What consumers look like: a list, a page about one, and figures that change."""
+"""Text about consumers: a list, a page about one, and live figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def info_text(info: Mapping[str, Any]) -> str:
 
 
 class ConsumerFigures:
-    """A consumer, looked at again and again."""
+    """The figures of a consumer, updated repeatedly."""
 
     def __init__(self, js: JetStream, stream: str, consumer: str) -> None:
         self._js = js
@@ -49,7 +49,7 @@ class ConsumerFigures:
         self._acked = Rate()
 
     async def look(self) -> Figures:
-        """Ask for the figures and compare them with the last ones."""
+        """Request the figures and compare them with the last ones."""
         info = await self._js.consumers.info(self._stream, self._consumer)
         now_s = asyncio.get_running_loop().time()
         delivered = self._delivered.per_second(info["delivered"]["consumer_seq"], now_s)
@@ -110,7 +110,7 @@ def _state(info: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("ack floor", _place(info["ack_floor"])),
     ]
     if info["config"].get("deliver_subject"):
-        rows[3] = ("somebody listens", "yes" if info.get("push_bound") else "no")
+        rows[3] = ("subscribed", "yes" if info.get("push_bound") else "no")
     if info.get("paused"):
         rows.append(("paused until", show_time(info["config"].get("pause_until", NEVER))))
     return rows

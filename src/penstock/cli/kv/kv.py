@@ -19,8 +19,10 @@ from penstock.cli.kv.view import (
 from penstock.cli.payload import payload_text, read_payload, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import one_of
-from penstock.cli.values import read_duration, read_number, read_positive, show_many, show_time
+from penstock.cli.values import read_positive, show_many, show_time
 from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
+from penstock.protocol import wellknown
+from penstock.protocol.units import read_duration, read_size
 
 
 def run(arguments: list[str]) -> int:
@@ -29,8 +31,8 @@ def run(arguments: list[str]) -> int:
 
 
 async def list_buckets(context: Context) -> None:
-    """Print the buckets there are."""
-    streams = await context.js.streams.list(subject="$KV.>")
+    """Print all buckets."""
+    streams = await context.js.streams.list(subject=f"{wellknown.KEY_VALUE}>")
     infos = [info for info in streams if info["config"]["name"].startswith(STREAM_PREFIX)]
     infos.sort(key=lambda info: str(info["config"]["name"]))
     documents = [bucket_document(info) for info in infos]
@@ -57,7 +59,7 @@ async def create(context: Context) -> None:
 
 
 async def info(context: Context) -> None:
-    """Print all about one bucket."""
+    """Print one bucket in full."""
     await _show_info(context, await _open(context))
 
 
@@ -74,7 +76,7 @@ async def create_key(context: Context) -> None:
 
 
 async def update(context: Context) -> None:
-    """Set a key that nobody has changed since a revision."""
+    """Set a key unless it has changed since a revision."""
     bucket, value = await _open(context), read_payload(context.arguments.value)
     revision = await bucket.update(
         context.arguments.key, value, revision=context.arguments.revision
@@ -95,7 +97,7 @@ async def get(context: Context) -> None:
 
 
 async def delete(context: Context) -> None:
-    """Delete a key; its history stays."""
+    """Delete a key, but keep its history."""
     bucket = await _open(context)
     arguments = context.arguments
     revision = await bucket.delete(arguments.key, revision=arguments.revision)
@@ -148,7 +150,7 @@ async def watch(context: Context) -> None:
 
 
 async def remove(context: Context) -> None:
-    """Delete a bucket and all that is in it."""
+    """Delete a bucket and all its keys."""
     name = context.arguments.bucket
     bucket = await _open(context)
     values = show_many((await bucket.info())["state"]["messages"], "value")
@@ -174,15 +176,15 @@ async def _show_info(context: Context, bucket: KeyValue) -> None:
 BUCKET = argument("bucket", metavar="BUCKET", doc="")
 KEY = argument("key", metavar="KEY", doc="")
 VALUE = argument(
-    "value", metavar="VALUE", nargs="?", doc="The value; `-`, or none at all, is standard input."
+    "value", metavar="VALUE", nargs="?", doc="The value; `-` or no value reads standard input."
 )
 PATTERNS = argument(
-    "patterns", metavar="KEY", nargs="*", doc="Only these keys; `orders.*` and `orders.>` match."
+    "patterns", metavar="KEY", nargs="*", doc="Only these keys; wildcards: `orders.*`, `orders.>`."
 )
 ONLY_AT = argument(
     "--revision", metavar="NUMBER", type=int, doc="Only if the key is still at this revision."
 )
-RAW = argument("--raw", action="store_true", doc="The value and nothing else.")
+RAW = argument("--raw", action="store_true", doc="Print only the value.")
 
 VERBS = (
     Verb(
@@ -204,36 +206,40 @@ VERBS = (
                 metavar="NUMBER",
                 type=int,
                 default=1,
-                doc="Revisions kept of each key, up to 64; 1.",
+                doc="Revisions kept per key, at most 64 (default: 1).",
             ),
             argument(
                 "--ttl",
                 metavar="DURATION",
                 type=read_duration,
                 default=0,
-                doc="Age at which values go; never.",
+                doc="Age at which values expire (default: never).",
             ),
             argument(
-                "--max-bytes", metavar="SIZE", type=read_number, default=-1, doc="Bytes kept."
+                "--max-bytes",
+                metavar="SIZE",
+                type=read_size,
+                default=-1,
+                doc="Maximum bytes stored.",
             ),
             argument(
                 "--max-value-size",
                 metavar="SIZE",
-                type=read_number,
+                type=read_size,
                 default=-1,
-                doc="Largest value taken.",
+                doc="Maximum size of a value.",
             ),
             argument(
                 "--storage",
                 metavar="file|memory",
                 type=one_of("file", "memory").read,
                 default="file",
-                doc="Where values are kept.",
+                doc="Storage of the values.",
             ),
             argument(
                 "--replicas", metavar="NUMBER", type=int, default=1, doc="Copies in a cluster."
             ),
-            argument("--description", metavar="TEXT", default="", doc="What it is for."),
+            argument("--description", metavar="TEXT", default="", doc="Description."),
             *CONNECTION,
         ),
     ),
@@ -252,7 +258,7 @@ VERBS = (
     ),
     Verb(
         name="update",
-        summary="Set a key that nobody has changed since a revision.",
+        summary="Set a key unless it has changed since a revision.",
         run=update,
         arguments=(
             BUCKET,
@@ -263,7 +269,7 @@ VERBS = (
                 metavar="NUMBER",
                 type=int,
                 required=True,
-                doc="The revision it must be at.",
+                doc="The expected revision of the key.",
             ),
             *CONNECTION,
         ),
@@ -280,7 +286,7 @@ VERBS = (
                 metavar="NUMBER",
                 type=int,
                 default=0,
-                doc="That of a revision; the latest.",
+                doc="Revision to print (default: the latest).",
             ),
             RAW,
             *CONNECTION,
@@ -288,7 +294,7 @@ VERBS = (
     ),
     Verb(
         name="del",
-        summary="Delete a key; its history stays.",
+        summary="Delete a key, but keep its history.",
         run=delete,
         arguments=(BUCKET, KEY, ONLY_AT, *CONNECTION),
     ),
@@ -312,14 +318,19 @@ VERBS = (
     ),
     Verb(
         name="watch",
-        summary="Print the values there are, and then what changes.",
+        summary="Print the current values, and then all changes.",
         run=watch,
         arguments=(
             BUCKET,
             PATTERNS,
-            argument("--history", action="store_true", doc="Start with every revision kept."),
-            argument("--updates-only", action="store_true", doc="Start with what changes."),
-            argument("--count", metavar="NUMBER", type=read_positive, doc="End after so many."),
+            argument("--history", action="store_true", doc="Start with every stored revision."),
+            argument("--updates-only", action="store_true", doc="Print only changes."),
+            argument(
+                "--count",
+                metavar="NUMBER",
+                type=read_positive,
+                doc="Stop after this number of entries.",
+            ),
             RAW,
             *CONNECTION,
         ),
@@ -328,7 +339,7 @@ VERBS = (
     Verb(
         name="rm",
         aliases=("delete",),
-        summary="Delete a bucket and all that is in it.",
+        summary="Delete a bucket and all its keys.",
         run=remove,
         arguments=(BUCKET, FORCE, *CONNECTION),
     ),

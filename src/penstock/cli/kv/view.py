@@ -1,4 +1,4 @@
-"""What buckets and their entries look like: for people, and for scripts."""
+"""Buckets and their entries as text for people and as JSON for scripts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bucket_text(info: dict[str, Any]) -> str:
 
 
 def bucket_document(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what scripts want to know of a bucket."""
+    """Return a bucket for JSON."""
     config, state = info["config"], info["state"]
     return {
         "bucket": _name(info),
@@ -102,6 +102,6 @@ def _name(info: dict[str, Any]) -> str:
 
 
 def _short(value: bytes) -> str:
-    """Return what fits on a line."""
+    """Shorten a value to one line."""
     text = payload_text(value).replace("\n", " ⏎ ")
     return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"

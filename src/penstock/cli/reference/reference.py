@@ -59,7 +59,7 @@ USAGES: dict[str, Callable[[], str]] = {
     "config": lambda: config.USAGE,
     "reference": lambda: USAGE,
 }
-"""What commands without a table of verbs say about themselves."""
+"""The help of commands without a table of verbs."""
 
 CONNECTION_INTRODUCTION = """\
 `pub`, `sub`, `request`, `stream`, `consumer` and `kv` talk to any NATS server, and all take these
@@ -114,7 +114,7 @@ the nearest known one. `SIGHUP` (`penstock serve --signal reload=PID`) reads the
 # A comment; // starts one too.
 port: 4222                      # `=` or a space do as well as `:`
 max_payload = 8MB               # 1K is 1000; 1KB and 1KiB are 1024
-ping_interval "90s"             # a duration: ns, us, ms, s, m, h; a plain number is seconds
+ping_interval "90s"             # a duration: ns, us, ms, s, m, h, d; a plain number is seconds
 server_tags: [a, b]             # commas or newlines between values
 include "users.conf"            # relative to this file
 authorization {{ token: $TOKEN }} # an earlier key, or else the environment
@@ -179,7 +179,7 @@ def commands_page() -> str:
 
 
 def _verbs(command: str) -> list[str]:
-    """Return the chapters of a command's verbs; of a command that is a verb, its own."""
+    """Return the chapters of a command's verbs, or of the command if it is a verb itself."""
     if command in SINGLE_VERBS:
         return manual.chapter(command, SINGLE_VERBS[command])
     if command == "serve":
@@ -205,7 +205,7 @@ def _directive_table(directives: list[Directive]) -> str:
     for directive in directives:
         names = ", ".join(f"`{name}`" for name in (directive.name, *directive.aliases))
         flags = ", ".join(f"`-{flag}`" for flag in directive.flags)
-        default = _default(directive.default, directive.field_name)
+        default = _default(directive.default, is_size=directive.is_size)
         lines.append(
             f"| {names} | {KINDS[directive.kind]} | {default} | {flags} | {directive.doc} |"
         )
@@ -220,7 +220,7 @@ def _python_only(config: type) -> str:
     ]
     for item in fields(config):
         if item.metadata["directive"] is None:
-            default = _default(item.default, item.name)
+            default = _default(item.default, is_size=item.metadata["size"])
             lines.append(f"- `{item.name}` ({default}): {item.metadata['doc']}")
     return "\n".join(lines) + "\n"
 
@@ -233,12 +233,12 @@ def _flag_table() -> str:
 
 
 def _left_out() -> str:
-    """Return what nats-server knows and we do not, by what to do instead."""
+    """Return the directives of nats-server that we do not have, by remedy."""
     ignored = {name: flag.doc for flag in IGNORED_FLAGS for name in flag.names}
     refused = _by_reason(UNSUPPORTED, REFUSED_FLAGS)
     refused += [f"- `{block}.{key}`: {CLUSTER}." for block, key in JOINING.items()]
-    lines = ["Naming one of these is an error that says what to do instead.", "", *refused, ""]
-    lines += ["These have no effect, which a warning says with file and line.", ""]
+    lines = ["Using one of these is an error that names the alternative.", "", *refused, ""]
+    lines += ["These have no effect; a warning names the file and the line.", ""]
     return "\n".join([*lines, *_by_reason(IGNORED, ignored)]) + "\n"
 
 
@@ -251,6 +251,6 @@ def _by_reason(directives: Mapping[str, str], flags: Mapping[str, str]) -> list[
     return lines
 
 
-def _default(value: Any, field_name: str) -> str:
-    """Return a default as one would write it in a file."""
-    return "" if value in (None, (), "") else f"`{written(value, field_name)}`"
+def _default(value: Any, *, is_size: bool) -> str:
+    """Return a default as a configuration file has it."""
+    return "" if value in (None, (), "") else f"`{written(value, is_size=is_size)}`"

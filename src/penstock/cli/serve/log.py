@@ -2,7 +2,7 @@
 The log, line for line as nats-server writes it.
 
 `[pid] 2026/11/15 06:29:16.911309 [INF] text` on standard error or in a file. Debug and
-trace are switched on apart from each other, which levels alone cannot say.
+trace are switched on independently, which log levels alone cannot express.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LineFormatter(logging.Formatter):
 
 
 class LogFile(logging.StreamHandler[TextIO]):
-    """A log file that can be reopened, and that is set aside when it is full."""
+    """A log file that can be reopened, and that is rotated when it is full."""
 
     def __init__(self, path: str, *, bytes_max: int, files_max: int) -> None:
         super().__init__(_open(path))
@@ -60,7 +60,7 @@ class LogFile(logging.StreamHandler[TextIO]):
         self._files_max = files_max
 
     def reopen(self) -> None:
-        """Open the path again, after someone moved the file away."""
+        """Open the path again, after somebody has moved the file away."""
         old = self.setStream(_open(self._path))
         if old is not None:
             old.close()
@@ -71,7 +71,7 @@ class LogFile(logging.StreamHandler[TextIO]):
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, then set the file aside if that filled it."""
+        """Write a record, then rotate the file if it is full."""
         super().emit(record)
         try:
             if 0 < self._bytes_max < os.fstat(self.stream.fileno()).st_size:
@@ -93,13 +93,13 @@ class LogFile(logging.StreamHandler[TextIO]):
 
 
 def configure(process: ProcessConfig) -> None:
-    """Send everything logged from now on where `process` says. May raise OSError."""
+    """Send all log records where `process` says. May raise OSError."""
     handler: logging.Handler
     if process.log_file:
         handler = LogFile(
             process.log_file,
-            bytes_max=process.log_file_bytes_max,
-            files_max=process.log_files_max,
+            bytes_max=process.log_size_limit,
+            files_max=process.log_max_num,
         )
     else:
         handler = logging.StreamHandler()
@@ -115,7 +115,7 @@ def configure(process: ProcessConfig) -> None:
 
 
 def reopen() -> bool:
-    """Reopen the log file. Tell whether there is one."""
+    """Reopen the log file. Return whether there is one."""
     files = [handler for handler in logging.getLogger().handlers if isinstance(handler, LogFile)]
     for file in files:
         file.reopen()
@@ -127,5 +127,5 @@ def _open(path: str) -> TextIO:
 
 
 def _open_for_the_group(path: str, flags: int) -> int:
-    """Open a log as nats-server does: it names users and addresses, so it is not for everybody."""
+    """Open a log as nats-server does: not readable by others, as it names users and addresses."""
     return os.open(path, flags | os.O_CLOEXEC, 0o640)

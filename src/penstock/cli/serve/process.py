@@ -14,28 +14,32 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import config
 from penstock.cli.main import executable
 from penstock.cli.serve import log
 from penstock.config.file.loading import Options
 from penstock.errors import ConfigError, PenstockError
-from penstock.files import replace_file
 from penstock.net.allocator import Allocator
+from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.server import Server
 
 logger = logging.getLogger("penstock")
 
 QUIET_S = 2.0
-"""A server without traffic for this long gives memory back."""
+"""After this long without traffic, a server returns memory to the system."""
 OF_PROCESS = ("pid_file", "ports_file_dir")
-"""Settings about files that are written once, when the server has started."""
-UNSPECIFIED = ("0.0.0.0", "::")
-DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)
-"""An address nobody has; asking for the way to it sends nothing and tells our own."""
+"""Settings of files that are written once, when the server has started."""
+FAMILIES = {
+    socket.AF_INET: ("127.0.0.1", "192.0.2.1"),
+    socket.AF_INET6: ("::1", "2001:db8::1"),
+}
+"""
+For each family, the loopback address and an unassigned one. Asking the kernel for a route
+to the unassigned address sends nothing, and reveals our own address.
+"""
 
 
 class Process:
-    """Runs one server from start to stop, and answers signals meanwhile."""
+    """Runs one server from start to stop, and handles signals in between."""
 
     def __init__(self, options: Options, load_again: Callable[[], Options]) -> None:
         self._options = options
@@ -65,7 +69,7 @@ class Process:
         return 0
 
     async def _serve(self) -> None:
-        """Return once the server has stopped, by itself or because a signal asked for it."""
+        """Return once the server has stopped, by itself or on a signal."""
         stopped = asyncio.ensure_future(self._server.wait_stopped())
         asked = asyncio.ensure_future(self._stop_asked.wait())
         try:
@@ -92,7 +96,7 @@ class Process:
         self._stop_asked.set()
 
     def _terminate(self) -> None:
-        # Whoever asked for lame duck mode wants the clients to leave in their own time.
+        # In lame duck mode the clients leave in their own time.
         if not self._lame_duck_asked:
             self._stop("terminated")
 
@@ -112,7 +116,7 @@ class Process:
         self._reload_now()
 
     def _reload_now(self) -> str:
-        """Read the configuration again, apply it, and return what is wrong with it."""
+        """Reload and apply the configuration; return the error, if any."""
         try:
             options = self._load_again()
             log.configure(options.process)
@@ -126,7 +130,9 @@ class Process:
         return ""
 
     def _tell_changes(self, options: Options, waiting: list[str]) -> None:
-        """Log every setting that is now another. Some wait for a restart, which is said already."""
+        """Log every changed setting. Those that wait for a restart are already logged."""
+        from penstock.cli import config
+
         before = {row.directive: row.value for row in config.settings(self._options)}
         for row in config.settings(options):
             name, value = row.directive, row.value
@@ -144,7 +150,7 @@ class Process:
         task.add_done_callback(self._tasks.discard)
 
     def _write_files(self) -> None:
-        """Tell others the process id and the ports, once there is something to reach."""
+        """Write the pid file and the ports file, once the server can be reached."""
         process = self._options.process
         if process.pid_file:
             self._write(Path(process.pid_file), str(os.getpid()))
@@ -153,13 +159,15 @@ class Process:
             self._write(Path(process.ports_file_dir, name), json.dumps(ports(self._server)))
 
     def _write(self, path: Path, text: str) -> None:
-        """Write a file that is removed in the end. Nobody ever sees half of it."""
+        """Write a file that is removed at the end. Readers never see half of it."""
+        from penstock.files import replace_file
+
         replace_file(path, text)
         self._files.append(path)
 
 
 def ports(server: Server) -> dict[str, list[str]]:
-    """Return the URLs a server answers on, as the ports file has them."""
+    """Return the URLs of a server, as the ports file lists them."""
     settings = server.config
     urls = {"nats": _urls("nats", settings.host, server.port)}
     if server.http_port:
@@ -172,15 +180,19 @@ def ports(server: Server) -> dict[str, list[str]]:
 
 
 def _urls(scheme: str, host: str, port: int) -> list[str]:
-    hosts = _own_addresses() if host in UNSPECIFIED else [host]
-    return [f"{scheme}://[{h}]:{port}" if ":" in h else f"{scheme}://{h}:{port}" for h in hosts]
+    hosts = _own_addresses() if host in EVERY_ADDRESS else [host]
+    return [f"{scheme}://{address_of(each, port)}" for each in hosts]
 
 
 def _own_addresses() -> list[str]:
-    """Return where this machine is reached, from itself and from elsewhere."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(DOCUMENTATION_ADDRESS)
-        except OSError:
-            return ["127.0.0.1"]
-        return list(dict.fromkeys(("127.0.0.1", probe.getsockname()[0])))
+    """Return this machine's addresses, as seen from itself and from other machines."""
+    found = []
+    for family, (loopback, elsewhere) in FAMILIES.items():
+        for address in (loopback, elsewhere):
+            try:
+                with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                    probe.connect((address, 9))
+                    found.append(probe.getsockname()[0])
+            except OSError:
+                continue
+    return list(dict.fromkeys(found))

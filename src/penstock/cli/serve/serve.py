@@ -33,7 +33,7 @@ COMMAND_FLAGS = (
     Flag(names=("h", "help"), kind=bool, doc="Show this message."),
     Flag(names=("v", "version"), kind=bool, doc="Show the version."),
 )
-"""Flags that say what to do; all others set directives."""
+"""Flags that select an action; all others set directives."""
 
 ALL_FLAGS = (*FLAGS, *COMMAND_FLAGS, *IGNORED_FLAGS)
 
@@ -99,16 +99,16 @@ def _send_signal(command: str, path: str | None, given: list[Given]) -> int:
 
 
 def _check(path: str | None, given: list[Given]) -> int:
-    """Say whether a configuration file is valid, and what it sets."""
+    """Print whether a configuration file is valid, and its settings."""
     from penstock.cli import config
-    from penstock.config.file import language as conf
+    from penstock.config.file import language
 
     try:
         if path is None:
-            raise ConfigError("-t checks a configuration file: name one with -c")
+            raise ConfigError("-t checks a configuration file; hint: name one with -c")
         options = load(path, os.environ, given)
         _check_files(options)
-        digest = conf.digest(conf.parse_file(path, os.environ))
+        digest = language.digest(language.parse_file(path, os.environ))
     except ConfigError as error:
         return _complain(error)
     if rows := [row for row in config.settings(options) if row.source != config.DEFAULT]:
@@ -120,17 +120,17 @@ def _check(path: str | None, given: list[Given]) -> int:
 
 
 def _check_files(options: Options) -> None:
-    """Read the files of TLS, which the server would do at its start."""
-    from penstock.net.listeners.tls import server_context
-
+    """Read the TLS files, as the server does at its start."""
     websocket = options.server.websocket
     for tls in (options.server.tls, websocket.tls if websocket is not None else None):
         if tls is not None:
+            from penstock.net.listeners.tls import server_context
+
             server_context(tls)
 
 
 def _serve(path: str | None, given: list[Given]) -> int:
-    """Run the server until it is told to stop."""
+    """Run the server until it stops."""
 
     def load_again() -> Options:
         options = load(path, os.environ, given)
@@ -151,7 +151,7 @@ def _serve(path: str | None, given: list[Given]) -> int:
     for warning in options.warnings:
         logger.warning("%s", warning)
     _raise_files_limit()
-    # Imported late: asyncio is most of the time it takes to start.
+    # Imported late: importing asyncio takes most of the start-up time.
     import asyncio
 
     from penstock.cli.serve.process import Process
@@ -162,7 +162,7 @@ def _serve(path: str | None, given: list[Given]) -> int:
 
 
 def _raise_files_limit() -> None:
-    """Allow as many open files as may be: connections and streams take one each."""
+    """Raise the limit of open files to its maximum: connections and streams take one each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return

@@ -1,6 +1,4 @@
-"""
-Signals to a running server: what each command of `--signal` sends, and to whom.
-"""
+"""Signals to a running server: the signal of each `--signal` command, and its target."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ SIGNALS = {
     "ldm": signal.SIGUSR2,
     "reload": signal.SIGHUP,
 }
-"""The signal of each command, as in nats-server: `stop` is the one nothing survives."""
+"""The signal of each command, as in nats-server: `stop` is SIGKILL."""
 
 
 def send(command_and_target: str, *, pid_file: str | None) -> None:
@@ -29,7 +27,7 @@ def send(command_and_target: str, *, pid_file: str | None) -> None:
     target = target or pid_file or ""
     if not target:
         raise ConfigError(
-            f"which server? say `--signal {command}=PID` or `--signal {command}=PIDFILE`"
+            f"which server? hint: `--signal {command}=PID` or `--signal {command}=PIDFILE`"
         )
     pid = _read_pid(target)
     try:
@@ -45,7 +43,7 @@ def _read_pid(target: str) -> int:
             text = Path(target).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             raise ConfigError(f"`{target}` is neither a process id nor a pid file") from None
-    # Zero and below would address whole groups of processes.
+    # Zero or a negative number would address whole process groups.
     if not text.isdecimal() or int(text) == 0:
         raise ConfigError(f"no process id in `{target}`")
     return int(text)

@@ -1,4 +1,4 @@
-"""`penstock stream`: make, look at, change, read and empty streams."""
+"""`penstock stream`: create, show, edit, read and purge streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
 
 
 async def list_streams(context: Context) -> None:
-    """Print the streams there are."""
+    """Print all streams."""
     streams = context.js.streams
     subject = context.arguments.subject
     if context.arguments.names:
@@ -44,14 +44,14 @@ async def list_streams(context: Context) -> None:
 
 
 async def info(context: Context) -> None:
-    """Print all about one stream."""
+    """Print one stream in full."""
     request = {"subjects_filter": context.arguments.subjects} if context.arguments.subjects else {}
     found = await context.js.streams.info(context.arguments.stream, **request)
     context.show(info_text(found), found)
 
 
 async def create(context: Context) -> None:
-    """Create a stream; the same again is no error, another under its name is."""
+    """Create a stream; a different one with the same name is an error."""
     config = given(STREAM_SETTINGS, context.arguments)
     name = _name(context, config)
     created = await context.js.streams.create(name, **config)
@@ -59,7 +59,7 @@ async def create(context: Context) -> None:
 
 
 async def edit(context: Context) -> None:
-    """Show what would change, ask, and change it."""
+    """Show the changes, ask, and apply them."""
     name = context.arguments.stream
     found = await context.js.streams.info(name)
     old = without_told(found["config"])
@@ -69,16 +69,16 @@ async def edit(context: Context) -> None:
     changes = difference(STREAM_SETTINGS, old, new)
     if changes:
         context.say(details(changes))
-        confirm(f"Change stream `{name}` like this?", force=context.arguments.force)
+        confirm(f"Apply these changes to stream `{name}`?", force=context.arguments.force)
         found = await context.js.streams.update(**new)
         context.say(f"changed stream `{name}`")
     else:
-        context.say(f"stream `{name}` is like that already")
+        context.say(f"stream `{name}` needs no change")
     context.show("", found)
 
 
 async def purge(context: Context) -> None:
-    """Delete messages of a stream, all or some."""
+    """Delete all or some messages of a stream."""
     arguments = context.arguments
     if arguments.keep is not None and arguments.seq is not None:
         raise ConfigError("only one of `--keep` and `--seq` can be used")
@@ -94,7 +94,7 @@ async def purge(context: Context) -> None:
 
 
 async def remove(context: Context) -> None:
-    """Delete a stream and all that is in it."""
+    """Delete a stream and all its messages."""
     name = context.arguments.stream
     state = (await context.js.streams.info(name))["state"]
     messages, consumers = state["messages"], state["consumer_count"]
@@ -111,9 +111,9 @@ async def get(context: Context) -> None:
         seq=arguments.seq, last_by_subj=arguments.last_for, next_by_subj=arguments.next_for
     )
     if not request:
-        raise ConfigError("which message?; hint: give a sequence, or --last-for SUBJECT")
+        raise ConfigError("which message? hint: give a sequence, or --last-for SUBJECT")
     if "last_by_subj" in request and len(request) > 1:
-        raise ConfigError("`--last-for` goes with no sequence and no other subject")
+        raise ConfigError("`--last-for` cannot be used with a sequence or `--next-for`")
     message = await context.js.streams.get(arguments.stream, **request)
     if arguments.raw:
         write_raw(message.payload)
@@ -139,7 +139,7 @@ async def watch_stream(context: Context) -> None:
 
 
 def _name(context: Context, config: dict[str, Any]) -> str:
-    """Return the stream's name, which a file may give too."""
+    """Return the stream's name, given by an argument or by a file."""
     from_file = config.pop("name", None)
     name: str = context.arguments.stream or from_file or ""
     if not name:
@@ -153,7 +153,7 @@ def _given(**request: Any) -> dict[str, Any]:
 
 
 def _which(arguments: Namespace) -> str:
-    """Say which messages a purge is about."""
+    """Describe the messages of a purge."""
     which = "all"
     if arguments.keep:
         which = f"all but the last {arguments.keep}"
@@ -184,8 +184,13 @@ VERBS = (
         summary="List streams.",
         run=list_streams,
         arguments=(
-            argument("--subject", metavar="SUBJECT", default="", doc="Only those that store it."),
-            argument("--names", action="store_true", doc="Names and nothing else."),
+            argument(
+                "--subject",
+                metavar="SUBJECT",
+                default="",
+                doc="Only streams that store this subject.",
+            ),
+            argument("--names", action="store_true", doc="Print only names."),
             *CONNECTION,
         ),
     ),
@@ -199,7 +204,7 @@ VERBS = (
                 "--subjects",
                 metavar="FILTER",
                 default="",
-                doc="Count messages by subject too, for the subjects that match; `>` is all.",
+                doc="Also count messages by subject, for matching subjects; `>` is all.",
             ),
             *CONNECTION,
         ),
@@ -210,26 +215,38 @@ VERBS = (
         summary="Create a stream.",
         run=create,
         arguments=(
-            argument("stream", metavar="NAME", nargs="?", doc="Its name, unless --config has it."),
+            argument(
+                "stream",
+                metavar="NAME",
+                nargs="?",
+                doc="Name of the stream, unless --config has it.",
+            ),
             *SETTINGS,
             *CONNECTION,
         ),
     ),
     Verb(
         name="edit",
-        summary="Change a stream: shows what would change, and asks.",
+        summary="Edit a stream: show the changes, ask, and apply them.",
         run=edit,
         arguments=(STREAM, FORCE, *SETTINGS, *CONNECTION),
     ),
     Verb(
         name="purge",
-        summary="Delete the messages of a stream, all or some.",
+        summary="Delete all or some messages of a stream.",
         run=purge,
         arguments=(
             STREAM,
-            argument("--subject", metavar="SUBJECT", doc="Only those on these subjects."),
-            argument("--keep", metavar="NUMBER", type=int, doc="Keep so many of the last."),
-            argument("--seq", metavar="SEQUENCE", type=read_positive, doc="Only those before it."),
+            argument("--subject", metavar="SUBJECT", doc="Only messages on these subjects."),
+            argument(
+                "--keep", metavar="NUMBER", type=int, doc="Number of newest messages to keep."
+            ),
+            argument(
+                "--seq",
+                metavar="SEQUENCE",
+                type=read_positive,
+                doc="Only messages before this sequence.",
+            ),
             FORCE,
             *CONNECTION,
         ),
@@ -237,7 +254,7 @@ VERBS = (
     Verb(
         name="rm",
         aliases=("delete",),
-        summary="Delete a stream and all that is in it.",
+        summary="Delete a stream and all its messages.",
         run=remove,
         arguments=(STREAM, FORCE, *CONNECTION),
     ),
@@ -252,11 +269,11 @@ VERBS = (
                 metavar="SEQUENCE",
                 nargs="?",
                 type=read_positive,
-                doc="Its sequence; with --next-for, where to start looking.",
+                doc="Sequence of the message; with --next-for, where to start.",
             ),
-            argument("--last-for", metavar="SUBJECT", doc="The last one on a subject."),
-            argument("--next-for", metavar="SUBJECT", doc="The next one on a subject."),
-            argument("--raw", action="store_true", doc="The payload and nothing else."),
+            argument("--last-for", metavar="SUBJECT", doc="The last message on a subject."),
+            argument("--next-for", metavar="SUBJECT", doc="The next message on a subject."),
+            argument("--raw", action="store_true", doc="Print only the payload."),
             *CONNECTION,
         ),
     ),
@@ -268,7 +285,7 @@ VERBS = (
         arguments=(
             STREAM,
             SEQUENCE,
-            argument("--erase", action="store_true", doc="Overwrite its bytes, too."),
+            argument("--erase", action="store_true", doc="Also overwrite its bytes."),
             FORCE,
             *CONNECTION,
         ),

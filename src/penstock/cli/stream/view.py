@@ -1,4 +1,4 @@
-"""What streams look like: a list, a page about one, and figures that change."""
+"""Text about streams: a list, a page about one, and live figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def info_text(info: Mapping[str, Any]) -> str:
 
 
 class StreamFigures:
-    """A stream and its consumers, looked at again and again."""
+    """The figures of a stream and its consumers, updated repeatedly."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
@@ -53,7 +53,7 @@ class StreamFigures:
         self._delivered: dict[str, Rate] = {}
 
     async def look(self) -> Figures:
-        """Ask for the figures and compare them with the last ones."""
+        """Request the figures and compare them with the last ones."""
         info = await self._js.streams.info(self._stream)
         consumers = await self._js.consumers.list(self._stream)
         now_s = asyncio.get_running_loop().time()
@@ -136,7 +136,7 @@ def _state(state: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _origin(origin: Mapping[str, Any]) -> str:
-    text = f"Takes in {origin['name']}, {show_count(origin.get('lag', 0))} behind"
+    text = f"Copies {origin['name']}, {show_count(origin.get('lag', 0))} behind"
     error = origin.get("error")
     return f"{text}: {error['description']}" if error else text
 

@@ -113,7 +113,7 @@ def test_standard_error_cannot_be_reopened(configure):
 
 
 def test_a_full_file_is_set_aside_and_the_oldest_go(configure, tmp_path):
-    configure(log_file=str(tmp_path / "log"), logtime=False, log_file_bytes_max=50, log_files_max=3)
+    configure(log_file=str(tmp_path / "log"), logtime=False, log_size_limit=50, log_max_num=3)
 
     for number in range(20):
         logger.info("line %02d", number)
@@ -128,7 +128,7 @@ def test_a_full_file_is_set_aside_and_the_oldest_go(configure, tmp_path):
 def test_trouble_with_the_file_does_not_reach_the_one_who_logs(configure, tmp_path, capsys):
     directory = tmp_path / "logs"
     directory.mkdir()
-    configure(log_file=str(directory / "log"), log_file_bytes_max=10)
+    configure(log_file=str(directory / "log"), log_size_limit=10)
     (directory / "log").unlink()
 
     logger.info("more than ten bytes")

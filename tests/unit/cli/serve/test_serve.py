@@ -220,11 +220,15 @@ def test_an_invalid_file_is_not(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["-t"], 1, "penstock: -t checks a configuration file: name one with -c"),
+        (["-t"], 1, "penstock: -t checks a configuration file; hint: name one with -c"),
         (["-prot", "1"], 2, "flag provided but not defined: -prot; did you mean -port?"),
         (["-p"], 2, "flag needs an argument: -p"),
         (["what"], 2, "unrecognized command: `what`"),
-        (["--routes", "nats://x"], 2, "flag -routes is not supported: Penstock serves one machine"),
+        (
+            ["--routes", "nats://x"],
+            2,
+            "flag -routes is not supported: Penstock runs on one machine",
+        ),
         (["-ms", "8222"], 1, "`https_port` needs a `tls` block"),
         (["--signal", "foo=1"], 1, "unknown signal `foo`"),
     ],
@@ -246,7 +250,7 @@ def test_help_lists_the_flags(capsys):
 
 
 def test_starting_imports_nothing_that_is_not_needed():
-    program = "import sys; from penstock.cli.serve import process, serve; print(*sys.modules)"
+    program = "import sys; from penstock.cli.serve import serve, process; print(*sys.modules)"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
 
     ended = subprocess.run(

@@ -50,7 +50,7 @@ def test_the_configured_pid_file_is_the_default(sleeper, tmp_path):
     ("command", "error"),
     [
         ("foo=1", "unknown signal `foo`; it is one of stop, quit, term, reopen, ldm, reload"),
-        ("stop", "which server? say `--signal stop=PID` or `--signal stop=PIDFILE`"),
+        ("stop", "which server? hint: `--signal stop=PID` or `--signal stop=PIDFILE`"),
         ("stop=/nowhere", "`/nowhere` is neither a process id nor a pid file"),
         ("stop=0", "no process id in `0`"),
         ("stop=-1", "`-1` is neither a process id nor a pid file"),

@@ -1,9 +1,9 @@
 """
 Measure the event bus against its goals, and beside nats-py and FastStream.
 
-One process, envelopes with a payload of 256 bytes, a persistent topic, synced before
-it is acked on the embedded engine. The clock starts with the first call and stops
-with the last ack. Run it with `make bench-bus`.
+One process, envelopes with a payload of 256 bytes, a persistent topic; the embedded engine
+syncs each event before its ack. The clock starts with the first call and stops with the
+last ack. Run it with `make bench-bus`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from benchmarks.table import markdown
 ROUNDS = 3
 IN_FLIGHT = (500, 1000, 2500, 5000, 10_000)
 GROWTH_NOISE = 0.95
-"""What a figure may be below the one before it without having fallen."""
+"""A figure may be this fraction of the previous one and still count as not lower."""
 
 
 @dataclass
@@ -123,7 +123,8 @@ class Bench:
             return asyncio.run(load)
 
         def rates() -> list[float]:
-            # In turns, so that a slow moment of the machine is not one of a single bound.
+            # In turns, so that a slow moment of the machine does not affect a single bound
+            # only.
             rounds = [[rate(bound) for bound in IN_FLIGHT] for _ in range(self._rounds)]
             return [max(column) for column in zip(*rounds, strict=True)]
 
@@ -133,7 +134,7 @@ class Bench:
         self._add(Row("500 ... 10,000 in flight", figure, "never falls", grows, others))
 
     def _rivals(self) -> None:
-        """Measure others, and ours on the same server."""
+        """Measure other libraries, and ours on the same server."""
         ours = busloads.settings(self._url)
         count = 20_000 // self._scale
         published = asyncio.run(busloads.publish(ours, count))
@@ -171,8 +172,10 @@ class Bench:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; a missed goal is a figure, not a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, one round")
-    parser.add_argument("--alone", action="store_true", help="leave out nats-server and rivals")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a tenth of the messages, one round"
+    )
+    parser.add_argument("--alone", action="store_true", help="skip nats-server and other libraries")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args(arguments)
     if options.alone:

@@ -1,4 +1,4 @@
-"""What is measured of the event bus: each load opens a bus, works, and returns a figure."""
+"""The loads of the event bus: each opens a bus, works, and returns a figure."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ HANDLER_S = 0.002
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Collect before, not during: a collection is paid for by whoever happens to run."""
+    """Run the garbage collector before the load, not during it."""
     gc.collect()
     gc.freeze()
     try:
@@ -35,9 +35,9 @@ def without_collector() -> Iterator[None]:
 
 def settings(url: str, **changes: Any) -> BusConfig:
     """
-    Return the high-throughput preset on a NATS server, or embedded if there is no URL.
+    Return the high-throughput preset on a NATS server, or embedded without a URL.
 
-    It sends no event ids along, so no header is built for each message.
+    It sends no event ids, so no header is built per message.
     """
     config = load_config({}, preset="high_throughput", environment={})
     kind: dict[str, Any] = {"type": "embedded"}
@@ -48,18 +48,18 @@ def settings(url: str, **changes: Any) -> BusConfig:
 
 
 def in_flight(config: BusConfig, messages_max: int) -> BusConfig:
-    """Return the configuration with another bound on what is under way, out and in."""
+    """Return the configuration with another limit on messages in flight, out and in."""
     jetstream = config.nats.jetstream
-    consumer = replace(jetstream.consumer, ack_pending_max=messages_max)
+    consumer = replace(jetstream.consumer, max_ack_pending=messages_max)
     return replace(
         config,
         nats=replace(config.nats, jetstream=replace(jetstream, consumer=consumer)),
-        publisher=replace(config.publisher, window_messages_max=messages_max),
+        publisher=replace(config.publisher, max_pending=messages_max),
     )
 
 
 def events(count: int) -> list[Envelope[Any]]:
-    """Make envelopes with 256 bytes of payload, of 1000 aggregates in turn."""
+    """Return envelopes with 256 bytes of payload, of 1000 aggregates in turn."""
     return [
         Envelope(aggregate_id=f"a{number % AGGREGATES}", event_type="load", payload=PAYLOAD)
         for number in range(count)
@@ -67,7 +67,7 @@ def events(count: int) -> list[Envelope[Any]]:
 
 
 class Counter:
-    """An empty handler that knows when all have come."""
+    """An empty handler that knows when all events have arrived."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -81,7 +81,7 @@ class Counter:
 
 
 async def publish(config: BusConfig, count: int) -> float:
-    """Return events a second, from the first call to the last ack."""
+    """Return events per second, from the first call to the last ack."""
     async with _bus(config) as bus:
         batch = events(count)
         with without_collector():
@@ -93,7 +93,7 @@ async def publish(config: BusConfig, count: int) -> float:
 
 
 async def end_to_end(config: BusConfig, count: int) -> float:
-    """Return events a second, from the first call to the last ack of a handled event."""
+    """Return events per second, from the first call to the last ack of a handled event."""
     async with _bus(config) as bus:
         counter = Counter(count)
         await bus.subscribe_envelope(TOPIC, counter)
@@ -109,7 +109,7 @@ async def end_to_end(config: BusConfig, count: int) -> float:
 
 
 async def hand_over(config: BusConfig, count: int) -> float:
-    """Return the median time in microseconds that one `publish_envelope` takes."""
+    """Return the median time of one `publish_envelope` in microseconds."""
     async with _bus(config) as bus:
         times_ns = []
         for envelope in events(count):
@@ -121,7 +121,10 @@ async def hand_over(config: BusConfig, count: int) -> float:
 
 
 async def latency(config: BusConfig, count: int) -> tuple[float, float]:
-    """Return p50 and p99 in milliseconds from the call to the handler, at 1000 events a second."""
+    """
+    Return p50 and p99 in milliseconds from the call to the handler, at 1000 events per
+    second.
+    """
     async with _bus(config) as bus:
         times_ns: list[int] = []
         counter = Counter(count)
@@ -145,7 +148,7 @@ async def latency(config: BusConfig, count: int) -> tuple[float, float]:
 
 
 async def lanes(config: BusConfig, count: int, *, lanes: int) -> float:
-    """Return events a second of a handler that waits two milliseconds."""
+    """Return events per second of a handler that waits two milliseconds."""
     config = replace(config, subscriber=replace(config.subscriber, lanes=lanes))
     async with _bus(config) as bus:
         await bus.publish_envelope_batch(TOPIC, events(count))
@@ -162,8 +165,8 @@ async def lanes(config: BusConfig, count: int, *, lanes: int) -> float:
 
 
 async def leaks(config: BusConfig, count: int) -> int:
-    """Return how many tasks, threads and open files are left after closing."""
-    await end_to_end(config, 10)  # what is made once for the whole process is no leak
+    """Return the number of tasks, threads and open files left after closing."""
+    await end_to_end(config, 10)  # things made once per process are not leaks
     before = _resources()
     await end_to_end(config, count)
     return max(0, _resources() - before)

@@ -1,4 +1,4 @@
-"""What others do with the same events: nats-py's plain JetStream, and FastStream."""
+"""Other libraries on the same events: nats-py's plain JetStream, and FastStream."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ WINDOW = 256
 
 
 async def nats_py(url: str, count: int) -> tuple[float, float]:
-    """Return events a second of publishing with awaited acks, and of fetching and acking."""
+    """Return events per second of publishing with awaited acks, and of fetching and acking."""
     import nats
 
     client = await nats.connect(url)
@@ -41,7 +41,7 @@ async def nats_py(url: str, count: int) -> tuple[float, float]:
 
 
 async def faststream(url: str, count: int) -> float:
-    """Return events a second from the first publish to the last handled, 256 at once."""
+    """Return events per second from the first publish to the last handled event, 256 at once."""
     from faststream.nats import JStream, NatsBroker, PullSub
 
     broker = NatsBroker(url, logger=None)

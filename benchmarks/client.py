@@ -1,9 +1,10 @@
 """
-Measure our client beside nats-py, on one nats-server, and print the ratios against their goals.
+Measure our client beside nats-py, on one nats-server, and print the ratios against their
+goals.
 
-The clients take turns, each in its own event loop, and the best of three rounds counts: what else
-the machine does meanwhile, it does to both. Processor time per message is printed too, because it
-does not depend on who else is running. Run it with `python -m benchmarks.client`.
+The clients take turns, each in its own event loop, and the best of three rounds counts, so
+that other load on the machine affects both. Processor time per message is printed too,
+because it does not depend on other load. Run it with `python -m benchmarks.client`.
 """
 
 import argparse
@@ -34,7 +35,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Shape:
-    """One row: what we do, what they do, and how many times faster we must be."""
+    """One row: our work, theirs, and the required ratio."""
 
     name: str
     ours: Load
@@ -89,8 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the messages, one round")
-    parser.add_argument("--only", default="", help="shapes with this in their name")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a fifth of the messages, one round"
+    )
+    parser.add_argument("--only", default="", help="run only shapes with this text in their name")
     options = parser.parse_args(arguments)
     program = Program("nats-server", (find_command("nats-server"), "-js", "-sd", "store"))
     _print_header()

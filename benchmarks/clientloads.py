@@ -1,4 +1,4 @@
-"""What our client and nats-py are made to do, side by side, and what each load took."""
+"""The loads of our client and of nats-py, and the time each took."""
 
 import asyncio
 import socket
@@ -17,13 +17,13 @@ CORE_PAYLOAD = bytes(128)
 STREAM_PAYLOAD = bytes(256)
 FETCH = 500
 WINDOW = 4000
-"""nats-py's default, so both may have as many messages unacked."""
+"""nats-py's default, so that both may have the same number of unacked messages."""
 
 Spent = tuple[float, float]
-"""Seconds of time, and of this process's processor time."""
+"""Seconds of wall time, and of this process's processor time."""
 
 Load = Callable[[str, int], Awaitable[Spent]]
-"""Runs so many messages against a URL, and returns what they took."""
+"""Runs a number of messages against a URL, and returns the time they took."""
 
 
 def now() -> Spent:
@@ -32,7 +32,7 @@ def now() -> Spent:
 
 
 def since(begin: Spent) -> Spent:
-    """Return what was spent since `begin`."""
+    """Return the time spent since `begin`."""
     return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
@@ -234,7 +234,7 @@ async def their_fetch(url: str, count: int) -> Spent:
 
 
 class Countdown:
-    """Measures from the first to the last of so many messages."""
+    """Measures from the first to the last of a number of messages."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -253,7 +253,10 @@ class Countdown:
 
 
 class Blast:
-    """A process that publishes as fast as a socket takes it, so that receiving is what counts."""
+    """
+    A process that publishes as fast as the socket accepts it, so that receiving is what
+    counts.
+    """
 
     def __init__(self, url: str, count: int) -> None:
         self._command = [sys.executable, "-m", "benchmarks.clientloads", url, str(count)]
@@ -266,7 +269,7 @@ class Blast:
 
 
 def blast(url: str, count: int) -> None:
-    """Publish `count` messages with nothing but a socket."""
+    """Publish `count` messages over a plain socket."""
     port = int(url.rpartition(":")[2])
     message = b"PUB bench %d\r\n%b\r\n" % (len(CORE_PAYLOAD), CORE_PAYLOAD)
     with socket.create_connection((HOST, port)) as connection:

@@ -1,8 +1,9 @@
 """
-Measure Penstock against nats-server, shape by shape, and print the ratios against their goals.
+Measure Penstock against nats-server, shape by shape, and print the ratios against their
+goals.
 
-Both servers run with their default settings, in a process of their own for every shape, and take
-turns: what else the machine does meanwhile, it does to both. Run it with `make bench-core`.
+Both servers run with their default settings, in a new process for every shape, and take
+turns, so that other load on the machine affects both. Run it with `make bench-core`.
 """
 
 import argparse
@@ -27,7 +28,7 @@ SETTLE_SECONDS = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return 1 if a load failed, 2 if there was nothing to run it with."""
+    """Run the benchmark; return 1 if a load failed, 2 if a server or compiler is missing."""
     options = _parse(arguments)
     # A container or service manager stops us with SIGTERM: clean up as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -50,10 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.core", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer messages, one round")
-    parser.add_argument("--only", metavar="SUBSTRING", default="", help="shapes with this in them")
+    parser.add_argument("--quick", action="store_true", help="run fewer messages, one round")
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="rounds of each shape (3, or 1 if quick)"
+        "--only",
+        metavar="SUBSTRING",
+        default="",
+        help="run only shapes with this text in their name",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="rounds of each shape (default: 3, or 1 with --quick)",
     )
     parser.add_argument("--pure", action="store_true", help="measure the pure-Python twin too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
@@ -78,13 +87,13 @@ def _command(words: str) -> tuple[str, ...]:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit for all we start: a thousand subscribers are as many files."""
+    """Raise the soft limit for our child processes: a thousand subscribers need a file each."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _measure_all(programs: list[Program], rows: list[Row], options: argparse.Namespace) -> bool:
-    """Fill `rows` shape by shape; return whether that was interrupted."""
+    """Fill `rows` shape by shape; return whether it was interrupted."""
     shapes = [shape for shape in SHAPES if options.only.lower() in shape.name.lower()]
     try:
         for number, shape in enumerate(shapes, 1):
@@ -107,7 +116,8 @@ def _measure_shape(programs: list[Program], rows: list[Row], options: argparse.N
                 _note_failure(program.name, error, rows)
         for _ in range(options.rounds * rows[0].shape.turns):
             for server in servers:
-                # A server that lost messages once has failed: more rounds cannot mend it.
+                # A server that lost messages once has failed: more rounds cannot change
+                # that.
                 if server.program.name not in rows[0].failures:
                     _measure(server, rows, quick=options.quick)
                     time.sleep(SETTLE_SECONDS)

@@ -1,10 +1,10 @@
 """
 Measure how long honest clients wait while others read slowly, beside nats-server.
 
-A publisher at full speed fills the queues of readers that are slow, or read nothing; a reader
-that is cut off comes back at once. Meanwhile three honest clients measure their round trips: one
-that pings, one that makes requests, and one that publishes to the busy subject now and then.
-Run it with `make bench-fairness`.
+A publisher at full speed fills the queues of readers that are slow or read nothing; a
+disconnected reader reconnects at once. In the meantime three honest clients measure their
+round trips: one that pings, one that makes requests, and one that publishes to the busy
+subject now and then. Run it with `make bench-fairness`.
 """
 
 import argparse
@@ -32,18 +32,18 @@ PAUSE_S = 0.002
 WAIT_S_MAX = 30.0
 CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
 FLOOR_S = 0.05
-"""Waits below this are the scheduler's, on a machine with fewer processors than programs."""
+"""Shorter waits come from the scheduler, on a machine with fewer processors than programs."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Who reads slowly, and what is published to it."""
+    """The slow readers, and the messages published to them."""
 
     name: str
     payload_bytes: int = 128
     readers: int = 1
     pace_bytes: int = 0
-    """What a reader takes in a second; nothing at all if it is 0."""
+    """Bytes that a reader takes per second; 0: nothing at all."""
     interest: bytes = b"busy.>"
     subjects: int = 1
     publishers: int = 1
@@ -75,10 +75,10 @@ class Waits:
 
     seconds: list[float] = field(default_factory=list)
     longest: list[float] = field(default_factory=list)
-    """The longest of each round: their median is what is compared."""
+    """The longest wait of each round; their median is compared."""
 
     def end_round(self, seconds: list[float]) -> None:
-        """Take over the round trips of a round."""
+        """Add the round trips of a round."""
         self.seconds += seconds
         self.longest.append(max(seconds))
 
@@ -89,7 +89,7 @@ class Waits:
 
 
 class Peer:
-    """A plain socket that has said CONNECT."""
+    """A plain socket that has sent CONNECT."""
 
     def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
         self.sock = socket.socket()
@@ -102,16 +102,16 @@ class Peer:
         self.round_trip(b"PING\r\n")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sock.close()
 
     def round_trip(self, data: bytes, end: bytes = b"PONG\r\n") -> None:
-        """Send something, and return when the answer has come."""
+        """Send data, and return when the answer has arrived."""
         self.sock.sendall(data)
         self.wait_for(end)
 
     def wait_for(self, end: bytes) -> None:
-        """Return when something has come that ends with `end`."""
+        """Return when data that ends with `end` has arrived."""
         received = b""
         while not received.endswith(end):
             data = self.sock.recv(65536)
@@ -121,14 +121,14 @@ class Peer:
 
 
 def publish(port: int, data: bytes) -> None:
-    """Publish the same bytes for ever: the body of a process."""
+    """Publish the same bytes forever, as the body of a process."""
     peer = Peer(port)
     while True:
         peer.sock.sendall(data)
 
 
 def read_slowly(port: int, case: Case, stop: Event) -> None:
-    """Read at the pace of the case; come back when cut off: the body of a thread."""
+    """Read at the pace of the case, and reconnect when disconnected, as the body of a thread."""
     while not stop.is_set():
         try:
             with closing(Peer(port, receive_buffer=16 * 1024)) as peer:
@@ -148,7 +148,7 @@ def _dawdle(peer: Peer, pace_bytes: int, stop: Event) -> None:
 
 
 def measure(port: int, case: Case, seconds: float) -> list[list[float]]:
-    """Return the round trips of the honest clients, one list for each kind of them."""
+    """Return the round trips of the honest clients, one list for each kind."""
     with ExitStack() as stack:
         honest = [stack.enter_context(closing(Peer(port))) for _ in range(4)]
         trips = _round_trips(*honest)
@@ -208,7 +208,7 @@ def _probe(trips: Sequence[Callable[[], None]], seconds: float) -> list[list[flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 2 if there was nothing to measure."""
+    """Print the table; return 2 if a server is missing."""
     options = _parse(arguments)
     ours, theirs = (_command(each) for each in (options.ours, options.theirs))
     programs = (Program(OURS, ours), Program(THEIRS, theirs))
@@ -291,8 +291,13 @@ def _command(words: str) -> tuple[str, ...]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fairness", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short round of each case")
-    parser.add_argument("--only", metavar="SUBSTRING", default="", help="cases with this in them")
+    parser.add_argument("--quick", action="store_true", help="run one short round of each case")
+    parser.add_argument(
+        "--only",
+        metavar="SUBSTRING",
+        default="",
+        help="run only cases with this text in their name",
+    )
     parser.add_argument("--ours", default="penstock serve", help="the server to measure")
     parser.add_argument("--theirs", default="nats-server", help="the server to compare it with")
     return parser.parse_args(arguments)

@@ -2,7 +2,7 @@
 Measure everything and put the figures into `docs/benchmarks.md`, with one command.
 
 The page has a place for each table, between `<!-- figures: NAME -->` and `<!-- end -->`;
-what stands around them is written by hand and stays as it is.
+the text around the places is written by hand and stays unchanged.
 """
 
 import argparse
@@ -21,7 +21,7 @@ SERVERS = "penstock,nats,nats-sync"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fill in the tables that were asked for, or both."""
+    """Fill in the requested tables, or both."""
     options = _parse(arguments)
     chosen = [name for name in TABLES if getattr(options, name)] or list(TABLES)
     for name in chosen:
@@ -57,7 +57,7 @@ TABLES: dict[str, Callable[[argparse.Namespace], str]] = {"core": _core, "compar
 
 
 def _output(command: Sequence[str]) -> str:
-    """Return what a command prints; what it says goes to whoever watches."""
+    """Return the standard output of a command; its standard error goes to the terminal."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
         raise SystemExit(f"{command[1]} ended with code {done.returncode} and no figures")
@@ -72,8 +72,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__)
     parser.add_argument("--core", action="store_true", help="only the table driven from C")
     parser.add_argument("--compare", action="store_true", help="only the table driven from Python")
-    parser.add_argument("--quick", action="store_true", help="a look, not a verdict")
-    parser.add_argument("--html", type=Path, help="keep the page of the comparison here")
+    parser.add_argument(
+        "--quick", action="store_true", help="run fewer messages, for a first impression"
+    )
+    parser.add_argument("--html", type=Path, help="file for the page of the comparison")
     return parser.parse_args(arguments)
 
 

@@ -1,9 +1,9 @@
 """
-Measure JetStream beside nats-server: rates, processor time, memory, and how fast it starts.
+Measure JetStream beside nats-server: rates, processor time, memory, and start-up time.
 
-Both servers take turns on the same work, each time with a fresh process and an empty store, and
-the best of three rounds counts. Ours acknowledges a message once it is on disk; nats-server does
-so before, unless the row says `sync always`. Run it with `make bench-jetstream`.
+Both servers take turns on the same work, each time with a new process and an empty store,
+and the best of three rounds counts. Ours acks a message once it is on disk; nats-server
+acks earlier, unless the row says `sync always`. Run it with `make bench-jetstream`.
 """
 
 import argparse
@@ -32,11 +32,11 @@ QUICK_DIVISOR = 5
 
 @dataclass
 class Figure:
-    """What one server did in one round of a work."""
+    """The figures of one server in one round of a work."""
 
     rate: float
     cpu_us: float
-    """Processor time of the server for each message."""
+    """Processor time of the server per message."""
     resident_mb: float
     others_share: float
 
@@ -55,7 +55,7 @@ class Result:
         return None if name in self.failures or not figures else max(figures, key=_rate)
 
     def is_noisy(self) -> bool:
-        """Tell whether others took so much of the machine that a ratio says little."""
+        """Tell whether other processes took so much of the machine that a ratio is in doubt."""
         figures = [each for rounds in self.rounds.values() for each in rounds]
         shares = [each.others_share for each in figures]
         return sum(shares) > OTHERS_SHARE_MAX * len(shares)
@@ -83,7 +83,7 @@ TITLES = ["work", OURS, THEIRS, "ratio", "goal", "met", "CPU µs each", "memory 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return 1 if a load failed, 2 if there was nothing to run it with."""
+    """Run the benchmark; return 1 if a load failed, 2 if a server or compiler is missing."""
     options = _parse(arguments)
     # A container or service manager stops us with SIGTERM: clean up as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -115,12 +115,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.jetstream", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the messages, one round")
-    parser.add_argument("--only", metavar="SUBSTRING", default="", help="works with this in them")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a fifth of the messages, one round"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="SUBSTRING",
+        default="",
+        help="run only works with this text in their name",
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each work")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument(
-        "--full", action="store_true", help="a large store of 20 M messages instead of 1 M"
+        "--full", action="store_true", help="fill the large store with 20 M messages instead of 1 M"
     )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 3)
@@ -176,7 +183,7 @@ STORE_TITLES += ["start s", "memory MB, started"]
 
 
 def _large_store(programs: list[Program], options: argparse.Namespace) -> list[list[str]]:
-    """Fill a store, stop, start again: state how long that takes and how much memory."""
+    """Fill a store, stop, and start again; return the time and the memory that takes."""
     messages = FULL_MESSAGES if options.full else SMALL_MESSAGES
     if options.quick:
         messages //= QUICK_DIVISOR

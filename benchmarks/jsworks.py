@@ -7,7 +7,7 @@ SUBJECTS = 1_000_000
 
 @dataclass(frozen=True)
 class Load:
-    """What `jsload` is told: its mode, how many messages of which size, and how many at once."""
+    """The arguments of `jsload`: mode, number and size of messages, and the number in flight."""
 
     mode: str
     messages: int
@@ -30,14 +30,14 @@ class Work:
     name: str
     load: Load
     bound: float
-    """Of our rate divided by nats-server's."""
+    """The minimum of our rate divided by nats-server's."""
     before: tuple[Load, ...] = ()
-    """What is done first, and not measured."""
+    """Loads that run first and are not measured."""
     our_sync: str = ""
     their_sync: str = ""
     """`sync_interval`; empty leaves the default, which for us is to sync before each ack."""
     their_divisor: int = 1
-    """How many times fewer messages nats-server gets, where it would take minutes."""
+    """Divisor of the number of messages for nats-server, where it would take minutes."""
 
 
 _PUBLISH = Load("pub", 300_000)

@@ -1,11 +1,11 @@
 """
 Measure the event bus on Kafka against its goals, and beside a bare confluent-kafka loop.
 
-One process and one real broker on this machine, envelopes with a payload of 256 bytes,
-of 1000 aggregates, acks=all and an idempotent producer on both sides. The bare loop
-does what a program without the bus would do: encode the event, produce it with its key
-and headers, count the delivery reports; take records, decode them, commit. They take
-turns, so that what disturbs the one disturbs the other. Run it with `make bench-kafka`.
+One process and one real broker on this machine, envelopes with a payload of 256 bytes, of
+1000 aggregates, acks=all and an idempotent producer on both sides. The bare loop does what
+a program without the bus would do: encode the event, produce it with its key and headers,
+count the delivery reports; take records, decode them, commit. They take turns, so that
+other load on the machine affects both. Run it with `make bench-kafka`.
 """
 
 import argparse
@@ -42,7 +42,7 @@ JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC")
 
 @dataclass
 class Goal:
-    """What is measured on both sides, and what ours has to reach."""
+    """One measurement on both sides, and the goal for ours."""
 
     work: str
     ours: Callable[[BusConfig, int], Any]
@@ -76,7 +76,7 @@ class Row:
 
 
 def bare_publish(config: BusConfig, count: int) -> float:
-    """Return records a second, from the first call to the last ack."""
+    """Return records per second, from the first call to the last ack."""
     name = _topic(config)
     producer = Producer(producer_properties(config))
     batch = busloads.events(count)
@@ -89,7 +89,7 @@ def bare_publish(config: BusConfig, count: int) -> float:
 
 
 def bare_end_to_end(config: BusConfig, count: int) -> float:
-    """Return records a second, from the first call to the last commit of a decoded record."""
+    """Return records per second, from the first call to the last commit of a decoded record."""
     name = _topic(config)
     producer = Producer(producer_properties(config))
     consumer = Consumer(consumer_properties(config, f"{name}.group"))
@@ -101,7 +101,7 @@ def bare_end_to_end(config: BusConfig, count: int) -> float:
         started_s = time.perf_counter()
         _produce(producer, name, batch)
         while left:
-            messages = consumer.consume(config.kafka.consumer.fetch_messages, timeout=0.01)
+            messages = consumer.consume(config.kafka.consumer.fetch_batch, timeout=0.01)
             for message in messages:
                 decode(message.value())
             producer.poll(0)
@@ -117,7 +117,7 @@ def bare_end_to_end(config: BusConfig, count: int) -> float:
 
 
 def _produce(producer: Producer, name: str, batch: list[Any]) -> Callable[[], int]:
-    """Hand all over; return how to learn how many were acked."""
+    """Produce all records; return a function that returns the number acked."""
     encode, produce, acked = Codec().encode, producer.produce, 0
 
     def delivered(error: Any, record: Any) -> None:
@@ -171,8 +171,10 @@ def measure(goal: Goal, config: BusConfig, *, scale: int, rounds: int) -> Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; a missed goal is a figure, not a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, one round")
-    parser.add_argument("--broker", metavar="HOST:PORT", help="a broker that runs already")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a tenth of the messages, one round"
+    )
+    parser.add_argument("--broker", metavar="HOST:PORT", help="use a running broker")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args(arguments)
     if options.broker:
@@ -193,7 +195,7 @@ def _run(broker: str, *, quick: bool) -> list[Row]:
     config = load_config({}, preset="high_throughput", environment={})
     config = replace(config, type="kafka", kafka=replace(config.kafka, brokers=(broker,)))
     scale, rounds = (10, 1) if quick else (1, ROUNDS)
-    for goal in GOALS:  # a broker that has just started compiles what it needs
+    for goal in GOALS:  # a broker compiles its hot code right after the start
         asyncio.run(goal.ours(config, goal.messages // 20))
         goal.bare(config, goal.messages // 20)
     return [measure(goal, config, scale=scale, rounds=rounds) for goal in GOALS]

@@ -21,7 +21,7 @@ Figures = dict[str, float]
 
 
 class LoadError(Exception):
-    """A load could not be built, or did not get every message through."""
+    """A load could not be built, or lost messages."""
 
 
 def build() -> None:
@@ -42,7 +42,7 @@ def run(
     on_figures: Callable[[], None] = lambda: None,
     seconds_max: float = RUN_SECONDS_MAX,
 ) -> Figures:
-    """Run a load; call `on_figures` when it has its figures and is perhaps still connected."""
+    """Run a load; call `on_figures` when it has its figures, possibly while still connected."""
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
             [str(BINARIES / program), *arguments],
@@ -50,7 +50,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us to handle, not for the load
+            start_new_session=True,  # We handle Ctrl-C, not the load
         )
         line = _figures_line(process, on_figures, seconds_max)
         if process.returncode == 0:
@@ -66,7 +66,8 @@ def _figures_line(
     """Return the line that `process` prints, once it has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
-    # A load waits for what it is due: without an alarm, a lost reply would be waited for forever.
+    # A load waits for all its messages: without an alarm, it would wait forever for a lost
+    # one.
     alarm = threading.Timer(seconds_max, process.kill)
     alarm.start()
     try:

@@ -1,8 +1,9 @@
 """
-What the figures depend on besides the servers: the machine, and who else is using it.
+The machine behind the figures, and its other load.
 
-A neighbour that takes a core can slow one server to a third and spare the other, if it comes and
-goes between their turns. So every run notes how much of the machine went to others.
+A neighbour that takes a core can slow one server to a third and spare the other, if it
+comes and goes between their turns. So every run notes how much of the machine went to other
+processes.
 """
 
 import os
@@ -14,14 +15,14 @@ from pathlib import Path
 from typing import Self
 
 OTHERS_SHARE_MAX = 0.1
-"""How much of the machine may go to other processes before a figure is in doubt."""
+"""The share of other processes above which a figure is in doubt."""
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Usage:
-    """A reading of the clocks: what time it is, and what the processors have done so far."""
+    """A reading of the clocks: wall time, and processor time so far."""
 
     wall_s: float
     busy_s: float
@@ -29,14 +30,14 @@ class Usage:
 
     @classmethod
     def now(cls, server_s: float) -> Self:
-        """Read the clocks; `server_s` is what the server under measurement has used."""
+        """Read the clocks; `server_s` is the processor time of the measured server."""
         return cls(time.monotonic(), _busy_s(), server_s + _self_and_ended_children_s())
 
     def others_share_since(self, start: "Usage") -> float:
         """Return the share of the machine, 0 to 1, that went to other processes since `start`."""
         others_s = (self.busy_s - start.busy_s) - (self.ours_s - start.ours_s)
         available_s = (self.wall_s - start.wall_s) * (os.cpu_count() or 1)
-        # The kernel charges in ticks, so that a short run may seem to get more than there was.
+        # The kernel counts in ticks, so a short run may seem to get more than there was.
         return min(max(others_s / available_s, 0.0), 1.0)
 
 
@@ -55,7 +56,7 @@ def process_cpu_s(pid: int) -> float:
 
 
 def _busy_s() -> float:
-    """Return the time that all processors were not idle, or were stolen by the hypervisor."""
+    """Return the time that all processors were busy, or stolen by the hypervisor."""
     with open("/proc/stat") as stat:
         user, nice, system, _idle, _wait, irq, softirq, steal = map(
             int, stat.readline().split()[1:9]
@@ -64,7 +65,7 @@ def _busy_s() -> float:
 
 
 def _self_and_ended_children_s() -> float:
-    """Return what the harness and the loads that have ended used."""
+    """Return the processor time of the harness and of ended loads."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

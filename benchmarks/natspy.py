@@ -1,4 +1,4 @@
-"""A Spark source that reads through nats-py, message by message: what ours is measured against."""
+"""A Spark source that reads through nats-py, message by message, as a comparison for ours."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was measured, as a table for people and as JSON for programs."""
+"""The measurements, as a table for people and as JSON for programs."""
 
 import shlex
 import time
@@ -32,7 +32,7 @@ class Row:
         return f"{self.shape.name}: {self.goal.label}" if self.goal.label else self.shape.name
 
     def value(self, server: str) -> float | None:
-        """Return the best rate, the median time, or the last memory, which grows to settle."""
+        """Return the best rate, the median time, or the last memory, once it has settled."""
         values = self.rounds.get(server)
         if not values or server in self.failures:
             return None
@@ -41,11 +41,11 @@ class Row:
         return max(values) if self.goal.more_is_better else median(values)
 
     def others_share(self) -> float:
-        """Return how much of the machine other processes took, in the average run."""
+        """Return the average share of the machine that other processes took."""
         return mean(self.others) if self.others else 0.0
 
     def is_noisy(self) -> bool:
-        """Tell whether a comparison of speed is in doubt. Memory does not mind company."""
+        """Tell whether a comparison of speed is in doubt. Memory does not depend on other load."""
         return self.goal.unit != "MB" and self.others_share() > OTHERS_SHARE_MAX
 
     def ratio(self, server: str = OURS) -> float | None:
@@ -54,14 +54,14 @@ class Row:
         return value / theirs if value and theirs else None
 
     def is_met(self) -> bool | None:
-        """Tell whether our figure keeps the goal; None if it could not be compared."""
+        """Tell whether our figure meets the goal; None if it could not be compared."""
         value = self.value(OURS) if self.goal.absolute else self.ratio()
         if value is None:
             return False if OURS in self.failures else None
         return value >= self.goal.bound if self.goal.more_is_better else value <= self.goal.bound
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON can hold it."""
+        """Return the row for JSON."""
         return {
             "shape": self.name,
             "unit": self.goal.unit,
@@ -77,7 +77,7 @@ class Row:
 
 
 def header(programs: dict[str, tuple[str, ...]], varz: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return what the figures depend on: the machine, and which servers ran."""
+    """Return the machine and the versions of the servers."""
     servers = {
         name: f"{_identity(varz[name])}, `{shlex.join([Path(command[0]).name, *command[1:]])}`"
         for name, command in programs.items()
@@ -86,7 +86,7 @@ def header(programs: dict[str, tuple[str, ...]], varz: dict[str, dict[str, Any]]
 
 
 def table(rows: Iterable[Row], *, with_pure: bool) -> str:
-    """Return the rows as a Markdown table whose columns line up."""
+    """Return the rows as a Markdown table with aligned columns."""
     titles = ["shape", "ours", "theirs", "ratio", "goal", "met", "others"]
     lines = [_cells(row, with_pure=with_pure) for row in rows]
     if with_pure:
@@ -95,7 +95,7 @@ def table(rows: Iterable[Row], *, with_pure: bool) -> str:
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return how many goals were met, and every failure in full."""
+    """Return the number of goals met, and every failure in full."""
     rows = list(rows)
     compared = [row for row in rows if row.is_met() is not None]
     met = sum(row.is_met() is True and not row.is_noisy() for row in compared)

@@ -1,4 +1,4 @@
-"""Start a server on a free loopback port, ask it who it is, read its memory, and stop it."""
+"""Start a server on a free loopback port, read its version and memory, and stop it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A server that can be started: its name in the report, and how to call it."""
+    """A server program: its name in the report, and its command."""
 
     name: str
     command: tuple[str, ...]
@@ -58,7 +58,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us to handle, not for the server
+                start_new_session=True,  # We handle Ctrl-C, not the server
             )
         try:
             self._wait_until_ready()
@@ -76,11 +76,11 @@ class Server:
         self._stop()
 
     def resident_mb(self) -> float:
-        """Return the memory that the process, with any children, has resident."""
+        """Return the resident memory of the process and its children."""
         return sum(_resident_kb(pid) for pid in _family(self._process.pid)) / 1024
 
     def cpu_s(self) -> float:
-        """Return the processor time that the process, with any children, has used."""
+        """Return the processor time of the process and its children."""
         return sum(process_cpu_s(pid) for pid in _family(self._process.pid))
 
     def _wait_until_ready(self) -> None:
@@ -103,7 +103,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on."""
+    """Return a free loopback port."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]
@@ -111,16 +111,16 @@ def free_port() -> int:
 
 
 def find_command(name: str) -> str:
-    """Return the path of a program beside this Python, or else on the PATH."""
+    """Return the path of a program next to this Python, or else on the PATH."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
         raise ServerError(f"`{name}` not found beside {sys.executable} nor on the PATH")
-    return os.path.abspath(found)  # servers run in a directory of their own
+    return os.path.abspath(found)  # servers run in their own directory
 
 
 def describe(program: Program) -> dict[str, Any]:
-    """Start `program` with monitoring, and return what its /varz says."""
+    """Start `program` with monitoring, and return its /varz."""
     monitor_port = free_port()
     with Server(program, "-m", str(monitor_port)):
         try:
@@ -132,7 +132,7 @@ def describe(program: Program) -> dict[str, Any]:
 
 
 def _greets(port: int) -> bool:
-    """Tell whether somebody on `port` says INFO, as a NATS server does first."""
+    """Tell whether a server on `port` sends INFO, as NATS servers do first."""
     try:
         with socket.create_connection((HOST, port), timeout=1) as connection:
             return connection.recv(5) == b"INFO "

@@ -1,5 +1,5 @@
 """
-The shapes of traffic that are measured, and the goals for each.
+The measured shapes of traffic, and their goals.
 
 Message counts are chosen so that one run takes nats-server one or two seconds.
 """
@@ -14,19 +14,19 @@ Unit = Literal["msgs/s", "µs", "MB"]
 
 @dataclass(frozen=True)
 class Goal:
-    """One figure of a shape, and the bound it should keep."""
+    """One figure of a shape, and its bound."""
 
     figure: str
     unit: Unit
     bound: float
-    """Of our figure divided by nats-server's, or of our figure itself if `absolute`."""
+    """The bound of our figure divided by nats-server's, or of our figure itself if `absolute`."""
 
     label: str = ""
     absolute: bool = False
 
     @property
     def more_is_better(self) -> bool:
-        """Rates should be high; times and memory low."""
+        """Whether higher is better: true for rates, false for times and memory."""
         return self.unit == "msgs/s"
 
     def __str__(self) -> str:
@@ -36,18 +36,18 @@ class Goal:
 
 @dataclass(frozen=True)
 class Shape:
-    """A load, how many messages it sends, and what is expected of its figures."""
+    """A load, its number of messages, and the goals for its figures."""
 
     name: str
     goals: tuple[Goal, ...]
     program: str = ""
-    """The load generator; none means that the server is left idle."""
+    """The load generator; empty leaves the server idle."""
 
     before_count: tuple[int, ...] = ()
     messages: int = 0
     after_count: tuple[int, ...] = ()
     turns: int = 1
-    """How often each server runs it in a round."""
+    """The number of runs of each server in a round."""
 
     def arguments(self, *, quick: bool) -> list[str]:
         """Return the load generator's arguments after HOST and PORT."""
@@ -127,8 +127,8 @@ SHAPES: tuple[Shape, ...] = (
             Goal("p99us", "µs", 1.0, label="p99"),
         ),
         program="reqload",
-        # A run falls into the scheduler's fast or slow way of waking threads, and stays in it:
-        # many short runs and their median say more than one that was lucky.
+        # A run falls into the scheduler's fast or slow way of waking threads, and stays in
+        # it. The median of many short runs says more than one lucky run.
         messages=2_500,
         after_count=(128,),
         turns=3,

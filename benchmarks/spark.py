@@ -1,12 +1,12 @@
 """
-Measure the Spark source and sink on one stream of 200-byte envelopes, and print the goals beside.
+Measure the Spark source and sink on one stream of 200-byte envelopes, next to the goals.
 
     python -m benchmarks.spark [--messages 1000000] [--server COMMAND] [--pure] [--kafka | --growth]
 
-Every figure is rows per second of wall time, the best of some rounds, and microseconds of processor
-time per row, Spark and server together: that one hardly depends on what else the machine does.
-`--kafka` puts only the batch read beside that of Spark's own Kafka connector, in turns; `--growth`
-reads streams of one, five and twenty million messages instead.
+Every figure is rows per second of wall time, the best of some rounds, and microseconds of
+processor time per row, Spark and server together, which hardly depends on other load.
+`--kafka` compares only the batch read with that of Spark's own Kafka connector, in turns;
+`--growth` reads streams of one, five and twenty million messages instead.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.machine import describe
 from benchmarks.sparkstream import STREAM, Server, fill, processor_times, serving, spent_s
 
 ROUNDS = 6
-"""The JVM goes on compiling for some millions of rows, and spends half of the time on each then."""
+"""The JVM keeps compiling for some millions of rows, and first spends half of the time on it."""
 TRIGGER_MESSAGES = 200_000
 NATS_PY_MESSAGES = 50_000
 EMPTY_BATCHES = 15
@@ -49,9 +49,9 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--server", default="nats-server", help="or `penstock serve`")
-    parser.add_argument("--pure", action="store_true", help="without the compiled parser")
+    parser.add_argument("--pure", action="store_true", help="run without the compiled parser")
     other = parser.add_mutually_exclusive_group()
-    other.add_argument("--kafka", action="store_true", help="only the comparison with Kafka")
+    other.add_argument("--kafka", action="store_true", help="run only the comparison with Kafka")
     other.add_argument("--growth", action="store_true", help="1, 5 and 20 million messages")
     options = parser.parse_args()
     if options.pure:
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 class Bench:
-    """One Spark session, and what is done with it."""
+    """One Spark session, and its measurements."""
 
     def __init__(self, server: Server, messages: int, rounds: int, directory: Path) -> None:
         from penstock.spark import session
@@ -107,7 +107,7 @@ class Bench:
         yield self._empty("penstock -> noop, per empty batch", self._follow())
 
     def beside_kafka(self) -> Iterator[Figure]:
-        """The same rows from Kafka, in turns with ours; nothing where there is no connector."""
+        """Read the same rows from Kafka, in turns with ours; nothing without a connector."""
         if not sparkkafka.settings():
             return
         with sparkkafka.topic(self._messages, self._directory) as records:
@@ -152,7 +152,7 @@ class Bench:
         writer.mode("append").save()
 
     def _nats_py(self) -> Figure:
-        """The same rows through nats-py: what the source would be without a reader of its own."""
+        """Read the same rows through nats-py: the source without a reader of its own."""
         from benchmarks.natspy import NatsPySource
 
         self.spark.dataSource.register(NatsPySource)
@@ -165,14 +165,14 @@ class Bench:
         return _best_of(work, [self._once(count, run) for _ in range(self._rounds)], goal)
 
     def _once(self, count: int, run: Callable[[], Any]) -> tuple[float, float]:
-        """Return rows a second, and microseconds of processor time for each."""
+        """Return rows per second, and microseconds of processor time per row."""
         before, started_s = processor_times(), time.monotonic()
         run()
         rows_per_s = count / (time.monotonic() - started_s)
         return rows_per_s, spent_s(before, processor_times()) / count * 1e6
 
     def _empty(self, work: str, frame: Any) -> Figure:
-        """Return the median time of a micro-batch that has next to nothing to do."""
+        """Return the median time of a micro-batch with almost no work."""
         query = frame.writeStream.format("noop").trigger(processingTime="0 seconds").start()
         durations_ms: list[int] = []
         try:

@@ -1,8 +1,9 @@
 """
-How a batch read grows with its stream: one, five and twenty million messages on one server.
+How a batch read scales with its stream: one, five and twenty million messages on one
+server.
 
-For each size: rows per second, microseconds of processor time per row in the server, in Spark's
-JVM and in its Python workers, and the most memory each of them had meanwhile.
+For each size: rows per second, microseconds of processor time per row in the server, in
+Spark's JVM and in its Python workers, and the peak memory of each of them.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 SETTINGS = {"spark.driver.memory": "3g", "spark.ui.enabled": "false"}
 PARTS = ("server", "jvm", "workers")
 RESET_PEAK = "5"
-"""What /proc/PID/clear_refs takes for the peak of memory to be that of now."""
+"""Written to /proc/PID/clear_refs, resets the peak of memory to the current value."""
 
 
 def run(server: Server, rounds: int) -> None:
@@ -43,7 +44,7 @@ def run(server: Server, rounds: int) -> None:
         reader = spark.read.format("penstock").option("servers", server.url)
         frame = reader.option("stream", STREAM).load()
         if size == SIZES[0]:
-            frame.count()  # The JVM compiles what it needs.
+            frame.count()  # The JVM compiles its hot code.
         rows_per_s, cpu_us, peak_mb = _best(server, size, rounds, frame.count)
         cells = [f"{size:,}", f"{rows_per_s:,.0f}"]
         cells += [f"{cpu_us[part]:.2f}" for part in PARTS]
@@ -55,7 +56,7 @@ def run(server: Server, rounds: int) -> None:
 def _best(
     server: Server, size: int, rounds: int, count: Callable[[], Any]
 ) -> tuple[float, dict[str, float], dict[str, float]]:
-    """Return the best rate, the least processor time and the most memory of some rounds."""
+    """Return the best rate, the least processor time and the peak memory of some rounds."""
     rows_per_s, cpu_us, peak_mb = 0.0, dict.fromkeys(PARTS, float("inf")), dict.fromkeys(PARTS, 0.0)
     for _ in range(rounds):
         for pid in _everybody(server):
@@ -73,7 +74,7 @@ def _best(
 
 
 def _everybody(server: Server) -> dict[int, str]:
-    """Return which process is which part."""
+    """Return the part that each process belongs to."""
     parts = {}
     for pid in set(descendants(os.getpid())) - {os.getpid()}:
         name = Path(f"/proc/{pid}/comm").read_text().strip()

@@ -1,8 +1,8 @@
 """
 The same rows on a real Kafka broker, read by Spark's own connector.
 
-The broker is that of the tests, with more memory; the topic has as many partitions as Spark has
-cores here. Spark has to know the connector's jars from the start: `settings`.
+The broker is that of the tests, with more memory; the topic has one partition per core of
+Spark. Spark needs the connector's jars from the start: see `settings`.
 """
 
 import sys
@@ -25,7 +25,10 @@ PRODUCER = {"linger.ms": 20, "queue.buffering.max.messages": 500_000}
 
 @cache
 def settings() -> dict[str, str]:
-    """Return what lets Spark read Kafka; nothing, with the reason on the terminal, if it cannot."""
+    """
+    Return Spark's settings for reading Kafka; none, with the reason on the terminal, if it
+    cannot.
+    """
     import pyspark
 
     try:
@@ -41,7 +44,7 @@ def settings() -> dict[str, str]:
 
 @contextmanager
 def topic(count: int, directory: Path) -> Iterator[Callable[[Any], Any]]:
-    """Run a broker with the envelopes on a topic; give what makes a frame of a session."""
+    """Run a broker with the envelopes on a topic; yield a function from session to frame."""
     folder = directory / "kafka"
     folder.mkdir()
     with KafkaBroker(folder, java_options=JAVA_OPTIONS) as broker:
@@ -73,7 +76,7 @@ def _fill(address: str, count: int) -> None:
             except BufferError:
                 producer.poll(0.01)
         producer.poll(0)
-    assert not producer.flush(60), "the broker does not take the records"
+    assert not producer.flush(60), "the broker does not accept the records"
 
 
 def _check(error: object, _: object) -> None:

@@ -30,7 +30,7 @@ class Server:
 
 @contextmanager
 def serving(command: str, directory: str) -> Iterator[Server]:
-    """Run a server whose streams are in a directory."""
+    """Run a server with its streams in a directory."""
     program, *arguments = command.split()
     port = free_port()
     process = subprocess.Popen(
@@ -57,7 +57,7 @@ def envelope(number: int) -> bytes:
 
 
 async def fill(url: str, first: int, count: int) -> None:
-    """Publish the envelopes from one number up to another, on 5,000 subjects."""
+    """Publish a range of envelopes, on 5,000 subjects."""
     from penstock.client import Outgoing, connect
     from penstock.errors import ConnectFailed
 
@@ -86,18 +86,18 @@ def _check(ack: object, error: Exception | None) -> None:
 
 
 def processor_times() -> dict[int, float]:
-    """Return the processor time of this process and of all it started and that still run."""
+    """Return the processor time of this process and of its running descendants."""
     return {pid: process_cpu_s(pid) for pid in descendants(os.getpid())}
 
 
 def spent_s(before: dict[int, float], after: dict[int, float]) -> float:
-    """Return what was spent between two readings; a worker that ended meanwhile is left out."""
+    """Return the time spent between two readings, without workers that have ended."""
     return sum(time_s - before.get(pid, 0.0) for pid, time_s in after.items())
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all that it started, directly or not."""
-    # A JVM starts its children from other threads than the first.
+    """Return a process and all its descendants."""
+    # A JVM starts its children from threads other than the first.
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     found = {int(child) for task in tasks for child in task.read_text().split()}
     return [pid, *[each for child in found for each in descendants(child)]]

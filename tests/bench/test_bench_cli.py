@@ -231,7 +231,7 @@ def test_ctrl_c_prints_what_was_measured(bench, server):
     out, _ = process.communicate(timeout=RUN_S_MAX)
 
     assert 130 == process.returncode, out + err
-    assert "Interrupted: the figures are those of what was done until then." in out
+    assert "Interrupted: the figures cover the run up to that point." in out
     assert re.search(r"NATS Pub/Sub stats: [1-9][\d,]+ msgs/sec", out)
     assert "Traceback" not in err
 

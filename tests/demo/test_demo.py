@@ -105,7 +105,7 @@ def test_ctrl_c_leaves_nothing_behind(act: str, tmp_path: Path) -> None:
     _, complaints = told.communicate(timeout=6 * DEADLINE_S)
 
     assert 130 == told.returncode
-    assert "stopped; nothing is left behind" in complaints
+    assert "stopped; everything is cleaned up" in complaints
     assert "Traceback" not in complaints
     assert [] == list(temporary.iterdir())
     assert [temporary] == list(tmp_path.iterdir())

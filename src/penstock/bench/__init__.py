@@ -1,1 +1,1 @@
-"""Measuring NATS servers: scenarios, processes that load, reports, comparisons, history."""
+"""Measure NATS servers: scenarios, load processes, reports, comparisons, history."""

@@ -1,1 +1,1 @@
-"""The whole story on one machine: broker, event bus, Spark, and a report of what was checked."""
+"""The whole of Penstock on one machine: broker, event bus, Spark, and a checked report."""

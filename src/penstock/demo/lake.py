@@ -1,4 +1,4 @@
-"""What Spark does with the shop's events: archive, audit, measure, and write back."""
+"""Spark on the shop's events: archive, audit, measure, and write back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STANDARD_ERROR = 2
 
 
 class Lake:
-    """A Spark session on the shop's stream, and a directory for what it makes."""
+    """A Spark session on the shop's stream, and a directory for its output."""
 
     def __init__(self, url: str, home: Path) -> None:
         self._url = url
@@ -35,7 +35,7 @@ class Lake:
         self._source = {"servers": url, "stream": NAMESPACE, "subjects": f"{NAMESPACE}.orders.*"}
 
     def __enter__(self) -> Lake:
-        # Java speaks of what it lacks and does without; it goes where nobody has to read it.
+        # Java logs optional parts that are missing; keep that out of sight.
         with _standard_error_to(self._home / "spark.log"):
             self._spark: SparkSession = session("penstock-demo", settings=SETTINGS)
         self._spark.sparkContext.setLogLevel("ERROR")
@@ -50,7 +50,7 @@ class Lake:
         return self._spark.version
 
     def archive(self, say: Callable[[str], None]) -> int:
-        """Bring every event into the lake; return how many rows it has."""
+        """Write every event to the lake; return the number of rows."""
         config = PipelineConfig(
             pipeline="archive",
             source={**self._source, "maxMessagesPerTrigger": str(BATCH_MESSAGES)},
@@ -61,7 +61,7 @@ class Lake:
         return self._spark.read.parquet(str(self._lake)).count()
 
     def audit(self, handled: Path) -> dict[str, int]:
-        """Compare published, archived and handled, message by message; return the totals."""
+        """Compare published, archived and handled events one by one; return the totals."""
         config = PipelineConfig(
             pipeline="audit",
             source=self._source,
@@ -74,7 +74,7 @@ class Lake:
         return {"aggregates": report.count(), **counts}
 
     def measure(self) -> int:
-        """Write the figures of every second back to the bus, as events; return how many."""
+        """Write the figures of every second back to the bus as events; return their number."""
         messages = self._spark.read.format("penstock").options(**self._source).load()
         figures = metrics.measure(messages, WINDOW, WINDOW).cache()
         key = "concat_ws('-', topic, cast(unix_timestamp(start) AS string))"
@@ -82,7 +82,7 @@ class Lake:
             f"to_json(struct({key} AS event_id, topic AS aggregate_id, 'measured' AS event_type, "
             "end AS timestamp, struct(*) AS payload)) AS data",
             f"'{NAMESPACE}.{WINDOWS_TOPIC}' AS subject",
-            # Behind a shuffle an id must come from the row itself.
+            # After a shuffle, an id must come from the row itself.
             f"{key} AS message_id",
         )
         events.write.format("penstock").option("servers", self._url).mode("append").save()
@@ -95,7 +95,7 @@ class Lake:
 
 @contextmanager
 def _standard_error_to(path: Path) -> Iterator[None]:
-    """Have the processes that are started meanwhile write their errors to a file."""
+    """Redirect the errors of processes started in this block to a file."""
     kept = os.dup(STANDARD_ERROR)
     try:
         with path.open("ab") as file:

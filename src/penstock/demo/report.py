@@ -1,4 +1,4 @@
-"""The report of the story: one page, every figure of which was checked."""
+"""The report of the demo: one page, with every figure checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render(story: Story) -> str:
 
 
 def rate(story: Story) -> float:
-    """Return events a second, from the first publish to the last one handled."""
+    """Return events per second, from the first publish to the last handled event."""
     return story.shop.events / story.shop.elapsed_s
 
 
@@ -48,7 +48,7 @@ def _tiles(story: Story) -> str:
     tiles = [
         (f"{story.shop.events:,}", "events", "published, handled, acked"),
         (f"{rate(story):,.0f}", "events a second", "through the bus, synced to disk"),
-        (f"{story.shop.failures:,}", "failures on purpose", "tried again, order kept"),
+        (f"{story.shop.failures:,}", "failures on purpose", "retried, order kept"),
         (f"{story.resident_bytes / MIB:.0f} MB", "memory", "of the broker, at the end"),
     ]
     shown = "".join(
@@ -122,7 +122,7 @@ def _latency(story: Story) -> str:
     ]
     return section(
         "From the event to the disk",
-        "Time from the making of an event until it is stored, by the second, under full load; "
+        "Time from the creation of an event until it is stored, by the second, under full load; "
         "the slowest topic.",
         charts.timeline(lines, spell=lambda value: f"{value:g} ms"),
         ("half of them", "99 %"),

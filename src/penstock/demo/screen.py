@@ -1,4 +1,4 @@
-"""What a person sees while the story is told: one line for each act, the current one alive."""
+"""The terminal output of the demo: one line per act, the current one live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLUE, GREEN, PLAIN = "\x1b[34m", "\x1b[32m", "\x1b[0m"
 
 
 class Act:
-    """One part of the story: its title, and what is to be said of it now."""
+    """One part of the demo: its title, and its current status."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -27,7 +27,7 @@ class Act:
         self.started_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Replace what is shown."""
+        """Replace the status."""
         self.text = text
 
     @property
@@ -37,7 +37,7 @@ class Act:
 
 
 class Screen:
-    """Redraws the line of the current act; without a terminal it says how each one ended."""
+    """Redraws the line of the current act; without a terminal, prints the end of each act."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -72,7 +72,7 @@ class Screen:
     def _line(self, act: Act, mark: str, colour: str) -> str:
         drawn = f"{colour}{mark}{PLAIN}" if self._coloured else mark
         end = f"{act.elapsed_s:6.1f} s"
-        # One column stays free, so that no terminal begins a new line.
+        # Keep one column free, so that no terminal wraps the line.
         room = shutil.get_terminal_size().columns - TITLE_WIDTH - len(end) - 6
         return f"{drawn} {act.title:{TITLE_WIDTH}}  {act.text[:room]:{room}} {end}"
 

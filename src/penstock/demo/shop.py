@@ -1,9 +1,9 @@
 """
-An order service on the bus: it publishes what happens to orders, and handles it.
+An order service on the bus: it publishes the events of orders, and handles them.
 
-Every order goes through four steps, on the topic of its region. One event in two
-hundred is refused at first, on purpose; the bus tries it again, and what belongs to
-the same order waits behind it. The handler itself sees whether a step came too early.
+Every order goes through four steps, on the topic of its region. The handler deliberately
+fails one event in two hundred at first. The bus retries it, and later events of the same
+order wait behind it. The handler itself checks whether a step came too early.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.bus import BusConfig, Envelope, EventBus, load_config
 STEPS = ("placed", "paid", "packed", "shipped")
 REGIONS = ("asia", "europe", "us")
 AT_ONCE = 1000
-"""Orders that are under way at the same time."""
+"""The number of orders in progress at the same time."""
 FAILS_EVERY = 200
 NAMESPACE = "shop"
 SAMPLE_S = 0.25
@@ -29,7 +29,7 @@ WINDOWS_TOPIC = "insights.windows"
 
 
 class Moment(NamedTuple):
-    """How far the service was at some moment."""
+    """The progress of the service at one moment."""
 
     elapsed_s: float
     published: int
@@ -37,11 +37,11 @@ class Moment(NamedTuple):
 
 
 class WarehouseBusy(Exception):
-    """What the handler fails with on purpose."""
+    """The deliberate failure of the handler."""
 
 
 class Shop:
-    """The service, and what it has seen."""
+    """The service, and its observations."""
 
     def __init__(self, url: str, *, orders: int) -> None:
         self._url = url
@@ -59,7 +59,7 @@ class Shop:
 
     @property
     def handled(self) -> int:
-        """How many events were handled."""
+        """The number of handled events."""
         return len(self._ledger)
 
     async def run(self, show: Callable[[Shop], None]) -> None:
@@ -78,7 +78,7 @@ class Shop:
         show(self)
 
     def write_ledger(self, path: Path) -> None:
-        """Write which event was handled when, as the audit reads it."""
+        """Write the time and order of handled events, for the audit."""
         import pyarrow
         from pyarrow import parquet
 
@@ -98,7 +98,7 @@ class Shop:
         await bus.flush()
 
     def _events(self) -> Iterator[tuple[str, Envelope[Any]]]:
-        """Yield the steps of many orders in turn, as they happen in a shop."""
+        """Yield the interleaved steps of many orders, as they happen in a shop."""
         for first in range(0, self._orders, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, self._orders))
             for step, name in enumerate(STEPS):
@@ -151,10 +151,10 @@ async def read_windows(url: str, count: int) -> list[dict[str, Any]]:
 
 
 def configuration(url: str, *, service: str) -> BusConfig:
-    """Return how a service of the shop talks to its bus."""
+    """Return the bus configuration of a service of the shop."""
     settings = {"type": "nats", "nats": {"urls": [url]}}
     config = load_config(settings, preset="high_throughput", environment={})
-    subscriber = replace(config.subscriber, backoff_s=BACKOFF_S)
+    subscriber = replace(config.subscriber, backoff=BACKOFF_S)
     return replace(config, namespace=NAMESPACE, service=service, subscriber=subscriber)
 
 

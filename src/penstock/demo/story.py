@@ -1,10 +1,9 @@
 """
-The story, act by act, and what has to be true at its end.
+The demo, act by act, and the checks at its end.
 
-A broker starts. An order service publishes through the event bus and handles what it
-published, some of it failing at first. Spark archives the events, audits their order,
-measures them by the second, and writes the figures back to the bus, where a second
-service reads them.
+A broker starts. An order service publishes events through the event bus and handles them;
+some fail at first. Spark archives the events, audits their order, measures them by the
+second, and writes the figures back to the bus, where a second service reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ HANDLED = "handled.parquet"
 
 @dataclass
 class Story:
-    """What happened, in figures."""
+    """The results of the demo."""
 
     broker: str = ""
     spark: str = ""
@@ -38,10 +37,10 @@ class Story:
     windows_written: int = 0
     resident_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each act took."""
+    """The duration of each act."""
 
     without_spark: str = ""
-    """Why Spark has no part in it, if it has none."""
+    """Why Spark was left out, if it was."""
 
     def checks(self) -> dict[str, bool]:
         """Return every claim of the report, and whether it holds."""
@@ -74,7 +73,7 @@ class Story:
 
 
 def tell(screen: Screen, home: Path, *, orders: int) -> Story:
-    """Run every act; `home` is where everything lives meanwhile."""
+    """Run every act; `home` is the directory for all temporary files."""
     story = Story()
     with ExitStack() as running:
         with screen.act("broker") as act:
@@ -103,7 +102,7 @@ def _serve_orders(screen: Screen, story: Story, url: str, orders: int) -> None:
 
 
 def _progress(shop: Shop) -> str:
-    return f"{shop.published:,} published, {shop.handled:,} handled, {shop.failures:,} tried again"
+    return f"{shop.published:,} published, {shop.handled:,} handled, {shop.failures:,} retried"
 
 
 @contextmanager
@@ -114,7 +113,7 @@ def _start_spark(screen: Screen, story: Story, url: str, home: Path) -> Iterator
             try:
                 lake = running.enter_context(Lake(url, home))
             except ConfigError as error:
-                act.say(f"left out: {error}")
+                act.say(f"skipped: {error}")
                 raise
             story.spark = lake.version
             act.say(f"Spark {lake.version} on this machine")

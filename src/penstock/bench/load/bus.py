@@ -1,7 +1,7 @@
 """
-The parts of the EventBus scenario: from an event handed over to its handler called.
+The work of the EventBus scenario: from publishing an event to calling its handler.
 
-The bus is imported where it is used: it is an extra that may not be installed.
+The bus is imported where it is used, because it is an optional extra.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 MODULES = ("penstock.bus", "msgspec")
 TOPIC = "bench"
 AGGREGATES = 100
-"""How many aggregates the events of each publisher belong to, taking turns."""
+"""The number of aggregates that each publisher's events belong to, in turn."""
 CLOSE_S_MAX = 2.0
 
 
 async def publish(part: Part) -> None:
-    """Publish one's share of events, asynchronously, and wait until all are stored."""
+    """Publish this client's events asynchronously, and wait until all are stored."""
     from penstock.bus import Envelope
 
     plan = part.plan
@@ -69,7 +69,7 @@ async def subscribe(part: Part) -> None:
 
 
 async def prepare(plan: Plan, url: str) -> None:
-    """Make the stream of the bus."""
+    """Create the stream of the bus."""
     async with _bus(plan, url, service="prepare") as bus:
         await bus.configure_topic(TOPIC)
 
@@ -91,5 +91,5 @@ def _bus(plan: Plan, url: str, *, service: str) -> EventBus:
         preset="high_throughput",
         namespace=plan.stream,
         service=service,
-        shutdown_timeout_s=CLOSE_S_MAX,
+        shutdown_timeout=CLOSE_S_MAX,
     )

@@ -1,4 +1,4 @@
-"""The parts of core NATS scenarios: publish, subscribe, ask, answer."""
+"""The work of core NATS scenarios: publish, subscribe, request, reply."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.bench.load.payload import Checker, Chunk, Tags
 from penstock.errors import ClientError
 
 RESPONDERS = "bench"
-"""The queue group of those who answer, so that each request is answered once."""
+"""The queue group of the responders, so that each request gets one reply."""
 
 
 async def publish(part: Part) -> None:
-    """Publish one's share as fast as the connection takes it, then flush."""
+    """Publish this client's messages as fast as the connection accepts them, then flush."""
     plan, client = part.plan, part.client
     prefix = b"PUB %b %d\r\n" % (client.encode_subject(plan.subject), plan.size_bytes)
     tags = Tags(part.index, plan.publishers)
@@ -28,7 +28,7 @@ async def publish(part: Part) -> None:
     for sequence in range(0, messages, chunk.messages):
         count = min(chunk.messages, messages - sequence)
         client.connection.check_open()
-        # Whole chunks, encoded beforehand: `publish` once a message would measure Python.
+        # Whole chunks, encoded in advance: one `publish` per message would measure Python.
         outbox.add(chunk.fill(sequence, count, await due_ns(sequence)))
         part.count(count)
         await client.make_room()
@@ -38,7 +38,7 @@ async def publish(part: Part) -> None:
 
 
 async def subscribe(part: Part) -> None:
-    """Receive everything that every publisher sends, and check it."""
+    """Receive all messages of all publishers, and check them."""
     plan, client = part.plan, part.client
     checker = Checker(plan.publishers, plan.size_bytes, part.latency_ns)
     finish = Finish(part)
@@ -59,7 +59,7 @@ async def subscribe(part: Part) -> None:
 
 
 async def ask(part: Part) -> None:
-    """Send requests one after another, each once the one before is answered."""
+    """Send requests one after another, each after the reply to the previous one."""
     plan, client = part.plan, part.client
     payload = bytes(plan.size_bytes)
     await part.started()
@@ -70,12 +70,12 @@ async def ask(part: Part) -> None:
         part.end()
         part.latency_ns.record(part.end_ns - asked_ns)
         if len(reply.payload) != plan.size_bytes:
-            raise ClientError(f"a reply of {len(reply.payload)} bytes is not the one expected")
+            raise ClientError(f"unexpected reply of {len(reply.payload)} bytes")
         part.count(1)
 
 
 async def answer(part: Part) -> None:
-    """Send every request's payload back, until everybody is done."""
+    """Send each request's payload back, until all clients are done."""
     client = part.client
     finish = Finish(part)
 
@@ -97,9 +97,9 @@ async def _at_once(sequence: int) -> int:
 
 
 def _paced(part: Part) -> Callable[[int], Awaitable[int]]:
-    """Return a function that waits until a message is due and returns when that was."""
+    """Return a function that waits until a message is due and returns the due time."""
     interval_ns = 1_000_000_000 * part.plan.publishers / part.plan.rate
-    # Publishers take turns instead of all starting at once.
+    # Publishers take turns instead of all starting together.
     first_ns = part.start_ns + interval_ns * part.index / part.plan.publishers
 
     async def due_ns(sequence: int) -> int:
@@ -107,8 +107,8 @@ def _paced(part: Part) -> Callable[[int], Awaitable[int]]:
         early_ns = due - now_ns()
         if early_ns > 0:
             await asyncio.sleep(early_ns / 1e9)
-        # Not when it was sent but when it should have been: a server that
-        # holds the publisher up must not look fast for it.
+        # Return when it should have been sent, not when it was: a server that blocks the
+        # publisher must not look fast because of that.
         return due
 
     return due_ns

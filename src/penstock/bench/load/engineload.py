@@ -1,8 +1,8 @@
 """
-One load on one engine of the event bus, in a process of its own: `engineload URL MESSAGES`.
+One load on one engine of the event bus, in its own process: `engineload URL MESSAGES`.
 
-Everything is set up and warmed up first. The clock runs from the first publish to the
-last handled event, and nothing in between waits on purpose. Prints JSON.
+Everything is set up and warmed up first. The clock runs from the first publish to the last
+handled event, without deliberate waits in between. Prints JSON.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ AGGREGATES = 1000
 WARM_UP_MESSAGES = 500
 PAYLOAD_BYTES = 256
 SAMPLE_EVERY = 250
-"""Events between two looks at tasks and threads: a look is not free."""
+"""Events between two samples of tasks and threads: a sample is not free."""
 
 
 class Load:
-    """Counts what is handled, how late, and in what order."""
+    """Counts the handled events, their delays, and their order."""
 
     def __init__(self) -> None:
         self.latency_ns = Histogram()
@@ -52,7 +52,7 @@ class Load:
             self._done.set()
 
     async def run(self, bus: Any, messages: int) -> float:
-        """Publish and handle so many events; return how long it took in seconds."""
+        """Publish and handle this number of events; return the seconds it took."""
         from penstock.bus import Envelope
 
         filler = "x" * PAYLOAD_BYTES
@@ -79,7 +79,7 @@ class Load:
 
 
 def _threads() -> int:
-    """Return the threads of this process, those of libraries too where the system tells."""
+    """Return the number of threads, including those of libraries where the system tells."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

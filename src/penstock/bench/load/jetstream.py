@@ -1,4 +1,4 @@
-"""The parts of JetStream scenarios: publish in three ways, consume in two, put and get keys."""
+"""The work of JetStream scenarios: publish in three ways, consume in two, put and get keys."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from penstock.bench.scenarios.plan import Plan
 from penstock.client import JetStream, Outgoing, PubAck, connect
 from penstock.client.messages import ACK
 from penstock.errors import ClientError
+from penstock.protocol import wellknown
 
 ACK_PENDING_MAX = 20_000
-"""Unacked deliveries of a consumer: many, so that the server and not the bound is measured."""
+"""Maximum unacked deliveries of a consumer: high, so that the server is measured, not the limit."""
 
 KEYS = 1000
-"""How many keys a bucket has."""
+"""The number of keys in a bucket."""
 
 
 async def publish_sync(part: Part) -> None:
-    """Publish one message after another, each once the one before is acked."""
+    """Publish one message after another, each after the ack of the previous one."""
     jetstream = _jetstream(part)
     await part.started()
     part.begin()
@@ -33,7 +34,7 @@ async def publish_sync(part: Part) -> None:
 
 
 async def publish_async(part: Part) -> None:
-    """Publish with a window of unacked messages; acks are counted as they come."""
+    """Publish with a window of unacked messages; count acks as they arrive."""
     jetstream = _jetstream(part)
     subject = part.plan.subject
 
@@ -52,7 +53,7 @@ async def publish_async(part: Part) -> None:
 
 
 async def publish_batch(part: Part) -> None:
-    """Publish batch after batch, each once all of the one before are acked."""
+    """Publish batch after batch, each after all acks of the previous one."""
     jetstream = _jetstream(part)
     remaining = payloads(part.plan, part.index)
     await part.started()
@@ -64,7 +65,7 @@ async def publish_batch(part: Part) -> None:
 
 
 async def pull(part: Part) -> None:
-    """Pull every message of the stream through a consumer of one's own, and ack each."""
+    """Pull every message of the stream through this client's own consumer, and ack each."""
     plan = part.plan
     jetstream = _jetstream(part)
     name = f"pull-{part.index}"
@@ -83,7 +84,7 @@ async def pull(part: Part) -> None:
 
 
 async def push(part: Part) -> None:
-    """Have every message of the stream pushed to a consumer of one's own, and ack each."""
+    """Receive every message of the stream through this client's own push consumer, and ack each."""
     plan, client = part.plan, part.client
     jetstream = _jetstream(part)
     checker = Checker(1, plan.size_bytes, part.latency_ns)
@@ -95,7 +96,7 @@ async def push(part: Part) -> None:
         if checker.received >= plan.messages:
             finish.reach()
 
-    # The server sends nothing before somebody listens, so all of it happens on the clock.
+    # The server sends nothing without a subscriber, so all of it happens on the clock.
     await jetstream.consumers.create(
         plan.stream, durable_name=f"push-{part.index}", deliver_subject=inbox, **_consumer()
     )
@@ -108,7 +109,7 @@ async def push(part: Part) -> None:
 
 
 async def put(part: Part) -> None:
-    """Put values one after another, going round the keys of a bucket."""
+    """Put values one after another, cycling through the keys of a bucket."""
     jetstream = _jetstream(part)
     await part.started()
     part.begin()
@@ -119,9 +120,9 @@ async def put(part: Part) -> None:
 
 
 async def get(part: Part) -> None:
-    """Get values one after another, going round the keys of a bucket."""
+    """Get values one after another, cycling through the keys of a bucket."""
     plan, client = part.plan, part.client
-    bucket = f"$JS.API.DIRECT.GET.{bucket_stream(plan)}"
+    bucket = f"{wellknown.API}.DIRECT.GET.{bucket_stream(plan)}"
     await part.started()
     part.begin()
     for number in range(plan.share(part.index)):
@@ -135,7 +136,7 @@ async def get(part: Part) -> None:
 
 
 async def make_stream(plan: Plan, url: str) -> None:
-    """Make the stream that is published into."""
+    """Create the stream to publish into."""
     async with await connect(url) as client:
         await client.jetstream().streams.create(
             plan.stream, subjects=[plan.subject], storage=plan.storage
@@ -143,7 +144,7 @@ async def make_stream(plan: Plan, url: str) -> None:
 
 
 async def make_full_stream(plan: Plan, url: str) -> None:
-    """Make the stream that is read from, with all its messages."""
+    """Create the stream to read from, with all its messages."""
     await make_stream(plan, url)
     async with await connect(url) as client:
         jetstream = client.jetstream()
@@ -152,11 +153,11 @@ async def make_full_stream(plan: Plan, url: str) -> None:
 
 
 async def make_bucket(plan: Plan, url: str) -> None:
-    """Make the bucket that values are put into, as ADR-8 says a bucket is."""
+    """Create the bucket to put values into, as ADR-8 defines a bucket."""
     async with await connect(url) as client:
         await client.jetstream().streams.create(
             bucket_stream(plan),
-            subjects=[f"$KV.{plan.stream}.>"],
+            subjects=[f"{wellknown.KEY_VALUE}{plan.stream}.>"],
             storage=plan.storage,
             max_msgs_per_subject=1,
             discard="new",
@@ -167,7 +168,7 @@ async def make_bucket(plan: Plan, url: str) -> None:
 
 
 async def make_full_bucket(plan: Plan, url: str) -> None:
-    """Make the bucket that values are read from, every key with a value."""
+    """Create the bucket to read from, with a value for every key."""
     await make_bucket(plan, url)
     async with await connect(url) as client:
         value = bytes(plan.size_bytes)
@@ -176,14 +177,14 @@ async def make_full_bucket(plan: Plan, url: str) -> None:
 
 
 async def stored(plan: Plan, url: str) -> int:
-    """Return how many messages the stream says it has."""
+    """Return the number of messages in the stream, according to the server."""
     async with await connect(url) as client:
         info = await client.jetstream().streams.info(plan.stream)
         return int(info["state"]["messages"])
 
 
 async def clean(plan: Plan, url: str) -> None:
-    """Delete what a scenario made, whichever of it is there."""
+    """Delete everything that a scenario may have created."""
     async with await connect(url) as client:
         streams = client.jetstream().streams
         for name in {plan.stream, bucket_stream(plan)} & set(await streams.names()):
@@ -197,7 +198,7 @@ def bucket_stream(plan: Plan) -> str:
 
 def key_subject(plan: Plan, number: int) -> str:
     """Return the subject of one of the keys."""
-    return f"$KV.{plan.stream}.key-{number % KEYS}"
+    return f"{wellknown.KEY_VALUE}{plan.stream}.key-{number % KEYS}"
 
 
 def payloads(plan: Plan, publisher: int) -> Iterator[bytes]:

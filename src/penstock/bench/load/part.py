@@ -1,4 +1,4 @@
-"""The part of one client in a run: its connection, its clock, what it has measured so far."""
+"""One client of a run: its connection, its clock, and its measurements so far."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.bench.scenarios.plan import Plan
 from penstock.client import Client
 
 now_ns = time.monotonic_ns
-"""The clock of all processes: on Linux and macOS it is one for the whole machine."""
+"""The clock of all processes: on Linux and macOS it is the same for the whole machine."""
 
 PATIENCE_S = 3600.0
-"""Time a flush may take: it waits behind everything else, and the parent sees if all stands."""
+"""Timeout of a flush: it waits behind everything else, and the parent notices a stall."""
 
 
 class Part:
@@ -36,7 +36,7 @@ class Part:
         self.url = url
         self.index = index
         self.client: Client
-        """Set once it is connected."""
+        """Set once the client is connected."""
         self.latency_ns = Histogram()
         self.disordered = 0
         self.foreign = 0
@@ -49,57 +49,57 @@ class Part:
         self._started = started
 
     async def started(self) -> None:
-        """Say that everything is in place, and wait until all clients may start."""
+        """Report that this client is ready, and wait until all clients may start."""
         await self._started(self)
 
     def begin(self) -> None:
-        """Start the clock of this client, if it does not run yet."""
+        """Start this client's clock, unless it is running."""
         if not self.start_ns:
             self.start_ns = self.end_ns = now_ns()
 
     def count(self, messages: int) -> None:
-        """Add messages that were handled, for the result and for whoever watches."""
+        """Count handled messages, for the result and for the progress display."""
         self.messages += messages
         self._counters[self._slot] = self.messages
 
     def end(self) -> None:
-        """Note that the last message so far was handled now."""
+        """Note the time of the last message so far."""
         self.end_ns = now_ns()
 
     def tally(self) -> Tally:
-        """Return what was measured."""
+        """Return the measurements."""
         sample = Sample(self.messages, self.plan.size_bytes, self.start_ns, self.end_ns)
         return Tally(sample, self.latency_ns, self.disordered, self.foreign, self.error)
 
 
 class Finish:
-    """Set when a client has received all it should, or never will."""
+    """Set when a client has received everything, or never will."""
 
     def __init__(self, part: Part) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         part.client.connection.watchers.append(self)
 
     def reach(self) -> None:
-        """Let the waiting end."""
+        """End the waiting."""
         if not self._future.done():
             self._future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Let the waiting end with an error."""
+        """End the waiting with an error."""
         if not self._future.done():
             self._future.set_exception(error)
 
     async def wait(self) -> None:
-        """Return when it is reached; raise if the connection is lost before."""
+        """Return when it is reached; raise if the connection is lost first."""
         await self._future
 
     def disconnected(self, error: Exception) -> None:
-        """Bench clients do not reconnect: what was on its way is lost."""
+        """Fail: bench clients do not reconnect, so messages in flight are lost."""
         self.fail(error)
 
     def reconnected(self) -> None:
         """Never happens."""
 
     def closed(self, error: Exception) -> None:
-        """Nothing will come any more."""
+        """Fail: nothing more will arrive."""
         self.fail(error)

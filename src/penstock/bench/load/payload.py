@@ -1,15 +1,15 @@
 """
-Messages that prove where they came from, built and checked in bulk.
+Messages that prove their origin, built and checked in bulk.
 
-Every payload begins with a head: publisher, sequence, and for some messages the
-time they were handed over. A publisher fills a whole chunk of messages with a few
-strided copies, and a subscriber checks a whole read with a few comparisons: the
-cost of a message is a tenth of a microsecond, so that it is the server one measures.
+Every payload begins with a head: publisher, sequence, and for some messages the time of
+their publish. A publisher fills a whole chunk of messages with a few strided copies, and a
+subscriber checks a whole read with a few comparisons. A message costs a tenth of a
+microsecond, so that the bench measures the server and not itself.
 
-The *tag* makes that possible. It is one byte, the publisher's number in its upper
-bits and the end of the sequence in its lower ones. Deleting all tags but those of
-one publisher leaves what must be its count going round; with the full sequence of
-the last message compared as well, nothing can be missing in between.
+The *tag* makes that possible. It is one byte, the publisher's number in its upper bits and
+the end of the sequence in its lower ones. Without the tags of all other publishers, those
+of one publisher must count up in a cycle. The full sequence of the last message is compared
+as well, so that no message can be missing in between.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from penstock.bench.report.histogram import Histogram
 HEAD = struct.Struct(">BBHIQ")
 """Tag, mark, publisher, sequence, time in ns."""
 MARK, SEQUENCE = 1, 4
-"""Where in the head they are."""
+"""The positions of the fields in the head."""
 
 TIMED_EVERY = 32
-"""One message in so many carries its time."""
+"""One in this number of messages carries its time."""
 
 CHUNK_MESSAGES_MAX = 256
 CHUNK_BYTES_MAX = 64 * 1024
 TAGGED_PUBLISHERS_MAX = 128
-"""With more of them a tag has no room for a sequence, and messages are checked singly."""
+"""With more publishers a tag has no room for a sequence, and messages are checked singly."""
 
 NOBODY = (1 << 16, 0)
-"""Publisher and sequence of a message that is not of this run."""
+"""Publisher and sequence of a message that is not from this run."""
 
 LOW_BYTES = bytes(range(256)) * 2
 
 
 class Chunk:
-    """A run of messages of one publisher, made anew in place for each next run."""
+    """A run of messages from one publisher, overwritten in place for each next run."""
 
     def __init__(
         self, prefix: bytes, size: int, suffix: bytes, tags: Tags, *, single: bool = False
@@ -62,7 +62,7 @@ class Chunk:
         """
         Return `count` encoded messages; `sequence` is a multiple of `messages`.
 
-        At time 0 none of them is timed.
+        With time 0, none of them is timed.
         """
         if self._checked:
             self._number(sequence)
@@ -74,14 +74,17 @@ class Chunk:
         data, stride = self._data, self._stride
         data[self._head :: stride] = self._tags.run(sequence, self.messages)
         first = self._head + SEQUENCE
-        # A chunk never crosses a multiple of 256: only the lowest byte differs within.
+        # A chunk never crosses a multiple of 256: only the lowest byte differs within it.
         for place, byte in enumerate(sequence.to_bytes(4)[:3]):
             data[first + place :: stride] = bytes((byte,)) * self.messages
         low = sequence & 255
         data[first + 3 :: stride] = LOW_BYTES[low : low + self.messages]
 
     def _time(self, sequence: int, now_ns: int) -> None:
-        """Mark a few messages, elsewhere in each chunk so that none is always the first."""
+        """
+        Mark a few messages, at a different place in each chunk so that none is always the
+        first.
+        """
         for index in self._timed:
             self._data[self._head + index * self._stride + MARK] = 0
         self._timed = timed(sequence, self.messages, self._timed_every)
@@ -101,11 +104,11 @@ class Tags:
         first = (publisher << max(bits, 0)) & 255
         own = bytes(range(first, first + self.cycle))
         self.others = bytes(set(range(256)) - set(own))
-        """To be deleted from the tags of a read, so that only ours are left."""
+        """The tags to delete from a read, so that only ours are left."""
         self._own = own * (2 * CHUNK_MESSAGES_MAX // self.cycle)
 
     def run(self, sequence: int, count: int) -> bytes:
-        """Return the tags of so many messages from `sequence` on."""
+        """Return the tags of `count` messages from `sequence` on."""
         start = sequence % self.cycle
         own = self._own
         if start + count > len(own):
@@ -115,19 +118,19 @@ class Tags:
 
 @cache
 def all_tags(publishers: int) -> tuple[Tags, ...]:
-    """Return the tags of every publisher; a process with many subscribers makes them once."""
+    """Return the tags of every publisher; a process with many subscribers creates them once."""
     return tuple(Tags(index, publishers) for index in range(publishers))
 
 
 class Checker:
-    """What one subscriber received: counts, what is missing, what is out of order, delays."""
+    """The messages one subscriber received: counts, losses, order, delays."""
 
     def __init__(self, publishers: int, size: int, latency_ns: Histogram) -> None:
         self.received = 0
         self.disordered = 0
-        """Messages that came after a later one of their publisher, or once more."""
+        """Messages that came after a later one of their publisher, or twice."""
         self.foreign = 0
-        """Messages that are not of this run."""
+        """Messages that are not from this run."""
         self._size = size
         self._checked = is_checked(size)
         self._in_bulk = publishers <= TAGGED_PUBLISHERS_MAX
@@ -154,7 +157,7 @@ class Checker:
             at = marks.find(1, at + 1)
 
     def _in_order(self, tags: bytes, operations: Sequence[Any]) -> bool:
-        """Check publisher by publisher; take note of the new state only if all is well."""
+        """Check publisher by publisher; keep the new state only if everything is in order."""
         if not self._in_bulk:
             return False
         following = self._following[:]
@@ -179,7 +182,7 @@ class Checker:
         return True
 
     def _take_singly(self, operations: Sequence[Any]) -> list[Any]:
-        """Find out message by message what is wrong with a read; return those of this run."""
+        """Check a faulty read message by message; return the messages of this run."""
         own = []
         for operation in operations:
             payload = operation[5]
@@ -203,7 +206,7 @@ def is_checked(size: int) -> bool:
 
 
 def chunk_messages(size: int) -> int:
-    """Return how many messages make a chunk: a power of two, fewer if they are large."""
+    """Return the number of messages in a chunk: a power of two, fewer if they are large."""
     fitting = max(CHUNK_BYTES_MAX // max(size, 1), 1)
     return min(CHUNK_MESSAGES_MAX, 1 << (fitting.bit_length() - 1))
 

@@ -1,7 +1,8 @@
 """
-The processes of one run: started, told when to start and stop, heard out, and gone.
+The processes of one run: start them, tell them when to begin and stop, collect their
+results.
 
-Whatever happens inside the `with` block, none of them is left behind.
+None of them survives the `with` block, whatever happens inside.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Member:
     pipe: Connection
     ready: bool = False
     tallies: list[Tally] | None = None
-    """What its clients measured, once it has said so."""
+    """The measurements of its clients, once reported."""
     errors: list[str] = field(default_factory=list)
 
 
@@ -72,20 +73,20 @@ class Crew:
         self._dismiss()
 
     def prepare(self) -> None:
-        """Return once every client is in place; raise if one cannot be."""
+        """Return once every client is ready; raise if one fails."""
         deadline_s = time.monotonic() + READY_S_MAX
         while not all(member.ready for member in self.members):
             self.listen()
             errors = self.errors()
             if errors or time.monotonic() > deadline_s:
-                raise CrewError("; ".join(errors) or "the clients did not get ready in time")
+                raise CrewError("; ".join(errors) or "the clients were not ready in time")
 
     def start(self) -> None:
         """Let every client begin."""
         self._tell(START)
 
     def stop(self) -> None:
-        """Have everybody stop, and hear what they measured so far."""
+        """Stop all processes, and collect their measurements so far."""
         self._tell(STOP)
         deadline_s = time.monotonic() + STOP_S_MAX
         while any(member.tallies is None for member in self.members):
@@ -94,24 +95,24 @@ class Crew:
                 return
 
     def listen(self) -> None:
-        """Take what the processes say within a moment."""
+        """Receive reports from the processes for a moment."""
         silent = {member.pipe: member for member in self.members if member.tallies is None}
         for pipe in wait(list(silent), REFRESH_S):
             assert isinstance(pipe, Connection)
             _hear(silent[pipe])
 
     def done(self, members: Sequence[Member]) -> bool:
-        """Tell whether these have said what they measured."""
+        """Tell whether these processes have reported their measurements."""
         return all(member.tallies is not None for member in members)
 
     def errors(self) -> list[str]:
-        """Return what went wrong, each thing once."""
+        """Return the errors, each once."""
         errors = [error for member in self.members for error in member.errors]
         tallies = [*self.tallies(publishing=True), *self.tallies(publishing=False)]
         return list(dict.fromkeys(errors + [tally.error for tally in tallies if tally.error]))
 
     def tallies(self, *, publishing: bool) -> list[Tally]:
-        """Return what the clients of one side measured, in their order."""
+        """Return the measurements of the clients of one side, in order."""
         members = [member for member in self.members if member.job.publishing == publishing]
         found = [
             pair
@@ -132,7 +133,7 @@ class Crew:
             try:
                 member.pipe.send(word)
             except OSError:
-                continue  # It ended by itself, which is noticed when it is listened to.
+                continue  # It ended by itself; `listen` will notice.
 
     def _dismiss(self) -> None:
         for member in self.members:
@@ -146,7 +147,7 @@ class Crew:
 
 
 def share_out(plan: Plan, url: str, *, processes_max: int) -> list[Job]:
-    """Share the clients of both sides out among processes, subscribers first."""
+    """Distribute the clients of both sides over processes, subscribers first."""
     publishers, subscribers = find(plan.scenario).clients(plan)
     jobs = []
     for publishing, clients, first in ((False, subscribers, publishers), (True, publishers, 0)):
@@ -159,7 +160,7 @@ def share_out(plan: Plan, url: str, *, processes_max: int) -> list[Job]:
 
 
 def _hear(member: Member) -> None:
-    """Take one word: first what went wrong in getting ready, then what was measured."""
+    """Receive one report: first the errors of the preparation, then the measurements."""
     try:
         word = member.pipe.recv()
     except (EOFError, OSError):
@@ -176,8 +177,8 @@ def _hear(member: Member) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep signals back for a moment. Processes started meanwhile never see them."""
-    # Python's own helper process has to run first: starting it lets SIGINT through again.
+    """Block signals for a moment. Processes started in the meantime never see them."""
+    # Python's own helper process has to run first: starting it unblocks SIGINT again.
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

@@ -1,10 +1,9 @@
 """
 A process that loads a server with some of the clients of a run.
 
-It talks with the process that started it over a pipe: tells what went wrong, if
-anything, once its clients are in place; starts when told to; sends what was
-measured when all are done or it is told to stop; and ends when the pipe is
-closed, whoever closed it.
+It talks to its parent over a pipe. It reports errors once its clients are ready, starts on
+command, sends the measurements when all clients are done or on a stop command, and ends
+when the pipe is closed, by either side.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONNECTION: dict[str, Any] = {
     "connect_timeout_s": 10.0,
     "reconnect": False,
 }
-"""A connection that is lost stays so: what was on its way is a loss, and is to show as one."""
+"""No reconnects: messages in flight when a connection is lost count as lost."""
 
 
 class Job(NamedTuple):
@@ -38,23 +37,23 @@ class Job(NamedTuple):
     plan: Plan
     url: str
     publishing: bool
-    """Which side they are on."""
+    """The side of the clients."""
     indexes: Sequence[int]
-    """Their numbers on that side."""
+    """The numbers of the clients on that side."""
     slots: Sequence[int]
-    """Where each of them counts, for whoever watches."""
+    """The counter of each client, for the progress display."""
 
 
 def main(job: Job, pipe: Connection, counters: Any) -> None:
-    """Run the process. Signals are blocked in it: only the parent says when to stop."""
+    """Run the process. Signals are blocked in it: only the parent decides when to stop."""
     raise_open_files_limit()
-    # What is measured makes no cycles; a collection in the middle would only be a pause.
+    # The measured code creates no cycles; a garbage collection would only be a pause.
     gc.disable()
     asyncio.run(Worker(job, pipe, counters).run())
 
 
 def raise_open_files_limit() -> None:
-    """Allow as many connections as the system does."""
+    """Raise the limit of connections to the system's maximum."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -77,7 +76,7 @@ class Worker:
         self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     async def run(self) -> None:
-        """Connect, work, tell, and leave once the parent knows."""
+        """Connect, work, report, and leave once the parent knows."""
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._hear)
         tasks = [asyncio.create_task(self._play(part)) for part in self._parts]
         stop = asyncio.create_task(self._stop.wait())
@@ -105,7 +104,7 @@ class Worker:
         await self._start.wait()
 
     def _ready(self, part: Part) -> None:
-        """Strike a part off the list; the last one has the parent told."""
+        """Mark a client as ready; the last one notifies the parent."""
         if part in self._unready:
             self._unready.remove(part)
             if not self._unready:

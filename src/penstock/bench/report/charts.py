@@ -1,8 +1,8 @@
 """
 Charts as SVG: bars, lines, and latency by percentile.
 
-A chart is text that a page can hold. Colours are classes, `c0` for the first
-server and so on, so that the page's style decides about light and dark.
+A chart is text to embed in a page. Colours are classes, `c0` for the first server and so
+on, so that the page's style decides about light and dark.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TIME_TICKS = 6
 PERCENT_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 SECOND_STEPS = (1, 2, 5, 10)
 HALVED_TWICE = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
-"""Numbers that stay round in four equal steps."""
+"""Numbers that stay round when divided into four equal steps."""
 
 
 class Bar(NamedTuple):
-    """One bar: whose, how long, what it says, and between what the rounds varied."""
+    """One bar: its series, its length, its label, and the range of the rounds."""
 
     series: int
     value: float | None
@@ -53,8 +53,8 @@ def bars(rows: Sequence[tuple[str, Sequence[Bar]]], *, relative: bool = False) -
     """
     Return horizontal bars, a group for each row.
 
-    Relative bars fill the width in each row: rows then say who is ahead, not which
-    row is more.
+    Relative bars fill the width in each row: they compare the servers of a row, but not the
+    rows.
     """
     longest = max((_longest(group) for _, group in rows), default=0.0)
     y, parts = 4.0, []
@@ -77,7 +77,7 @@ def lines(
     x_label: str,
     spell: Callable[[float], str],
 ) -> str:
-    """Return lines over a logarithmic x, with a y that begins at 0."""
+    """Return lines over a logarithmic x axis; the y axis begins at 0."""
     points = [point for _, line in series for point in line]
     if not points:
         return _nothing()
@@ -100,7 +100,7 @@ def lines(
 def timeline(
     series: Sequence[tuple[int, Sequence[Point]]], *, spell: Callable[[float], str]
 ) -> str:
-    """Return lines over the seconds since a start, with a y that begins at 0."""
+    """Return lines over the seconds since a start; the y axis begins at 0."""
     points = [point for _, line in series for point in line]
     if not points:
         return _nothing()
@@ -118,7 +118,7 @@ def timeline(
 
 
 def percentiles(series: Sequence[tuple[int, Histogram]], *, spell: Callable[[float], str]) -> str:
-    """Return latency by percentile; every step to the right is a tenth of what was left."""
+    """Return latency by percentile; each step to the right leaves a tenth of the messages."""
     series = [(number, histogram) for number, histogram in series if histogram.count]
     if not series:
         return _nothing()
@@ -133,7 +133,12 @@ def percentiles(series: Sequence[tuple[int, Histogram]], *, spell: Callable[[flo
         if nines(percent) <= last:
             parts.append(_tick_x(x_at(nines(percent)), f"{percent:g} %", grid=True))
     parts.append(
-        _text(WIDTH / 2, PLOT_HEIGHT - 6, "share of messages at most this late", "axis middle")
+        _text(
+            WIDTH / 2,
+            PLOT_HEIGHT - 6,
+            "percentage of messages with at most this latency",
+            "axis middle",
+        )
     )
     for number, histogram in series:
         places = [
@@ -154,7 +159,7 @@ def curve(histogram: Histogram, *, steps: int = 160) -> list[tuple[float, int]]:
 
 
 def nines(percent: float) -> float:
-    """Return where a percentage is on the axis: 90 at 1, 99 at 2, 99.9 at 3."""
+    """Return the position of a percentage on the axis: 90 at 1, 99 at 2, 99.9 at 3."""
     return -math.log10(1 - percent / 100)
 
 
@@ -177,7 +182,7 @@ def decade_ticks(low: float, high: float) -> list[float]:
     first = max(index for index, log in enumerate(logs) if log <= low + 1e-9)
     last = min(index for index, log in enumerate(logs) if log >= high - 1e-9)
     chosen = ticks[first : max(last, first + 1) + 1]
-    # Over many decades only the powers of ten are worth a line, and the two ends.
+    # Over many decades, draw only the powers of ten and the two ends.
     if len(chosen) > 9:
         inner = [tick for tick in chosen[1:-1] if round(math.log10(tick), 6).is_integer()]
         chosen = [chosen[0], *inner, chosen[-1]]
@@ -214,7 +219,7 @@ def _path(number: int, places: Sequence[tuple[float, float]]) -> str:
 
 
 def _thinned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Leave out points on the way between two of the same height."""
+    """Leave out points between two of the same height."""
     if len(places) < 3:
         return list(places)
     kept = [places[0]]

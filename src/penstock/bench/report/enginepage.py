@@ -1,4 +1,4 @@
-"""Engines of the event bus side by side, as one page that stands alone."""
+"""Engines of the event bus side by side, as one self-contained page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _growth(figures: Sequence[Figures], engines: Sequence[str], loads: Sequence[
         for number, engine in enumerate(engines)
     ]
     chart = charts.lines(series, x_label="events", spell=sections.axis_rate)
-    lead = "Events per second from publish to handler, as there are more of them."
+    lead = "Events per second from publish to handler, with a growing number of events."
     return sections.section("Growth with load", lead, chart, engines)
 
 

@@ -1,9 +1,9 @@
 """
-A log-linear histogram, as HDR histograms are: every value is kept to within 1 %.
+A log-linear histogram, like an HDR histogram: every value is exact to within 1 %.
 
-Each power of two is cut into 128 equal buckets, so the error is relative: 128 ns
-and 128 s are told from their neighbours equally well. Counts are exact and
-sparse, two histograms add up to one, and JSON can hold them.
+Each power of two is cut into 128 equal buckets, so the error is relative: 128 ns and 128 s
+have the same relative precision. Counts are exact and sparse, histograms can be added, and
+JSON can hold them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BITS = 7
 
 
 class Histogram:
-    """Counts of values, which are whole numbers from 0 on."""
+    """Counts of values, which are whole numbers from 0."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
-        """Bucket → how many values fell into it."""
+        """Bucket → the number of values in it."""
         self.count = 0
         self.total = 0
         self.minimum = 0
@@ -30,7 +30,7 @@ class Histogram:
 
     def record(self, value: int, count: int = 1) -> None:
         """Count a value, or the same value many times."""
-        # Clocks of two processors may disagree by a little; time does not run backwards.
+        # The clocks of two processors may differ a little; time does not run backwards.
         value = max(value, 0)
         index = bucket(value)
         self.counts[index] = self.counts.get(index, 0) + count
@@ -52,7 +52,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """The arithmetic mean, which is exact."""
+        """The exact arithmetic mean."""
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
@@ -66,7 +66,7 @@ class Histogram:
         return [self._at(percent, indexes, running) for percent in percents]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `from_json` makes the same histogram of."""
+        """Return the histogram for JSON; `from_json` reads it."""
         return {
             "count": self.count,
             "total": self.total,
@@ -77,7 +77,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the histogram that `as_json` described."""
+        """Return the histogram written by `as_json`."""
         histogram = cls()
         histogram.count = fields["count"]
         histogram.total = fields["total"]
@@ -102,6 +102,6 @@ def bucket(value: int) -> int:
 
 
 def highest(index: int) -> int:
-    """Return the greatest value that belongs to a bucket."""
+    """Return the greatest value of a bucket."""
     shift = max((index >> BITS) - 1, 0)
     return ((index - (shift << BITS) + 1) << shift) - 1

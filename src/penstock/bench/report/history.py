@@ -1,8 +1,8 @@
 """
-The history of results on this machine, so that a regression shows.
+The history of results on this machine, to detect regressions.
 
-One line of JSON for each result. Results are compared only with earlier ones of
-the same scenario, shape, server and machine: anything else would compare apples.
+One line of JSON per result. A result is compared only with earlier ones of the same
+scenario, shape, server and machine.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.bench.report.result import Outcome, latency_json
 from penstock.bench.scenarios.scenarios import SCENARIOS
 
 RECENT = 10
-"""How many earlier results a new one is held against."""
+"""The number of earlier results to compare a new one with."""
 REGRESSION = 0.15
-"""The share by which a result must be worse than the median of those, to be called so."""
+"""A result is a regression if it is worse than their median by this share."""
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where the history is kept."""
+    """Return the path of the history."""
     base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base, "penstock", "bench.jsonl")
 
 
 def entry(outcome: Outcome) -> dict[str, Any]:
-    """Return what is kept of an outcome."""
+    """Return the fields of an outcome that are kept."""
     plan = outcome.plan
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -55,7 +55,7 @@ def entry(outcome: Outcome) -> dict[str, Any]:
 
 
 def append(outcomes: Iterable[Outcome], where: Path) -> None:
-    """Keep the sound ones: a result with losses is no measure of speed."""
+    """Keep the sound outcomes: a result with losses does not measure speed."""
     lines = [json.dumps(entry(outcome)) + "\n" for outcome in outcomes if outcome.sound]
     if lines:
         where.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def append(outcomes: Iterable[Outcome], where: Path) -> None:
 
 
 def read(where: Path) -> list[dict[str, Any]]:
-    """Return every entry, oldest first; a line that was cut off is left out."""
+    """Return every entry, oldest first; skip truncated lines."""
     try:
         lines = where.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -89,21 +89,21 @@ class Trend:
 
     @property
     def by_latency(self) -> bool:
-        """Whether the time counts, of which less is better."""
+        """Whether latency counts, where less is better."""
         scenario = SCENARIOS.get(self.scenario)
         paced = bool(self.entries[-1]["rate_limit"])
         return paced or (scenario is not None and scenario.by_latency)
 
     @property
     def values(self) -> list[float]:
-        """The figure that counts: messages per second, or the median latency in ns."""
+        """The values that count: messages per second, or the median latency in ns."""
         if self.by_latency:
             return [entry["latency_ns"]["p50"] for entry in self.entries if entry["latency_ns"]]
         return [entry["rate"] for entry in self.entries]
 
     @property
     def change(self) -> float | None:
-        """The last result against the median of those before it: 0.1 is 10 % better."""
+        """The last result relative to the median of those before it: 0.1 is 10 % better."""
         *before, last = self.values or [0.0]
         if not before or not last:
             return None
@@ -124,7 +124,7 @@ class Trend:
 
 
 def trends(entries: Iterable[Mapping[str, Any]]) -> list[Trend]:
-    """Return the entries grouped by what can be compared."""
+    """Return the entries, grouped by comparable results."""
     grouped: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     names = ("machine", "scenario", "server", "publishers", "subscribers", "size_bytes")
     for item in entries:

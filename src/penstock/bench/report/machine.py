@@ -1,4 +1,4 @@
-"""What the figures depend on besides the servers."""
+"""The machine behind the figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe() -> str:
 
 
 def processor() -> str:
-    """Return the processor's own name, where the system tells."""
+    """Return the name of the processor, where the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def processor() -> str:
 
 
 def memory() -> str:
-    """Return how much memory there is."""
+    """Return the size of the memory."""
     try:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The comparison as one page that stands alone: no network, no scripts, light and dark."""
+"""The comparison as one self-contained page: no network, no scripts, light and dark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def render(results: Sequence[Result], servers: Sequence[str], *, rounds: int) ->
 
 def _title(servers: Sequence[str]) -> str:
     first, *others = servers
-    return f"{first} beside {' and '.join(others)}" if others else first
+    return f"{first} and {' and '.join(others)}" if others else first
 
 
 def _header(title: str, results: Sequence[Result], servers: Sequence[str], rounds: int) -> str:
@@ -76,7 +76,7 @@ def _name(server: str, version: str) -> str:
 
 
 def _tiles(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return the few figures somebody in a hurry should take along."""
+    """Return the most important figures."""
     if len(servers) < 2:
         return ""
     first, other = servers[0], servers[1]
@@ -84,7 +84,7 @@ def _tiles(results: Sequence[Result], servers: Sequence[str]) -> str:
         (_mean_ratio(results, THROUGHPUT, first, other), True, "throughput", "core, all shapes"),
         (_mean_ratio(results, LATENCY, first, other), False, "latency", "core, the median"),
         (_mean_ratio(results, STREAMS, first, other), True, "JetStream rate", "publish, consume"),
-        (_memory_ratio(results, first, other), False, "memory", "with most subscribers"),
+        (_memory_ratio(results, first, other), False, "memory", "with the most subscribers"),
     )
     shown = "".join(
         _tile(ratio, _verdict(ratio, more_is_better), what, where)
@@ -104,7 +104,7 @@ def _tile(ratio: float, verdict: str, what: str, where: str) -> str:
 
 
 def _verdict(ratio: float, more_is_better: bool) -> str:
-    """Return whose credit a ratio is; a difference of 5 % is nobody's."""
+    """Return the colour of a ratio; a difference of 5 % counts as equal."""
     better = ratio if more_is_better else 1 / ratio
     return "good" if better >= 1.05 else "bad" if better <= 0.95 else "even"
 
@@ -117,7 +117,7 @@ def _table(results: Sequence[Result], servers: Sequence[str]) -> str:
     content = f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
     lead = (
         f"The median round, then {escape(first)} divided by each other server: "
-        "green where that is to its credit."
+        "green where it is better."
     )
     return sections.section("Every figure", lead, content + _reasons(results, servers))
 
@@ -145,7 +145,7 @@ def _ratio_cell(ratio: float | None, more_is_better: bool) -> str:
 
 
 def _reasons(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return why there is no figure where there is none."""
+    """Return the reason for each missing figure."""
     reasons = [
         f"<li>{escape(result.shape.name)}, {escape(server)}: {escape(reason(one))}</li>"
         for result in results
@@ -156,7 +156,7 @@ def _reasons(results: Sequence[Result], servers: Sequence[str]) -> str:
 
 
 def _mean_ratio(results: Sequence[Result], chart: str, first: str, other: str) -> float | None:
-    """Return the geometric mean of the ratios of a chart: the only mean that ratios have."""
+    """Return the geometric mean of a chart's ratios: the only mean that is valid for ratios."""
     ratios = []
     for result in results:
         mine, theirs = result.sound(first), result.sound(other)

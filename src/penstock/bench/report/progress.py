@@ -1,4 +1,4 @@
-"""A progress bar with the current rate, for people who watch a terminal."""
+"""A progress bar with the current rate, on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLEAR_LINE = "\r\x1b[2K"
 
 
 class Progress:
-    """Redraws one line; says nothing where that would only be noise."""
+    """Redraws one line; silent without a terminal."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -27,7 +27,7 @@ class Progress:
         self._seen: deque[tuple[float, int]] = deque()
 
     def show(self, plan: Plan, server: str, done: int, expected: int) -> None:
-        """Draw how far a run is."""
+        """Draw the progress of a run."""
         if not self._shown:
             return
         label = f"{server} {plan.scenario} {plan.shape}"
@@ -36,14 +36,14 @@ class Progress:
         self._out.flush()
 
     def clear(self) -> None:
-        """Take the line away and forget the run."""
+        """Remove the line and forget the run."""
         self._seen.clear()
         if self._shown:
             self._out.write(CLEAR_LINE)
             self._out.flush()
 
     def _rate(self, done: int) -> float:
-        """Return the rate over the last moment, not since the start."""
+        """Return the rate of the last moment, not since the start."""
         now_s = time.monotonic()
         self._seen.append((now_s, done))
         while now_s - self._seen[0][0] > RATE_OVER_S and len(self._seen) > 2:
@@ -54,7 +54,7 @@ class Progress:
     def _line(self, label: str, done: int, expected: int, rate: float) -> str:
         share = done / expected if expected else 0.0
         figures = f" {share:4.0%}  {rate:>11,.0f} msgs/s"
-        # One column stays free, so that no terminal begins a new line.
+        # Keep one column free, so that no terminal wraps the line.
         room = shutil.get_terminal_size().columns - len(figures) - 3
         label = shorten(label, room - BAR_CELLS_MIN)
         drawn = bar(share, min(room - len(label), BAR_CELLS_MAX))
@@ -64,12 +64,12 @@ class Progress:
 
 
 def shorten(text: str, length: int) -> str:
-    """Return as much of a text as there is room for."""
+    """Shorten a text to a length."""
     return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
 
 
 def bar(share: float, cells: int) -> str:
-    """Return a bar filled to an eighth of a cell."""
+    """Return a bar, precise to an eighth of a cell."""
     eighths = round(min(max(share, 0.0), 1.0) * cells * 8)
     full, rest = divmod(eighths, 8)
     partial = EIGHTHS[rest] if rest else ""

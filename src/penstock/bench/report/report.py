@@ -1,7 +1,7 @@
 """
-The report of a run, in the shape nats-bench made everybody used to.
+The report of a run, in the familiar format of nats-bench.
 
-What nats-bench does not tell, loss, order and latency, comes below it.
+Below it come loss, order and latency, which nats-bench does not report.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CSV_COLUMNS = (
     *("#RunID", "ClientID", "MsgCount", "MsgBytes", "MsgsPerSec", "BytesPerSec", "DurationSecs"),
     *("Server", "Scenario"),
 )
-"""nats-bench's own columns first, so that what reads those reads ours."""
+"""nats-bench's own columns come first, so that programs for those can read ours."""
 
 
 def starting_line(plan: Plan) -> str:
-    """Return the line that a run begins with."""
+    """Return the first line of a run."""
     publishers, subscribers = find(plan.scenario).clients(plan)
     return (
         f"Starting benchmark [msgs={plan.messages}, msgsize={plan.size_bytes}, "
@@ -35,7 +35,7 @@ def starting_line(plan: Plan) -> str:
 
 
 def stats(outcome: Outcome) -> str:
-    """Return the figures of a run in nats-bench's shape."""
+    """Return the figures of a run in the format of nats-bench."""
     scenario = find(outcome.plan.scenario)
     sides = [
         (label, samples)
@@ -55,7 +55,7 @@ def stats(outcome: Outcome) -> str:
 
 
 def findings(outcome: Outcome) -> str:
-    """Return what else is to be said of a run."""
+    """Return everything else about a run: loss, order, latency, errors."""
     lines = [_delivery(outcome)]
     if outcome.latency_ns.count:
         lines.append(_latency(outcome))
@@ -65,7 +65,7 @@ def findings(outcome: Outcome) -> str:
         lines.append(f"Server: {outcome.version}")
     lines += [f"FAILED: {error}" for error in outcome.errors]
     if outcome.interrupted:
-        lines.append("Interrupted: the figures are those of what was done until then.")
+        lines.append("Interrupted: the figures cover the run up to that point.")
     return "\n".join(lines)
 
 
@@ -80,7 +80,7 @@ def as_csv(outcomes: Iterable[Outcome]) -> str:
 
 
 def human_bytes(count: float) -> str:
-    """Return a number of bytes with a unit that suits it."""
+    """Return a number of bytes with a fitting unit."""
     if count < 1024:
         return f"{count:.2f} B"
     exponent = min(int(math.log2(count) / 10), len(UNITS))
@@ -88,7 +88,7 @@ def human_bytes(count: float) -> str:
 
 
 def human_time(duration_ns: float) -> str:
-    """Return a duration with a unit that suits it."""
+    """Return a duration with a fitting unit."""
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if duration_ns >= factor:
             return f"{duration_ns / factor:.3g} {unit}" if duration_ns < 1e12 else "> 1000 s"
@@ -128,7 +128,7 @@ def _delivery(outcome: Outcome) -> str:
         order = scenario.proof
     elif not (is_checked(size) or scenario.numbered_apart):
         order = f"order not checked (a payload below {HEAD.size} B has no room for it)"
-    foreign = f", {outcome.foreign:,} of somebody else" if outcome.foreign else ""
+    foreign = f", {outcome.foreign:,} from elsewhere" if outcome.foreign else ""
     return f"{counts}, {outcome.lost:,} lost, {order}{foreign}"
 
 

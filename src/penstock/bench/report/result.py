@@ -1,4 +1,4 @@
-"""What was measured: samples of single clients, and the outcome of a run made of them."""
+"""Measurements: samples of single clients, and the outcome of a run made of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 100.0)
 
 @dataclass(frozen=True)
 class Sample:
-    """What one client did, from its first message to its last."""
+    """The work of one client, from its first message to its last."""
 
     messages: int
     size_bytes: int
@@ -23,7 +23,7 @@ class Sample:
 
     @property
     def duration_s(self) -> float:
-        """How long it took; never nothing, so that it can be divided by."""
+        """The duration in seconds; never 0, so that it can be a divisor."""
         return max(self.end_ns - self.start_ns, 1) / 1e9
 
     @property
@@ -52,7 +52,7 @@ def together(samples: Iterable[Sample]) -> Sample | None:
 
 @dataclass
 class Tally:
-    """What one client has measured, as it comes back from its process."""
+    """The measurements of one client, as its process returns them."""
 
     sample: Sample
     latency_ns: Histogram
@@ -80,16 +80,16 @@ class Outcome:
     """The server's memory right after the last message, all clients connected."""
     interrupted: bool = False
     errors: Sequence[str] = ()
-    """What went wrong, each thing once."""
+    """The errors, each once."""
 
     @property
     def lost(self) -> int:
-        """How many messages did not come."""
+        """The number of messages that did not arrive."""
         return max(self.expected - self.received, 0)
 
     @property
     def sound(self) -> bool:
-        """Whether every message came once and in order, and nothing failed."""
+        """Whether every message arrived once and in order, and nothing failed."""
         return not (self.lost or self.disordered or self.errors or self.interrupted)
 
     @property
@@ -99,11 +99,11 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Messages per second, those published and those received."""
+        """Messages per second, published and received together."""
         return self.total.rate if self.total else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return everything for JSON."""
         return {
             "server": self.server,
             "version": self.version,
@@ -125,7 +125,7 @@ class Outcome:
 
 
 def latency_json(histogram: Histogram) -> dict[str, Any] | None:
-    """Return the percentiles by name, or nothing if nothing was timed."""
+    """Return the percentiles by name, or None if nothing was timed."""
     if not histogram.count:
         return None
     values = histogram.percentiles(PERCENTILES)

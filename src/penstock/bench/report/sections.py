@@ -1,4 +1,4 @@
-"""The sections of the page that are charts."""
+"""The chart sections of the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES = "&times;"
 
 
 def section(title: str, lead: str, content: str, servers: Sequence[str] = ()) -> str:
-    """Return a section, with a key to its colours; nothing if it would be empty."""
+    """Return a section with a key to its colours; an empty string if it has no content."""
     if not content:
         return ""
     text = f'<p class="lead">{lead}</p>' if lead else ""
@@ -41,7 +41,7 @@ def throughput(results: Sequence[Result], servers: Sequence[str]) -> str:
 
 
 def growth(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return lines of the rates as subscribers become more."""
+    """Return lines of the rates for a growing number of subscribers."""
     series = [(number, _growth_line(results, server)) for number, server in enumerate(servers)]
     drawn = [(number, line) for number, line in series if line]
     return section(
@@ -73,7 +73,7 @@ def latencies(results: Sequence[Result], servers: Sequence[str]) -> str:
 
 
 def streams(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return bars of the rates of JetStream, of which each row has a scale of its own."""
+    """Return bars of the rates of JetStream; each row has its own scale."""
     rows = [
         (result.shape.name.removesuffix(" 128 B"), _rate_bars(result, servers))
         for result in _of(results, STREAMS)
@@ -81,14 +81,14 @@ def streams(results: Sequence[Result], servers: Sequence[str]) -> str:
     return section(
         "JetStream and Key/Value",
         "Messages per second, each acked, 128 B on disk; bars are to scale within a row. Penstock "
-        "syncs before it acks; nats-server does so only if told to, as <b>nats-sync</b> is.",
+        "syncs before it acks; nats-server does so only if configured, as <b>nats-sync</b> is.",
         charts.bars(rows, relative=True) if rows else "",
         servers,
     )
 
 
 def memory(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return bars of the memory that serving more and more subscribers takes."""
+    """Return bars of the memory for a growing number of subscribers."""
     rows = []
     for result in _of(results, GROWTH):
         bars = [_memory_bar(result, number, server) for number, server in enumerate(servers)]
@@ -97,14 +97,14 @@ def memory(results: Sequence[Result], servers: Sequence[str]) -> str:
             rows.append((f"{count:,} subscriber{'s' if count > 1 else ''}", bars))
     return section(
         "Memory",
-        "Resident in the server after the last message, everybody still connected.",
+        "Resident memory of the server after the last message, with all clients connected.",
         charts.bars(rows) if rows else "",
         servers,
     )
 
 
 def axis_rate(rate: float) -> str:
-    """Return a rate as short as an axis wants it."""
+    """Return a rate, short enough for an axis."""
     if rate >= 1e6:
         return f"{rate / 1e6:g} M/s"
     return f"{rate / 1e3:g} k/s" if rate >= 1e3 else f"{rate:g}"

@@ -1,4 +1,4 @@
-"""The look of our pages, and the document around one: no network, no scripts, light and dark."""
+"""The style of our pages, and the document around one: no network, no scripts, light and dark."""
 
 from html import escape
 
@@ -96,7 +96,7 @@ tbody tr:last-child > * { border-bottom: 0; }
 
 
 def document(title: str, body: str) -> str:
-    """Return a page that stands alone."""
+    """Return a self-contained page."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,4 +1,4 @@
-"""Tables of text whose columns line up."""
+"""Tables of text with aligned columns."""
 
 from __future__ import annotations
 

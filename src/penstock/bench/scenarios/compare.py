@@ -1,4 +1,4 @@
-"""Servers side by side: the suite of shapes, what came of each, and the table of ratios."""
+"""Servers side by side: the suite of shapes, their results, and the table of ratios."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from penstock.bench.scenarios.scenarios import find
 from penstock.errors import ConfigError
 
 DELIVERIES = 1_500_000
-"""Messages in and out of a throughput shape, so that each takes about as long."""
+"""Messages in and out of a throughput shape, so that all shapes take about the same time."""
 QUICKER = 8
-"""By how much `--quick` cuts them."""
+"""The factor by which `--quick` reduces them."""
 
 THROUGHPUT, GROWTH, LATENCY, STREAMS = "throughput", "growth", "latency", "streams"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One row of the suite: what to run, and the charts it is part of."""
+    """One row of the suite: its plan, and its charts."""
 
     name: str
     plan: Plan
     charts: tuple[str, ...]
     note: str = ""
-    """Why it could not be run on any server."""
+    """Why no server could run it."""
 
 
 @dataclass
 class Result:
-    """What came of one shape: every round of every server."""
+    """The results of one shape: every round of every server."""
 
     shape: Shape
     rounds: dict[str, list[Outcome]]
 
     def outcome(self, server: str) -> Outcome | None:
-        """Return the round of a server that counts."""
+        """Return the median round of a server."""
         outcomes = self.rounds.get(server)
         return median_round(outcomes) if outcomes else None
 
     def sound(self, server: str) -> Outcome | None:
-        """Return that round, unless something was wrong with it."""
+        """Return the median round, unless it has errors."""
         outcome = self.outcome(server)
         return outcome if outcome is not None and outcome.sound else None
 
@@ -57,7 +57,7 @@ class Result:
         return min(rates), max(rates)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return everything for JSON."""
         return {
             "shape": self.shape.name,
             "note": self.shape.note,
@@ -85,7 +85,7 @@ def suite(base: Plan, *, quick: bool = False, only: str = "") -> list[Shape]:
 def compare(
     shapes: Sequence[Shape], servers: Sequence[str], *, rounds: int, watcher: Watcher
 ) -> Iterator[Result]:
-    """Run every shape on every server. Yields as soon as a result has something in it."""
+    """Run every shape on every server. Yield each result as soon as it has an outcome."""
     for shape in shapes:
         result = Result(shape, {})
         yield result
@@ -98,7 +98,7 @@ def compare(
 
 
 def of_one_plan(outcomes: Sequence[Outcome]) -> Result:
-    """Return the outcomes of one plan as a result that can be put in the table."""
+    """Return the outcomes of one plan as a result for the table."""
     plan = outcomes[0].plan
     return Result(Shape(f"{plan.scenario} {plan.shape}", plan, ()), by_server(outcomes))
 
@@ -119,7 +119,7 @@ class Line:
 
 
 def lines(result: Result, servers: Sequence[str]) -> list[Line]:
-    """Return the lines of one shape: its rate or its times, and the memory that it took."""
+    """Return the lines of one shape: its rate or its latency, and the server's memory."""
     plan, name = result.shape.plan, result.shape.name
     found = {server: result.sound(server) for server in servers}
     if is_about_time(plan):
@@ -136,7 +136,7 @@ def lines(result: Result, servers: Sequence[str]) -> list[Line]:
 
 
 def render(results: Sequence[Result], servers: Sequence[str]) -> str:
-    """Return the table of all results; ratios are of the first server to each other one."""
+    """Return the table of all results; ratios are the first server's to each other one."""
     first, *others = servers
     header = ["shape", *servers, *(f"{first} / {other}" for other in others)]
     rows = [
@@ -150,12 +150,12 @@ def render(results: Sequence[Result], servers: Sequence[str]) -> str:
 
 
 def is_about_time(plan: Plan) -> bool:
-    """Tell whether latency is the figure to look at."""
+    """Tell whether latency is the figure that counts."""
     return plan.rate > 0 or find(plan.scenario).by_latency
 
 
 def human_rate(rate: float) -> str:
-    """Return messages per second as people say them."""
+    """Return messages per second, in a short form."""
     if rate >= 999_500:
         return f"{rate / 1e6:.2f} M/s"
     return f"{rate / 1e3:.1f} k/s" if rate >= 9_950 else f"{rate:,.0f} /s"
@@ -246,7 +246,7 @@ def _ratio_text(ratio: float | None) -> str:
 
 
 def _reasons(results: Sequence[Result], servers: Sequence[str]) -> list[str]:
-    """Return why there is no figure where there is none."""
+    """Return the reason for each missing figure."""
     reasons = [
         f"{result.shape.name}: {result.shape.note}" for result in results if result.shape.note
     ]
@@ -259,7 +259,7 @@ def _reasons(results: Sequence[Result], servers: Sequence[str]) -> list[str]:
 
 
 def reason(outcome: Outcome) -> str:
-    """Return in one line what was wrong with a run."""
+    """Return the error of a run in one line."""
     if outcome.errors:
         return "; ".join(outcome.errors)
     return f"{outcome.lost:,} messages lost, {outcome.disordered:,} out of order"

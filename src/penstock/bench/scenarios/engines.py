@@ -1,8 +1,8 @@
 """
 Engines of the event bus side by side: the same events, handlers and durability.
 
-Each broker syncs a message to the disk before it acks it. Every load runs in a process
-of its own, engines take turns, and the round with the median rate counts.
+Each broker syncs a message to disk before it acks it. Every load runs in its own process,
+the engines take turns, and the round with the median rate counts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from penstock.bench.scenarios.servers import PROGRAMS, Started, resident_bytes
 from penstock.errors import ConfigError, PenstockError
 
 LOADS = (500, 2_000, 5_000, 10_000)
-"""Events of each step, as the comparison has them that this one answers."""
+"""The number of events of each step, as in the comparison that this one answers."""
 QUICK_LOADS = (500, 2_000)
 RUN_S_MAX = 300.0
 NAMES = ("embedded", "nats", "kafka")
 
 KAFKA_SETTINGS = ("log.flush.interval.messages=1",)
-"""Kafka syncs before it acks only if told to."""
+"""Kafka syncs before it acks only if configured."""
 
 
 @dataclass(frozen=True)
 class Broker:
-    """Where an engine runs, and its process if that is another than the program's."""
+    """The address of an engine, and its process if it is not in the program itself."""
 
     url: str
     pid: int | None = None
@@ -41,7 +41,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one load on one engine came to."""
+    """The results of one load on one engine."""
 
     engine: str
     messages: int
@@ -56,7 +56,7 @@ class Figures:
 
 
 class Metric:
-    """One thing to compare: its name, how it is read, and how it is spelt."""
+    """One figure to compare: its name, how to read it, and how to format it."""
 
     def __init__(
         self, name: str, read: Callable[[Figures], float], spell: Callable[[float], str]
@@ -82,7 +82,7 @@ METRICS = (
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Return the engines a comma list names; raise for one that is none."""
+    """Return the engines of a comma-separated list; raise for an unknown one."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in NAMES:
@@ -93,7 +93,7 @@ def parse(text: str) -> tuple[str, ...]:
 def compare(
     engines: Sequence[str], *, loads: Sequence[int], rounds: int, say: Callable[[str], None]
 ) -> Iterator[Figures]:
-    """Run every load on every engine; yield the round that counts of each."""
+    """Run every load on every engine; yield the median round of each."""
     with ExitStack() as stack:
         brokers = {engine: _start(engine, stack) for engine in engines}
         for messages in loads:
@@ -107,7 +107,7 @@ def compare(
 
 
 def render(figures: Sequence[Figures], engines: Sequence[str]) -> str:
-    """Return the table: a line for each figure of each load."""
+    """Return the table, with a line for each figure of each load."""
     rows = [
         [f"{messages:,} events: {metric.name}", *_texts(figures, engines, messages, metric)]
         for messages in dict.fromkeys(one.messages for one in figures)
@@ -168,4 +168,4 @@ def _run(engine: str, broker: Broker, messages: int) -> Figures:
 
 
 class EngineFailed(PenstockError):
-    """A load could not be run, or lost its order."""
+    """A load could not be run, or its events were out of order."""

@@ -1,8 +1,8 @@
 """
 The command line of `penstock bench`.
 
-Flags are read as Go's are, because nats-bench's were: one dash or two, and the
-subject last. It may as well come first.
+Flags follow Go's rules, as in nats-bench: one dash or two, and the subject last. The
+subject may also come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS_COMPARED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a command line asks for."""
+    """The options of a command line."""
 
     plan: Plan
     servers: tuple[str, ...]
@@ -64,7 +64,7 @@ TUNING_FLAGS = (
     Flag(
         names=("stall",),
         kind=int,
-        doc="Seconds without any progress after which a run is given up.",
+        doc="Seconds without progress before a run is aborted.",
         directives=("stall_s",),
     ),
 )
@@ -73,33 +73,37 @@ COMMON_FLAGS = (
     Flag(
         names=("s", "server"),
         kind=str,
-        doc=f"What to measure: {', '.join(servers.PROGRAMS)}, or a URL. A comma list, or repeated.",
+        doc=f"Servers to measure, repeatable: {', '.join(servers.PROGRAMS)}, or a URL.",
     ),
     Flag(names=("rounds",), kind=int, doc="Rounds; servers take turns, the median round counts."),
     Flag(names=("csv",), kind=str, doc="Write a row for every client to this file."),
-    Flag(names=("json",), kind=bool, doc="Print JSON, not a report."),
-    Flag(names=("no-history",), kind=bool, doc="Keep the results out of the history."),
+    Flag(names=("json",), kind=bool, doc="Print JSON instead of a report."),
+    Flag(names=("no-history",), kind=bool, doc="Do not add the results to the history."),
     Flag(names=("h", "help"), kind=bool, doc="Show this message."),
 )
 
 COMPARE_FLAGS = (
-    Flag(names=("html",), kind=str, doc="Write the page here; bench.html unless told otherwise."),
-    Flag(names=("only",), kind=str, doc="Only the shapes with this text in their names."),
+    Flag(names=("html",), kind=str, doc="File for the page (default: bench.html)."),
+    Flag(names=("only",), kind=str, doc="Run only shapes with this text in their name."),
     Flag(
         names=("engine",),
         kind=str,
-        doc="Compare engines of the event bus, not servers: a list of embedded, nats, kafka.",
+        doc="Compare engines of the event bus instead of servers: embedded, nats, kafka.",
     ),
-    Flag(names=("quick",), kind=bool, doc="One round of fewer messages: a look, not a verdict."),
+    Flag(
+        names=("quick",),
+        kind=bool,
+        doc="Run one round with fewer messages, for a first impression.",
+    ),
 )
 
 
 def parse_run(arguments: Sequence[str]) -> Options:
-    """Return what `penstock bench` is asked to do."""
+    """Return the options of `penstock bench`."""
     given, rest = _parse(arguments, (*RUN_FLAGS, *TUNING_FLAGS, *COMMON_FLAGS))
     settings = _plan_settings(given)
     if len(rest) > 1:
-        raise ConfigError(f"one subject only: {', '.join(f'`{one}`' for one in rest)}")
+        raise ConfigError(f"only one subject is possible: {', '.join(f'`{one}`' for one in rest)}")
     if rest:
         settings["subject"] = rest[0]
     settings.setdefault("subject", unique_subject())
@@ -114,7 +118,7 @@ def parse_run(arguments: Sequence[str]) -> Options:
 
 
 def parse_compare(arguments: Sequence[str]) -> Options:
-    """Return what `penstock bench compare` is asked to do."""
+    """Return the options of `penstock bench compare`."""
     given, rest = _parse(arguments, (*COMPARE_FLAGS, *TUNING_FLAGS, *COMMON_FLAGS))
     if rest:
         raise ConfigError(f"`{rest[0]}` is one argument too many")
@@ -126,12 +130,12 @@ def parse_compare(arguments: Sequence[str]) -> Options:
 
 
 def unique_subject() -> str:
-    """Return a subject that no other traffic uses."""
+    """Return a subject without other traffic."""
     return f"penstock.bench.{secrets.token_hex(4)}"
 
 
 def _parse(arguments: Sequence[str], flags: Sequence[Flag]) -> tuple[list[Given], list[str]]:
-    """Return the flags wherever they are, and the other arguments."""
+    """Return the flags from any position, and the other arguments."""
     given: list[Given] = []
     others: list[str] = []
     rest = list(arguments)
@@ -176,4 +180,4 @@ def _options(plan: Plan, named: list[str], rounds: int, chosen: dict[str, Any]) 
 
 def _check_subject(subject: str) -> None:
     if not subjects.is_valid_literal(subject.encode()):
-        raise ConfigError(f"`{subject}` is no subject to publish to")
+        raise ConfigError(f"`{subject}` is not a valid subject to publish to")

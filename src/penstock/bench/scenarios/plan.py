@@ -1,9 +1,10 @@
-"""What one run is to do, as it is handed to the processes that do it."""
+"""The plan of one run, as passed to its processes."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from typing import Literal
 
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
@@ -11,23 +12,25 @@ from penstock.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run of one scenario: who does how much of what."""
+    """One run of one scenario: the clients on each side, and their work."""
 
-    scenario: str = setting("pubsub", "What to measure; `penstock bench scenarios` lists them.")
+    scenario: str = setting("pubsub", "Scenario to run; `penstock bench scenarios` lists them.")
     subject: str = setting("penstock.bench", "Subject of the messages.")
-    publishers: int = setting(1, "Clients that publish, put or ask.")
-    subscribers: int = setting(1, "Clients that receive, consume or answer.")
-    messages: int = setting(100_000, "Messages in all, shared out among the publishers.")
+    publishers: int = setting(1, "Clients that publish, put or request.")
+    subscribers: int = setting(1, "Clients that receive, consume or reply.")
+    messages: int = setting(100_000, "Total messages, divided among the publishers.")
     size_bytes: int = setting(128, "Size of a payload.")
-    rate: int = setting(0, "Messages per second of all publishers together; 0 is no limit.")
+    rate: int = setting(0, "Total messages per second of all publishers; 0 is no limit.")
     window: int = setting(1000, "Unacked messages of a JetStream publisher.")
     batch: int = setting(500, "Messages in one JetStream batch, published or pulled.")
-    storage: str = setting("file", "Where streams are kept: `file` or `memory`.")
-    stall_s: float = setting(10.0, "Time without any progress after which a run is given up.")
+    storage: Literal["file", "memory"] = setting(
+        "file", "Storage of the streams: `file` or `memory`."
+    )
+    stall_s: float = setting(10.0, "Time without progress before a run is aborted.")
     token: str = field(
         default_factory=lambda: secrets.token_hex(4),
         compare=False,
-        metadata={"doc": "What makes the names of this run its own."},
+        metadata={"doc": "Suffix that makes the names of this run unique."},
     )
 
     def __post_init__(self) -> None:
@@ -40,19 +43,22 @@ class Plan:
         if self.publishers > self.messages:
             raise ConfigError(f"{self.messages} messages are too few for {self.publishers} clients")
         if self.storage not in ("file", "memory"):
-            raise ConfigError(f"`{self.storage}` is no storage; hint: file or memory")
+            raise ConfigError(f"`{self.storage}` is not a storage type; hint: file or memory")
 
     def share(self, publisher: int) -> int:
-        """Return how many of the messages are one publisher's."""
+        """Return the number of messages for one publisher."""
         each, left = divmod(self.messages, self.publishers)
         return each + (publisher < left)
 
     @property
     def stream(self) -> str:
-        """The stream of a JetStream scenario: no other's, because it is deleted in the end."""
+        """
+        The stream of a JetStream scenario; its name is unique, because it is deleted at the
+        end.
+        """
         return f"BENCH_{self.token}"
 
     @property
     def shape(self) -> str:
-        """Publishers, subscribers and size, as people write them."""
+        """Publishers, subscribers and size, as text."""
         return f"{self.publishers} x {self.subscribers} x {self.size_bytes} B"

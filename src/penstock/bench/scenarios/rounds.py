@@ -1,4 +1,4 @@
-"""Several rounds on several servers that take turns, and the round that counts."""
+"""Several rounds on several servers in turn, and the median round."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def measure(
     """
     Run a plan in rounds, each on every server, and yield the outcomes.
 
-    What else the machine does meanwhile, it does to all of them. An interrupt
-    ends it after the outcome of the run that it struck.
+    The servers take turns, so that other load on the machine affects all of them. An
+    interrupt ends the rounds after the outcome of the interrupted run.
     """
     with ExitStack() as stack:
         targets: list[Target] = []
@@ -39,7 +39,7 @@ def measure(
 
 
 def by_server(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """Return the outcomes of each server, in the order they were first seen."""
+    """Return the outcomes by server, in the order of their first appearance."""
     grouped: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         grouped.setdefault(outcome.server, []).append(outcome)
@@ -48,10 +48,10 @@ def by_server(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 def median_round(outcomes: Sequence[Outcome]) -> Outcome:
     """
-    Return the round in the middle: neither lucky nor disturbed.
+    Return the median round: neither lucky nor disturbed.
 
-    A round that lost messages is worse news than any figure, so it comes first. One
-    that was cut short counts only if there is no other.
+    A round that lost messages matters more than any figure, so it comes first. An
+    interrupted round counts only if there is no other.
     """
     whole = [outcome for outcome in outcomes if not outcome.interrupted] or outcomes
     failed = [outcome for outcome in whole if not outcome.sound]

@@ -1,4 +1,4 @@
-"""One run: make what it needs, let the clients loose, watch, and put together what they say."""
+"""One run: prepare, start the clients, watch, and combine their measurements."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from penstock.errors import PenstockError
 
 
 class Target(Protocol):
-    """A server to be measured."""
+    """A server to measure."""
 
     name: str
     url: str
     version: str
 
     def resident_bytes(self) -> int | None:
-        """Return the memory it has resident, if that can be known."""
+        """Return its resident memory, if it can be known."""
 
 
 class Watcher(Protocol):
-    """Somebody who is told how far a run is."""
+    """Shows the progress of a run."""
 
     def show(self, plan: Plan, server: str, done: int, expected: int) -> None:
-        """Learn how many messages have been handled."""
+        """Show the number of messages handled."""
 
     def clear(self) -> None:
-        """Learn that the run is over."""
+        """Remove the display: the run is over."""
 
 
 def run(plan: Plan, target: Target, watcher: Watcher) -> Outcome:
     """
     Run a scenario once.
 
-    Never raises for what goes wrong with the server: that is part of the outcome.
-    An interrupt ends the run early; the outcome then says so.
+    Errors of the server do not raise: they are part of the outcome. An interrupt ends the
+    run early, which the outcome notes.
     """
     scenario = find(plan.scenario)
     scenario.check(plan)
@@ -73,7 +73,7 @@ def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outc
             problem = _watch(crew, scenario, watcher, outcome)
         except KeyboardInterrupt:
             outcome.interrupted = True
-        # The clients are still connected: this is what serving them takes.
+        # The clients are still connected: this is the memory for serving them.
         outcome.resident_bytes = target.resident_bytes()
         crew.stop()
         _put_together(crew, scenario, outcome)
@@ -81,7 +81,7 @@ def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outc
 
 
 def _watch(crew: Crew, scenario: Scenario, watcher: Watcher, outcome: Outcome) -> str:
-    """Return when all is done, or why it will not be."""
+    """Return when all clients are done, or with the reason why they never will be."""
     plan = outcome.plan
     awaited = _awaited(crew.members, scenario, plan)
     first, last = _counted_slots(scenario, plan)
@@ -92,13 +92,13 @@ def _watch(crew: Crew, scenario: Scenario, watcher: Watcher, outcome: Outcome) -
         if handled != before:
             moved_s, before = time.monotonic(), handled
         elif time.monotonic() - moved_s > plan.stall_s:
-            return f"nothing came for {plan.stall_s:g} s: given up"
+            return f"aborted: no progress for {plan.stall_s:g} s"
         watcher.show(plan, outcome.server, sum(crew.counters[first:last]), outcome.expected)
     return ""
 
 
 def _awaited(members: Sequence[Member], scenario: Scenario, plan: Plan) -> list[Member]:
-    """Return those who end by themselves: who only answers does not know when it is over."""
+    """Return the processes that end by themselves: responders do not know when it is over."""
     endless = scenario.subscribe is not None and not scenario.fan_out
     return [member for member in members if member.job.publishing or not endless]
 
@@ -130,7 +130,7 @@ def _latency_ns(tallies: Sequence[Tally]) -> Histogram:
 
 
 def _compare_with_store(outcome: Outcome, stored: int) -> None:
-    """An ack is a promise: what was acked must be in the stream."""
+    """Check that every acked message is in the stream: an ack is a promise."""
     if stored < outcome.received:
         outcome.errors = [
             *outcome.errors,
@@ -140,7 +140,7 @@ def _compare_with_store(outcome: Outcome, stored: int) -> None:
 
 
 def _clean(scenario: Scenario, plan: Plan, target: Target) -> None:
-    """Leave no stream behind; a server that is gone has none."""
+    """Delete the scenario's streams; a dead server has none."""
     if scenario.clean is None:
         return
     try:

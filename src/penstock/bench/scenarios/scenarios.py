@@ -1,8 +1,8 @@
 """
 Every scenario, as a table.
 
-A scenario has up to two sides, each a coroutine that every client of that side
-runs; what has to be there before the clock starts; and what counts as complete.
+A scenario has up to two sides, each a coroutine that every client of that side runs; a
+preparation before the clock starts; and a definition of complete.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from penstock.bench.load import bus, core, jetstream
 from penstock.bench.load.part import Part
 from penstock.bench.scenarios.plan import Plan
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError
+from penstock.protocol.suggestions import nearest
 
 Work: TypeAlias = Callable[[Part], Awaitable[None]]
 Hook: TypeAlias = Callable[[Plan, str], Coroutine[Any, Any, None]]
@@ -29,49 +29,49 @@ class Scenario:
 
     name: str
     title: str
-    """What the report calls it."""
+    """Its name in the report."""
     summary: str
     publish: Work | None = None
     subscribe: Work | None = None
     sides: tuple[str, str] = ("Pub", "Sub")
-    """What the report calls the clients of each side."""
+    """The names of the two sides in the report."""
     prepare: Hook | None = None
     clean: Hook | None = None
     stored: Count | None = None
-    """How many messages the server itself says it has kept."""
+    """Returns the number of messages stored, according to the server."""
     fan_out: bool = False
-    """Whether every subscriber gets every message; if not, publishers say what was done."""
+    """Whether every subscriber gets every message; if not, the publishers' counts decide."""
     by_latency: bool = False
-    """Whether each message waits for the one before: then the time is the figure to look at."""
+    """Whether each message waits for the previous one, so that latency is what counts."""
     proof: str = "each acked"
-    """How the publishers know that a message was handled, where that is what counts."""
+    """How the publishers know that a message was handled, where their counts decide."""
     numbered_apart: bool = False
-    """Whether messages have their number beside the payload, not in its first bytes."""
+    """Whether messages have their number beside the payload instead of in its first bytes."""
     modules: tuple[str, ...] = ()
-    """What has to be installed for it."""
+    """The modules that it needs."""
 
     @property
     def uses_jetstream(self) -> bool:
-        """Whether the server has to offer JetStream."""
+        """Whether the server needs JetStream."""
         return self.prepare is not None
 
     def clients(self, plan: Plan) -> tuple[int, int]:
-        """Return how many clients each side has."""
+        """Return the number of clients on each side."""
         publishers = plan.publishers if self.publish else 0
         subscribers = plan.subscribers if self.subscribe else 0
         return publishers, subscribers
 
     def expected(self, plan: Plan) -> int:
-        """Return how many messages the side that counts should have handled."""
+        """Return the number of messages that the deciding side should handle."""
         subscribers = self.clients(plan)[1]
         return plan.messages * subscribers if self.counts_subscribers(plan) else plan.messages
 
     def counts_subscribers(self, plan: Plan) -> bool:
-        """Whether what the subscribers received is what counts."""
+        """Whether the messages received by the subscribers are what counts."""
         return self.fan_out and self.clients(plan)[1] > 0
 
     def check(self, plan: Plan) -> None:
-        """Raise if the plan makes no sense, or the scenario cannot run here."""
+        """Raise if the plan is invalid, or if the scenario cannot run here."""
         for module in self.modules:
             if importlib.util.find_spec(module) is None:
                 hint = f"pip install 'penstock[{self.name}]'"
@@ -79,7 +79,7 @@ class Scenario:
                     f"`{self.name}` cannot run: `{module}` is not installed; hint: {hint}"
                 )
         if plan.rate and self.publish is not core.publish:
-            raise ConfigError(f"`{self.name}` has no rate to set; hint: --scenario pubsub")
+            raise ConfigError(f"`{self.name}` does not support a rate; hint: --scenario pubsub")
         if self.publish is not None and plan.publishers < 1:
             raise ConfigError(f"`{self.name}` needs a publisher: --num-pubs 1")
         if self.subscribe is not None and self.publish is not core.publish and not plan.subscribers:
@@ -137,7 +137,7 @@ _ALL = (
     Scenario(
         name="request",
         title="NATS Request/Reply",
-        summary="Requests one after another, answered by a queue group.",
+        summary="Core NATS: requests one after another, answered by a queue group.",
         publish=core.ask,
         subscribe=core.answer,
         sides=("Request", "Reply"),
@@ -147,7 +147,7 @@ _ALL = (
     _publish(
         "js-publish-sync",
         "JetStream synchronous publish",
-        "JetStream: each message waits for the ack of the one before.",
+        "JetStream: each message waits for the ack of the previous one.",
         jetstream.publish_sync,
         by_latency=True,
     ),
@@ -196,7 +196,7 @@ _ALL = (
     Scenario(
         name="bus",
         title="EventBus end to end",
-        summary="EventBus: events handed over, stored, and handled in order by aggregate.",
+        summary="EventBus: events published, stored, and handled in order by aggregate.",
         publish=bus.publish,
         subscribe=bus.subscribe,
         prepare=bus.prepare,
@@ -211,7 +211,7 @@ SCENARIOS = {scenario.name: scenario for scenario in _ALL}
 
 
 def find(name: str) -> Scenario:
-    """Return the scenario of that name."""
+    """Return the scenario with this name."""
     if name not in SCENARIOS:
         meant = nearest(name, SCENARIOS)
         hint = f"did you mean `{meant}`?" if meant else "see `penstock bench scenarios`"

@@ -1,4 +1,4 @@
-"""The servers a bench can measure: those it starts itself, and any that has a URL."""
+"""The servers to measure: those that the bench starts itself, and any with a URL."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Self
 
 from penstock.client import connect
-from penstock.config.file.flags import nearest
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocol.redaction import redact
+from penstock.protocol.suggestions import nearest
 
 HOST = "127.0.0.1"
 START_S_MAX = 15.0
@@ -31,14 +31,14 @@ READY = "Server is ready"
 
 @dataclass(frozen=True)
 class Program:
-    """A server that can be started."""
+    """A server that the bench can start."""
 
     name: str
     doc: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     jetstream: str = ""
-    """More settings of the `jetstream` block."""
+    """Further settings of the `jetstream` block."""
 
 
 PROGRAMS = {
@@ -54,7 +54,7 @@ PROGRAMS = {
         Program("nats", "nats-server, found beside this Python or on the PATH", ("nats-server",)),
         Program(
             "nats-sync",
-            "nats-server told to sync every message before its ack, as Penstock does",
+            "nats-server configured to sync every message before its ack, as Penstock does",
             ("nats-server",),
             jetstream="sync_interval: always",
         ),
@@ -63,7 +63,7 @@ PROGRAMS = {
 
 
 def parse(text: str) -> list[str]:
-    """Return the servers a comma list names; raise for one that is none."""
+    """Return the servers of a comma-separated list; raise for an unknown one."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in PROGRAMS and "://" not in name:
@@ -74,7 +74,7 @@ def parse(text: str) -> list[str]:
 
 
 def open_server(name: str, *, jetstream: bool) -> AbstractContextManager[Started | Remote]:
-    """Return the server of that name: started for a `with` block, or just somewhere."""
+    """Return the server with this name: started for a `with` block, or remote."""
     if "://" in name:
         return Remote(name)
     return Started(PROGRAMS[name], jetstream=jetstream)
@@ -93,10 +93,10 @@ class Remote:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it as it is."""
+        """Leave the server as it is."""
 
     def resident_bytes(self) -> int | None:
-        """Its process is not ours to look at."""
+        """Return None: its process is not ours."""
         return None
 
 
@@ -131,11 +131,11 @@ class Started:
 
     @property
     def pid(self) -> int:
-        """The process, while it lives."""
+        """The process id, while it runs."""
         return self._process.pid
 
     def resident_bytes(self) -> int | None:
-        """Return the memory its process has resident."""
+        """Return the resident memory of its process."""
         return resident_bytes(self._process.pid)
 
     def _start(self) -> None:
@@ -151,7 +151,7 @@ class Started:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us to handle, not for the server.
+                start_new_session=True,  # We handle Ctrl-C, not the server.
             )
 
     def _config(self, home: Path) -> str:
@@ -161,7 +161,7 @@ class Started:
         return f"jetstream {{\n{settings}\n}}\n"
 
     def _wait_until_ready(self) -> str:
-        """Return the log of a server that takes clients."""
+        """Wait until the server accepts clients, and return its log."""
         deadline_s = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline_s and self._process.poll() is None:
             log = self._log.read_text(errors="replace")
@@ -186,7 +186,7 @@ class ServerFailed(PenstockError):
 
 
 def find_command(program: Program) -> tuple[str, ...]:
-    """Return how to call a program: beside this Python first, then on the PATH."""
+    """Return the command of a program: next to this Python first, then on the PATH."""
     name, *arguments = program.command
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
@@ -196,7 +196,7 @@ def find_command(program: Program) -> tuple[str, ...]:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the memory a process has resident, by what the system says or `ps` does."""
+    """Return the resident memory of a process, from the system or from `ps`."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -209,7 +209,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def version_in(log: str) -> str:
-    """Return what a server says it is when it starts."""
+    """Return the version that a server logs at its start."""
     name = re.search(r"Starting (\S+)", log)
     version = re.search(r"Version:\s+(\S+)", log)
     hot_path = re.search(r"Hot path:\s+(.+)", log)
@@ -218,7 +218,7 @@ def version_in(log: str) -> str:
 
 
 async def _version(url: str) -> str:
-    """Return what a server says it is when one connects."""
+    """Return the version that a server announces to clients."""
     async with await connect(url) as client:
         if client.info.get("go", "").startswith("python"):
             return f"penstock, speaks NATS {client.info['version']}"

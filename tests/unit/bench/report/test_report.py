@@ -100,7 +100,7 @@ def test_loss_disorder_and_errors_are_named():
         outcome(received=39_000, disordered=3, foreign=2, errors=["connection lost"])
     )
 
-    assert "39,000 of 40,000, 1,000 lost, 3 out of order, 2 of somebody else" in text
+    assert "39,000 of 40,000, 1,000 lost, 3 out of order, 2 from elsewhere" in text
     assert "FAILED: connection lost" in text
 
 

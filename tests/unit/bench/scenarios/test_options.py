@@ -47,8 +47,8 @@ def test_a_quick_comparison_has_one_round():
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("foo bar", "one subject only"),
-        ("foo.*", "`foo.*` is no subject"),
+        ("foo bar", "only one subject is possible"),
+        ("foo.*", "`foo.*` is not a valid subject"),
         ("--num-msgs 0", "`messages` must be positive"),
         ("--msg-size -1", "`size_bytes` cannot be negative"),
         ("--num-pubs 0", "needs a publisher"),
@@ -58,8 +58,8 @@ def test_a_quick_comparison_has_one_round():
         ("--server elsewhere", "or a URL"),
         ("--rounds 0", "`rounds` must be positive"),
         ("-np 10 -n 5", "too few"),
-        ("--scenario js-pull --rate 5", "has no rate to set"),
-        ("--storage tape", "is no storage"),
+        ("--scenario js-pull --rate 5", "does not support a rate"),
+        ("--storage tape", "is not a storage type"),
         ("--num-pub 3", "did you mean -num-pubs"),
     ],
 )

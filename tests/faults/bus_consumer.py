@@ -20,7 +20,7 @@ async def main(url: str, namespace: str) -> None:
             type="nats",
             namespace=namespace,
             nats=NatsConfig(urls=(url,)),
-            subscriber=SubscriberConfig(attempts_max=50, backoff_s=0.005),
+            subscriber=SubscriberConfig(max_attempts=50, backoff=0.005),
         )
     )
     dice = random.Random(7)

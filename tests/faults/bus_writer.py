@@ -19,7 +19,6 @@ from penstock.errors import PenstockError
 
 BATCH = 10
 KEYS = 40
-RATE_PER_S = 120.0
 
 
 def event(topic: str, number: int) -> Envelope[int]:
@@ -40,7 +39,7 @@ def write(journal: Path, number: int) -> None:
     new.replace(journal)
 
 
-async def main(url: str, namespace: str, topic: str, path: str) -> None:
+async def main(url: str, namespace: str, topic: str, path: str, rate_per_s: str) -> None:
     """Publish until SIGTERM."""
     journal, stop = Path(path), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -54,7 +53,7 @@ async def main(url: str, namespace: str, topic: str, path: str) -> None:
                 continue  # all of it again: what is stored is recognised
             number += BATCH
             write(journal, number)
-            await asyncio.sleep(BATCH / RATE_PER_S)
+            await asyncio.sleep(BATCH / float(rate_per_s))
 
 
 if __name__ == "__main__":

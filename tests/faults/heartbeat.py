@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Self
 
-from tests.servers import RawClient
+from tests.servers import DEADLINE_S, RawClient
 
 ROUND_TRIP_S_MAX = 1.0
 """Far above what an undisturbed round trip takes, and far below what a client calls a failure."""
@@ -15,9 +15,10 @@ ROUND_TRIP_S_MAX = 1.0
 class Heartbeat:
     """Sends itself one message after another inside a `with` block, and takes the time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, patience_s: float = DEADLINE_S, **credentials: str) -> None:
         self.round_trips_s: list[float] = []
-        self._client = RawClient(port).connect()
+        self._client = RawClient(port).connect(**credentials)
+        self._client.sock.settimeout(patience_s)
         self._client.send(b"SUB heartbeat 1\r\n")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)

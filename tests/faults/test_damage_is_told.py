@@ -119,6 +119,10 @@ def remove_consumer(streams: Path) -> None:
     os.remove(streams / "S/consumers/C/consumer.json")
 
 
+def remove_consumer_log(streams: Path) -> None:
+    os.remove(streams / "S/consumers/consumers-00000001.log")
+
+
 def remove_consumer_directory(streams: Path) -> None:
     remove_consumer(streams)
     os.rmdir(streams / "S/consumers/C")
@@ -139,6 +143,7 @@ def remove_meta(streams: Path) -> None:
         (swap_messages, "another stream"),
         (remove_consumer, "configuration"),
         (remove_consumer_directory, "configuration"),
+        (remove_consumer_log, "they start over"),
         (cut_meta, "damaged"),
         (remove_meta, "cannot be read"),
     ],

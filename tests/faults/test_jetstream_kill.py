@@ -28,7 +28,7 @@ from penstock.client.jetstream.window import PubAck
 from penstock.client.messages import Message
 from penstock.errors import PenstockError
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "15"))
 SEED = int(os.environ.get("KILL_SEED", "1"))
 LIFE_S_MAX = 0.3
 STARTS_KILLED_SHARE = 0.2

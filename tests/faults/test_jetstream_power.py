@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from tests.faults.witness import Witness
@@ -20,11 +22,12 @@ from tests.unit.jetstream.world import BIG, START_NS, World
 
 from penstock.client.jetstream.window import PubAck
 from penstock.config.server import JetStreamConfig
-from penstock.hot import wire
-from penstock.jetstream.config.stream import StreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
-from penstock.jetstream.store.file.log import FileSettings, open_file_store
-from penstock.jetstream.store.values import Store, complete
+from penstock.jetstream.store.file.compression import MAGIC
+from penstock.jetstream.store.file.log import FileSettings
+from penstock.jetstream.store.file.segmentfile import SUFFIX
+from penstock.jetstream.store.values import complete
+from penstock.protocol import subjects
 
 ROUNDS = int(os.environ.get("POWER_ROUNDS", "400"))
 CUTS = 3
@@ -59,15 +62,10 @@ class PoweredDisk(SimDisk):
         return super().trouble(action)
 
 
-class SmallFiles(StreamFiles):
-    """Streams with segments so small that a few messages fill several."""
-
-    def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
-        return open_file_store(self.disk, f"{self.path(config.name)}/messages", settings=SETTINGS)
-
-
 class History(World):
     """One client of an engine that loses power now and then."""
+
+    operations_max = OPERATIONS_MAX
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -76,7 +74,11 @@ class History(World):
         self.remotes = {}
         self.witness = Witness("S", self.random)
         self.power_on(PoweredDisk(seed))
-        self.create("S", subjects=["S.*"], storage="file")
+        self.make_streams()
+
+    def make_streams(self) -> None:
+        compression = self.random.choice(("none", "s2"))
+        self.create("S", subjects=["S.*"], storage="file", compression=compression)
         self.create("LIMITED", subjects=["L"], storage="file", max_msgs=LIMIT)
         self.create("ROLLED", subjects=["R.*"], storage="file", allow_rollup_hdrs=True)
         config = {"durable_name": "C", "ack_policy": "explicit", "ack_wait": ACK_WAIT_S * 10**9}
@@ -91,13 +93,12 @@ class History(World):
         self._start()
 
     def files(self) -> StreamFiles:
-        return SmallFiles(self.disk, self.config.store_dir, "$G")
+        return StreamFiles(self.disk, self.config.store_dir, "$G", SETTINGS)
 
     def live(self) -> None:
         """Do random things until the power goes, and come back."""
-        self.disk.operations_left = self.random.randint(1, OPERATIONS_MAX)
-        steps = [self.publish_some] * 5 + [self.commit] * 5 + [self.pull, self.ack_some] * 3
-        steps += [self.delete_one, self.keep_house, self.wait, self.push_out, self.roll_up]
+        self.disk.operations_left = self.random.randint(1, self.operations_max)
+        steps = self.steps()
         try:
             while True:
                 self.random.choice(steps)()
@@ -109,6 +110,12 @@ class History(World):
         after.__class__ = PoweredDisk
         self.power_on(after)
         self.check()
+
+    def steps(self) -> list[Callable[[], None]]:
+        """Return what is done, the usual things more than once."""
+        steps = [self.publish_some] * 5 + [self.commit] * 5 + [self.pull, self.ack_some] * 3
+        steps += [self.keep_house] * 3
+        return [*steps, self.delete_one, self.wait, self.push_out, self.roll_up]
 
     def publish_some(self) -> None:
         for _ in range(self.random.randint(1, 8)):
@@ -127,11 +134,12 @@ class History(World):
         for _ in range(self.random.randint(1, 8)):
             self.publish(f"R.{self.random.randint(1, 3)}", "x" * 40)
         kind = self.random.choice(("all", "sub"))
-        self.publish(f"R.{self.random.randint(1, 3)}", kind, Nats_Rollup=kind)
+        subject = self.random.choice(("R.1", "R.2", "R.3", "R.*"))
+        self.publish(subject, kind, Nats_Rollup=kind)
 
     def commit(self) -> None:
         """Commit as the server does: more may arrive while the disk is busy."""
-        commit = self.engine.begin_commit()
+        commit = self.shared.begin_commit()
         if commit is None:
             return
         if self.random.random() < 0.5:
@@ -163,7 +171,7 @@ class History(World):
 
     def wait(self) -> None:
         self.now_ns += self.random.randint(1, 2 * ACK_WAIT_S) * 10**9
-        self.engine.timers.run(self.now_ns)
+        self.shared.timers.run(self.now_ns)
 
     def take_answers(self) -> None:
         """Note what the client was told."""
@@ -184,14 +192,10 @@ class History(World):
             elif kind == b"delete":
                 self.witness.removed.add(int(number))
 
-    def operations(self) -> list[wire.Op]:
-        entries = [
-            entry if isinstance(entry, bytes) else entry[0].join(entry[1])
-            for entry in self.session.outbox
-        ]
-        self.session.outbox.clear()
-        operations, _, _ = wire.parse_messages(b"".join(entries), BIG, 4096)
-        return [operation for operation in operations if operation[0] == wire.MSG]
+    def segments(self) -> Counter[bytes]:
+        """Return how many files of messages there are, by what they begin with."""
+        files = [name for name in self.disk.names_now if name.endswith(SUFFIX)]
+        return Counter(bytes(self.disk.names_now[name].content[:8]) for name in files)
 
     def check(self) -> None:
         """See that all that was promised is there."""
@@ -207,7 +211,22 @@ class History(World):
         for index, (_, subject, payload) in enumerate(messages):
             assert payload != b"all" or index == 0
             if payload == b"sub":
-                assert subject not in [each[1] for each in messages[:index]]
+                pattern = subject.encode()
+                before = [each[1].encode() for each in messages[:index]]
+                assert not any(subjects.matches(pattern, each) for each in before)
+
+
+class CompressedHistory(History):
+    """The same where segments are compressed and compacted most of the time."""
+
+    operations_max = 6 * OPERATIONS_MAX
+
+    def make_streams(self) -> None:
+        super().make_streams()
+        self.call("STREAM.UPDATE.S", name="S", subjects=["S.*"], storage="file", compression="s2")
+
+    def steps(self) -> list[Callable[[], None]]:
+        return super().steps() + [self.keep_house] * 8 + [self.delete_one] * 4
 
 
 @pytest.mark.parametrize("fault_rate", [0.0, 0.1], ids=["a good disk", "a bad disk"])
@@ -216,13 +235,28 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(
     first_seed: int, fault_rate: float
 ) -> None:
     for seed in range(first_seed, min(first_seed + 100, ROUNDS)):
-        history = History(seed)
-        for _ in range(CUTS):
-            history.disk.fault_rate = fault_rate
-            history.live()
-        history.disk.operations_left = BIG
-        history.publish_some()
-        history.settle()
-        history.take_answers()
-        history.check()
-        assert not history.unanswered
+        go_through(History(seed), fault_rate)
+
+
+@pytest.mark.parametrize("fault_rate", [0.0, 0.01], ids=["a good disk", "a bad disk"])
+def test_a_power_cut_takes_nothing_of_compressed_segments(fault_rate: float) -> None:
+    segments: Counter[bytes] = Counter()
+    for seed in range(max(ROUNDS // 10, 1)):
+        segments += go_through(CompressedHistory(seed), fault_rate)
+    assert segments[MAGIC] > segments.total() // 20, "few segments were compressed"
+
+
+def go_through(history: History, fault_rate: float) -> Counter[bytes]:
+    """Live through some power cuts; return the segments that were there after them."""
+    segments: Counter[bytes] = Counter()
+    for _ in range(CUTS):
+        history.disk.fault_rate = fault_rate
+        history.live()
+        segments += history.segments()
+    history.disk.operations_left = BIG
+    history.publish_some()
+    history.settle()
+    history.take_answers()
+    history.check()
+    assert not history.unanswered
+    return segments

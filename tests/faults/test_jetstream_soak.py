@@ -15,7 +15,7 @@ from tests.servers import DEADLINE_S, PENSTOCK, ServerProcess
 
 from penstock.client import Client, connect
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "12"))
 MEGABYTE = 1 << 20
 PAYLOAD = bytes(20_000)
 BATCH = 100

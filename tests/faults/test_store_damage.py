@@ -9,7 +9,8 @@ from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
-from penstock.jetstream.store.values import Message, Store, complete
+from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Message, complete
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(segment_bytes_max=400, segment_messages_max=4, reserve_bytes=0)

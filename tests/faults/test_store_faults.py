@@ -18,8 +18,8 @@ from tests.simdisk import SimDisk
 
 from penstock.errors import StoreError
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
-from penstock.jetstream.store.store import VOID
-from penstock.jetstream.store.values import Entry, Message, Store, StoreLimits, complete
+from penstock.jetstream.store.store import VOID, Store
+from penstock.jetstream.store.values import Entry, Message, StoreLimits, complete
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(
@@ -30,15 +30,19 @@ SETTINGS = FileSettings(
     write_ahead_bytes=100,
     reserve_bytes=200,
 )
+RETREAT_SEEDS = int(os.environ.get("RETREAT_SEEDS", "60"))
+FAILED_ONCE = [588, 1080, 1178, 1219, 1545]
 SUBJECTS = [b"a.1", b"a.2", b"b.1", b"b.2.c"]
 
 
 class History:
     """One random history, and what the store owes us because of it."""
 
-    def __init__(self, seed: int, limits: StoreLimits) -> None:
+    def __init__(self, seed: int, limits: StoreLimits, *, takes_back: bool = False) -> None:
         self.random = random.Random(seed)
         self.limits = limits
+        self.takes_back = takes_back
+        self.retreats = 0
         self.disk = SimDisk(seed)
         self.appended: dict[int, Message] = {}
         """What was appended under each sequence that is still valid."""
@@ -60,6 +64,8 @@ class History:
         )
         # A skip is a record and its removal: what a crash leaves of it is no message.
         store.purge(VOID)
+        store.takes_back = self.takes_back
+        self.retreats = 0
         return store
 
     def entries(self) -> list[Entry]:
@@ -75,7 +81,9 @@ class History:
     def step(self) -> None:
         """Do one random thing."""
         actions = [self.append] * 6 + [self.sync] * 4 + [self.remove, self.purge, self.maintain] * 2
-        actions.append(self.skip)
+        if not self.takes_back:
+            # Only mirrors skip, and they have their sequences from elsewhere.
+            actions.append(self.skip)
         self.random.choice(actions)()
 
     def append(self) -> None:
@@ -105,7 +113,12 @@ class History:
         present = [message[0] for message in everything(self.store)]
         if present:
             chosen = self.random.sample(present, self.random.randint(1, min(4, len(present))))
-            assert self.store.remove(chosen, erase=self.random.random() < 0.3) == len(chosen)
+            erase = self.random.random() < 0.3
+            try:
+                assert self.store.remove(chosen, erase=erase) == len(chosen)
+            except StoreError:
+                assert self.takes_back
+                return
             self.removed.update(chosen)
             self.make_room()
 
@@ -116,7 +129,11 @@ class History:
         if pattern != b">":
             before = min(before, self.store.last_sequence)
         present = {message[0] for message in everything(self.store)}
-        purged = self.store.purge(pattern, before=before, keep=keep)
+        try:
+            purged = self.store.purge(pattern, before=before, keep=keep)
+        except StoreError:
+            assert self.takes_back
+            return
         left = {message[0] for message in everything(self.store)}
         assert purged == len(present - left)
         self.removed |= present - left
@@ -124,7 +141,7 @@ class History:
 
     def make_room(self) -> None:
         """While the disk fails, what is removed goes at once, and all before it."""
-        if self.store.failure is not None:
+        if self.store.failure is not None and not self.takes_back:
             self.removed |= {s for s in self.appended if s < self.store.first_sequence}
 
     def sync(self) -> None:
@@ -132,8 +149,23 @@ class History:
         if self.random.random() < 0.2:
             self.append()
         complete(work)
+        if self.store.retreats != self.retreats:
+            self.go_back()
         self.note_durable()
         assert self.store.state().lost == 0
+
+    def go_back(self) -> None:
+        """See what is left after a failure: from now on it is the truth, also after a power cut."""
+        self.retreats = self.store.retreats
+        assert self.store.is_settled
+        self.check()
+        self.forget_lost()
+        self.gone = self.removed.copy()
+        if self.random.random() < 0.3:
+            before = everything(self.store)
+            self.disk = self.disk.crash()
+            self.store = self.open()
+            assert before == everything(self.store)
 
     def maintain(self) -> None:
         complete(self.store.maintain())
@@ -155,6 +187,10 @@ class History:
         self.disk = self.disk.crash()
         self.store = self.open()
         self.check()
+        self.forget_lost()
+
+    def forget_lost(self) -> None:
+        """Take what is there for the truth."""
         last = self.store.last_sequence
         self.appended = {s: message for s, message in self.appended.items() if s <= last}
         self.batches = [pair for pair in self.batches if pair[1] <= last]
@@ -224,11 +260,12 @@ LIMITS = [
     StoreLimits(messages_max=9),
     StoreLimits(messages_per_subject_max=1),
     StoreLimits(messages_per_subject_max=3),
+    StoreLimits(messages_max=9, messages_per_subject_max=3),
     StoreLimits(compresses=True),
 ]
 
 
-LIMIT_NAMES = ["none", "messages", "subject 1", "subject 3", "compressed"]
+LIMIT_NAMES = ["none", "messages", "subject 1", "subject 3", "both", "compressed"]
 
 
 def seeds(count: int) -> range:
@@ -262,16 +299,37 @@ def test_a_disk_that_fails_takes_nothing_either(first_seed: int, limits: StoreLi
             history.crash()
 
 
+@pytest.mark.parametrize("limits", LIMITS, ids=LIMIT_NAMES)
 @pytest.mark.parametrize("first_seed", seeds(100))
-def test_a_full_disk_refuses_and_recovers_when_there_is_room(first_seed: int) -> None:
+def test_a_full_disk_refuses_and_recovers_when_there_is_room(
+    first_seed: int, limits: StoreLimits
+) -> None:
     for seed in range(first_seed, first_seed + 100):
-        history = History(seed, StoreLimits())
+        history = History(seed, limits)
         for _ in range(30):
             history.disk.capacity_bytes = history.random.choice((None, 500, 1500, 4000))
             history.step()
         history.disk.capacity_bytes = None
         recover(history)
         history.crash()
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=LIMIT_NAMES)
+@pytest.mark.parametrize("fault_rate", [0.0, 0.1], ids=["full", "bad"])
+def test_what_a_failure_took_back_never_happened(fault_rate: float, limits: StoreLimits) -> None:
+    for seed in [*range(RETREAT_SEEDS), *FAILED_ONCE]:
+        history = History(seed, limits, takes_back=True)
+        for _ in range(3):
+            for _ in range(history.random.randint(1, 30)):
+                history.disk.fault_rate = history.random.choice((0.0, fault_rate))
+                if not fault_rate:
+                    room = history.random.choice((None, None, 500, 1500, 4000))
+                    history.disk.capacity_bytes = room
+                history.step()
+            history.disk.fault_rate, history.disk.capacity_bytes = 0.0, None
+            if history.random.random() < 0.5:
+                recover(history)
+            history.crash()
 
 
 def recover(history: History) -> None:
@@ -381,3 +439,94 @@ class FailingDisk(SimDisk):
         if self.calls_left >= 0:
             return None
         return OSError(errno.EIO, f"{os.strerror(errno.EIO)} ({action})")
+
+
+@pytest.mark.parametrize("keep", [0, 5], ids=["all", "most"])
+def test_a_purge_makes_room_where_a_failure_takes_back(keep: int) -> None:
+    disk = SimDisk()
+    store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
+    store.takes_back = True
+    for _ in range(20):
+        store.append([(b"a", b"", b"x" * 100, 1)] * 4)
+        complete(store.flush())
+    complete(store.flush())
+    disk.capacity_bytes = disk.used_bytes
+    store.append([(b"a", b"", b"x" * 100, 1)])
+    complete(store.flush())
+    with pytest.raises(StoreError, match="No space left"):
+        store.purge()
+    complete(store.flush())
+    assert (store.retreats, store.messages, store.last_sequence) == (1, 80, 80)
+    complete(store.flush())
+    with pytest.raises(StoreError, match="No space left"):
+        store.append([(b"a", b"", b"y", 1)])
+    with pytest.raises(StoreError, match="No space left"):
+        store.remove([1])
+
+    assert store.purge(keep=keep) == 80 - keep
+    complete(store.flush())
+
+    assert (store.failure, store.messages) == (None, keep)
+    assert store.append([(b"a", b"", b"z", 1)]) == 81
+    for _ in range(2):
+        complete(store.flush())
+        complete(store.maintain())
+    assert (store.failure, store.durable_sequence) == (None, 81)
+
+
+def test_the_number_of_a_merged_segment_is_not_given_again() -> None:
+    """A file with a number that another one covers counts as merged, and is removed."""
+    disk = SimDisk()
+    store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
+    store.takes_back = True
+    for sequence in range(1, 6):
+        assert store.append([(b"a", b"", b"x" * 10, 1)]) == sequence
+        complete(store.flush())
+        assert store.durable_sequence == sequence
+        disk.capacity_bytes = disk.used_bytes
+        store.append([(b"a", b"", b"y" * 10, 1)])
+        for _ in range(2):
+            # The first fails. The second cuts that off: from now on no segment takes more.
+            complete(store.flush())
+        assert (store.retreats, store.last_sequence) == (sequence, sequence)
+        disk.capacity_bytes = None
+        while (work := store.maintain()) is not None:
+            complete(work)
+        complete(store.flush())
+        assert store.failure is None
+
+    store, notes = open_file_store(disk.crash(), DIRECTORY, settings=SETTINGS)
+
+    assert notes == []
+    assert [message[0] for message in everything(store)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("failing", range(14))
+def test_a_purge_that_is_taken_back_was_never_made(failing: int) -> None:
+    """Whichever call of the disk fails: all messages or none, now and after a power cut."""
+    for seed in range(20):
+        disk = FailingDisk(seed)
+        store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
+        store.takes_back = True
+        for _ in range(3):
+            store.append([(b"a", b"", b"x" * 30, 1)] * 3)
+            complete(store.flush())
+        disk.capacity_bytes = disk.used_bytes
+        store.append([(b"a", b"", b"x" * 30, 1)] * 3)
+        for _ in range(3):
+            complete(store.flush())
+        disk.calls_left = failing
+        store.purge()
+        for _ in range(2):
+            complete(store.flush())
+            with suppress(OSError):
+                complete(store.maintain())
+        disk.calls_left = None
+        for _ in range(3):
+            complete(store.flush())
+        left = store.messages
+
+        store, _ = open_file_store(disk.crash(), DIRECTORY, settings=SETTINGS)
+
+        assert left in (0, 9)
+        assert (store.messages, store.last_sequence) == (left, 9)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import ExitStack, closing
 
-from tests.servers import HOST, NATS_SERVER, ServerProcess
+from tests.servers import HOST, NATS_SERVER, START_S, ServerProcess
+
+import penstock
+from penstock.errors import PenstockError
 
 NODES = 3
 """The fewest that can lose one."""
@@ -25,6 +29,19 @@ def cluster_of(nodes: int, stack: ExitStack, config: str = "") -> list[ServerPro
         )
         for number, port in enumerate(ports)
     ]
+
+
+async def elected(url: str) -> None:
+    """Return once a stream can be made on all servers of a cluster."""
+    async with asyncio.timeout(START_S), await penstock.connect(url) as client:
+        streams = client.jetstream(request_timeout_s=1.0).streams
+        while True:
+            try:
+                await streams.create("ready", subjects=["ready"], num_replicas=NODES)
+                await streams.delete("ready")
+                return
+            except PenstockError:
+                await asyncio.sleep(0.1)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -26,7 +26,7 @@ from typing import Any, Self
 HOST = "127.0.0.1"
 DEADLINE_S = 10.0
 """How long a test waits for what must happen before it says that it did not."""
-START_S = 60.0
+START_S = float(os.environ.get("START_S", "60"))
 """How long a server may take to start on a machine that has other things to do."""
 
 
@@ -173,14 +173,14 @@ class ServerProcess:
 class RawClient:
     """A socket to a server, with lines instead of bytes. It answers no PING by itself."""
 
-    def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
-        self.sock = socket.socket()
+    def __init__(self, port: int, *, host: str = HOST, receive_buffer: int = 0) -> None:
+        self.sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.settimeout(DEADLINE_S)
         self._received = b""
         try:
-            self.sock.connect((HOST, port))
+            self.sock.connect((host, port))
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.info: dict[str, Any] = json.loads(self.line().removeprefix(b"INFO "))
         except BaseException:
@@ -215,6 +215,11 @@ class RawClient:
         while (line := self.line()) != b"PONG":
             lines.append(line)
         return lines
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was received that nobody has read yet."""
+        return bool(self._received)
 
     def line(self) -> bytes:
         """Return the next line without its CRLF."""

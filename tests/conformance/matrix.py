@@ -23,8 +23,10 @@ class Party:
 
     def __init__(self, server: ServerProcess, stack: ExitStack) -> None:
         self.server = server
-        self.clients = {user: stack.enter_context(RawClient(server.port)) for user in USERS}
-        for user, client in self.clients.items():
+        self.clients: dict[str, RawClient] = {}
+        for user in USERS:
+            # Each says who it is at once: a server does not wait for long.
+            client = self.clients[user] = stack.enter_context(RawClient(server.port))
             client.connect(**({} if user == NOBODY else {"user": user, "pass": "x"}))
             client.send(b"SUB _INBOX.%b.> inbox\r\n" % user.encode())
             client.settle()
@@ -81,10 +83,15 @@ class Party:
 
 
 def _told(lines: list[bytes]) -> list[str]:
-    """Return the errors, and the subjects of messages. An audit comes when it comes."""
+    """Return the errors and the subjects of messages, without those a server sends at any time."""
     told = [line.decode() for line in lines if line.startswith(b"-ERR")]
     messages = [line.decode().split() for line in lines if line.startswith((b"MSG", b"HMSG"))]
-    return told + sorted(f"{line[1]} {line[2]}" for line in messages if line[1] != AUDIT)
+    return told + sorted(f"{line[1]} {line[2]}" for line in messages if not _is_untimed(line[1]))
+
+
+def _is_untimed(subject: str) -> bool:
+    """Tell whether a server sends this by a timer of its own: audits and heartbeats."""
+    return subject == AUDIT or (subject.startswith("$SYS.SERVER.") and subject.endswith(".STATSZ"))
 
 
 def open_parties(stack: ExitStack) -> tuple[Party, Party]:

@@ -6,11 +6,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
+from nats.aio.client import Client
 from nats.js.errors import NoKeysError
 from tests.servers import DEADLINE_S
 
 Listed = TypeVar("Listed")
 ATTEMPTS = 50
+
+
+async def settle(*clients: Client) -> None:
+    """Return once the server has done what the clients asked for."""
+    for client in clients:
+        # A flush may write its PING ahead of what is still buffered; the second one cannot.
+        await client.flush()
+        await client.flush()
 
 
 async def listed(listing: Callable[[], Awaitable[Listed]]) -> Listed:

@@ -193,10 +193,10 @@ def test_a_reload_changes_accounts_and_lets_stay_who_may(program: Program) -> No
             "accounts { A { users: [{user: a}], export: [] } }",
             "1:36: unknown field `export`",
         ),
-        ("accounts { $G {} }", '1:12: "$G" is the account of those in no other'),
+        ("accounts { $G {} }", '1:12: "$G" is the account of users without one'),
         (
             "accounts { A { imports: [{stream: {account: B, subject: s}}] } }",
-            '1:26: the import of "s" names "B", which is no account',
+            '1:26: the import of "s" names an unknown account "B"',
         ),
         (
             "accounts { A {}, B { imports: [{service: {account: A, subject: s}}] } }",
@@ -208,19 +208,50 @@ def test_a_reload_changes_accounts_and_lets_stay_who_may(program: Program) -> No
         ),
         (
             'accounts { A { mappings { "a.*": "b.$2" } } }',
-            '1:27: "a.*" can not be mapped to "b.$2"',
+            '1:27: "a.*" cannot be mapped to "b.$2"',
         ),
         (
             "accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }",
             '`authorization` has more than one user "a"',
         ),
         ("system_account: NOPE", '1:1: `system_account` "NOPE" is not one of the accounts'),
-        ("resolver: URL(http://x)", "1:1: `resolver` can be MEMORY, or"),
-        ("operator: eyJ.x.y", "1:1: `operator` needs a `resolver`: write `resolver: MEMORY`"),
-        ("operator: eyJ.x.y, resolver: MEMORY", "1:1: `operator` has a bad token: it is no token"),
-        ("operator: nowhere.jwt", "1:1: `operator` names a file that can not be read"),
+        ("resolver: NOWHERE", "1:1: `resolver` can be MEMORY, URL(…), or"),
+        ("operator: eyJ.x.y", "1:1: `operator` has a bad token: it is not a NATS token"),
+        ("trusted_keys: [x]", "`operator` needs a `resolver`; hint: `resolver: MEMORY`"),
+        (
+            "operator: eyJ.x.y, resolver: MEMORY",
+            "1:1: `operator` has a bad token: it is not a NATS token",
+        ),
+        ("operator: nowhere.jwt", "1:1: `operator` names a file that cannot be read"),
     ],
 )
 def test_a_bad_account_is_an_error_with_its_place_and_a_remedy(config: str, error: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(error)):
         ServerProcess(PENSTOCK, config).__enter__()
+
+
+@pytest.mark.parametrize("subject", ["one", "lots", "chained"])
+def test_who_asks_a_service_that_nobody_serves_is_told(subject: str, server: ServerProcess) -> None:
+    name = "d" if subject == "chained" else "b"
+    with RawClient(server.port).connect(user=name, **{"pass": "x"}) as asker:
+        asker.send(b"SUB inbox 1\r\n")
+        asker.send(f"PUB {subject} inbox 2\r\nhi\r\n".encode())
+
+        told = asker.settle()
+        assert told[1:3] == [b"NATS/1.0 503", f"Nats-Subject: {subject}".encode()]
+
+
+@pytest.mark.parametrize("subject", ["one", "chained"])
+def test_a_service_that_others_hear_too_is_not_missed(subject: str, server: ServerProcess) -> None:
+    name = "d" if subject == "chained" else "b"
+    with (
+        RawClient(server.port).connect(user=name, **{"pass": "x"}) as asker,
+        RawClient(server.port).connect(user=name, **{"pass": "x"}) as other,
+    ):
+        other.send(f"SUB {subject} 1\r\n".encode())
+        other.settle()
+        asker.send(b"SUB inbox 1\r\n")
+        asker.send(f"PUB {subject} inbox 2\r\nhi\r\n".encode())
+
+        assert asker.settle() == []
+        assert other.settle() == [f"MSG {subject} 1 inbox 2".encode(), b"hi"]

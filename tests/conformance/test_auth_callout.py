@@ -15,6 +15,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from tests.conformance.natspy import settle
 from tests.conformance.test_nats_py import run
 from tests.conftest import Servers
 from tests.contract.credentials import ACCOUNT, NO_LIMITS, USER, Key, Realm, write_credentials
@@ -102,7 +103,7 @@ async def serving(server: ServerProcess, **settings: Any) -> AsyncIterator[Servi
     client = await nats.connect(server.url, **options)
     service = Service(client, **settings)
     await client.subscribe(SUBJECT, cb=service.answer)
-    await client.flush()
+    await settle(client)
     yield service
     await client.close()
 

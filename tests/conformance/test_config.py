@@ -77,8 +77,45 @@ TAKEN = {
     "tags": "server_tags: ['a:b', c]\nserver_name: x\nmax_subs: 10\n",
     "a single tag": "server_tags: a",
     "accounts": "accounts { A { users = [ {user: a, password: b} ] }, B {} }\nno_auth_user: a",
+    "resolver by a URL": 'resolver: URL("http://127.0.0.1:9/accounts/")',
+    "resolver by a URL without quotes": "resolver: url(http://127.0.0.1:9/accounts)",
+    "resolver that is a cache": "resolver: { type: cache, dir: x, ttl: '1h', limit: 10 }",
+    "traces": "accounts { A { msg_trace: a.b }, B { trace_dest: { dest: x, sampling: 7 } } }",
+    "traces of a share": "accounts { A { msg_trace: { dest: a.b, sampling: '7%' } } }",
+    "traces of what is shared": (
+        "accounts { A { exports: [ {service: s, allow_trace: true}, {stream: t} ] },"
+        " B { imports: [ {stream: {account: A, subject: t}, allow_trace: true} ] } }"
+    ),
     "only listening for others": (
         "leafnodes { listen: '127.0.0.1:-1' }\ncluster { name: c, listen: '127.0.0.1:-1' }"
+    ),
+    "a password as a variable": (
+        "authorization { PASS: x\n users = [ {user: a, password: $PASS}, {user: b, pass: $PASS} ] }"
+    ),
+    "tls of a proxy": "tls {}\nallow_non_tls: true",
+    "tls of a proxy with more": "tls { timeout: 3, verify: true }\nallow_non_tls: true",
+    "cipher suites": (
+        "tls { cert_file: CERT, key_file: KEY, cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,"
+        " TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384] }"
+    ),
+    "insecure cipher suites": (
+        "tls { cert_file: CERT, key_file: KEY, allow_insecure_cipher_suites: true\n"
+        " cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA, TLS_RSA_WITH_RC4_128_SHA] }"
+    ),
+    "the usual payload": "max_payload: 0",
+    "all of a cluster": (
+        "cluster { name: c, host: a, port: 1, authorization { user: a, password: b }, routes: [],"
+        " cluster_advertise: 'a:1', no_advertise: true, connect_retries: 3, connect_backoff: true\n"
+        " permissions {}, pool_size: 3, accounts: [A], compression: s2_fast, ping_interval: '5s'\n"
+        " ping_max: 2, write_deadline: '5s' }\naccounts { A {} }"
+    ),
+    "all of a gateway": (
+        "gateway { name: g, net: a, port: 7222, advertise: 'a:1', connect_retries: 2, gateways: [],"
+        " reject_unknown_cluster: true }"
+    ),
+    "all of leaf nodes": (
+        "leafnodes { listen: 7422, advertise: 'a:1', no_advertise: true, compression: true\n"
+        " reconnect_interval: '1s', remotes: [], isolate: true, min_version: '2.10.0' }"
     ),
     "tuning": "prof_port: 6000\nmax_traced_msg_len: 10\nno_sublist_cache: true\n",
     "off all the same": "proxy_protocol: false\nsyslog: false\n",
@@ -100,6 +137,38 @@ NOT_TAKEN = {
     "certificate and key of different pairs": "tls { cert_file: CERT, key_file: OTHER }",
     "both kinds of user": "authorization { user: a, password: b, users = [{user: c, pass: d}] }",
     "token and users": "authorization { token: a, users = [ {user: b, password: c} ] }",
+    "a cache that deletes": "resolver: { type: cache, dir: x, allow_delete: true }",
+    "a full store that forgets": "resolver: { type: full, dir: x, ttl: '1h' }",
+    "a resolver of another kind": "resolver: { type: half, dir: x }",
+    "a cache without a place": "resolver: { type: cache }",
+    "traces to a pattern": "accounts { A { msg_trace: 'a.*' } }",
+    "traces of too many": "accounts { A { msg_trace: { dest: a, sampling: 101 } } }",
+    "traces of none": "accounts { A { msg_trace: { dest: a, sampling: 0 } } }",
+    "traces unknown": "accounts { A { msg_trace: { dest: a, share: 10 } } }",
+    "traces of an exported stream": (
+        "accounts { A { exports: [ {stream: s, allow_trace: true} ] } }"
+    ),
+    "traces of an imported service": (
+        "accounts { A { exports: [ {service: s} ] },"
+        " B { imports: [ {service: {account: A, subject: s}, allow_trace: true} ] } }"
+    ),
+    "empty cipher suites": "tls { cert_file: CERT, key_file: KEY, cipher_suites: [] }",
+    "empty curves": "tls { cert_file: CERT, key_file: KEY, curve_preferences: [] }",
+    "insecure cipher suites": (
+        "tls { cert_file: CERT, key_file: KEY, cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA] }"
+    ),
+    "unknown cipher suites": "tls { cert_file: CERT, key_file: KEY, cipher_suites: [TLS_NULL] }",
+    "half a pair": "tls { cert_file: CERT }\nallow_non_tls: true",
+    "a cluster's address": "cluster { listen: 'a:b:c' }",
+    "a cluster's port": "cluster { port: abc }",
+    "unknown in a cluster": "cluster { listen: '127.0.0.1:-1', prot: 1 }",
+    "a cluster that is no block": "cluster: 7",
+    "a gateway's address": "gateway { listen: x }",
+    "unknown in a gateway": "gateway { name: g, port: 7222, foo: 1 }",
+    "a gateway's list": "gateway { name: g, port: 7222, gateways: {} }",
+    "not a boolean in leaf nodes": "leafnodes { listen: '127.0.0.1:-1', no_advertise: 7 }",
+    "unknown in leaf nodes": "leafnodes { port: 7422, bogus: 1 }",
+    "leaf nodes that are no block": "leafnodes: true",
     "bad duration": "write_deadline: soon",
     "short lame duck": "lame_duck_duration: 5s\nlame_duck_grace_period: 1s",
 }
@@ -107,9 +176,21 @@ NOT_TAKEN = {
 FOUND_LATER = {
     "websocket without tls": "websocket { port: 8333 }",
     "bad origin": "websocket { port: 1, no_tls: true, allowed_origins: 'x' }",
+    "https without a certificate": "https_port: 8443",
+    "https of a proxy": "tls {}\nallow_non_tls: true\nhttps_port: 8443",
+    "no such system account": "system_account: X\naccounts { A {} }",
+    "no such port": "port: 99999",
+    "tls for all without a certificate": "tls {}",
+    "websocket tls without a certificate": "websocket { port: 1, tls {} }",
+    "a password of nobody": "authorization { password: x }",
+    "no limit of the payload": "max_payload: -1",
     "no such no_auth_user": "no_auth_user: z\nauthorization { users = [ {user: a, pass: b} ] }",
 }
-"""What the real server's check lets pass, and its start does not."""
+"""
+What the real server's check lets pass.
+
+Its start does not, or it serves nobody by TLS, everybody without the password, or any payload.
+"""
 
 REFUSED = {
     "routes": ("cluster { listen: '127.0.0.1:-1', routes: ['nats://x:6222'] }", "`cluster.routes`"),
@@ -121,6 +202,7 @@ REFUSED = {
     "mqtt": ("server_name: x\nmqtt { port: 1883 }\njetstream: on", "`mqtt`"),
     "encryption": ("jetstream { store_dir: '/tmp/x', key: secret }", "`key`"),
     "proxies": ("proxies { trusted = [] }", "`proxies`"),
+    "no system account": ("no_sys_acc: true", "`no_sys_acc`"),
 }
 """What the real server takes and ours cannot."""
 

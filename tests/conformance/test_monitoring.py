@@ -441,7 +441,8 @@ def test_a_client_is_told_the_same_about_itself(servers: Servers, user: str) -> 
     ours, theirs = (user_info(servers(program, CONFIG), user) for program in PROGRAMS)
 
     assert sorted_lists(ours["data"]) == sorted_lists(theirs["data"])
-    assert set(theirs["server"]) - set(ours["server"]) <= {"feature_flags"}
+    assert set(theirs["server"]) <= set(ours["server"])
+    assert ours["server"]["feature_flags"] == theirs["server"]["feature_flags"]
     assert all(
         type(ours["server"][name]) is type(theirs["server"][name]) for name in ours["server"]
     )

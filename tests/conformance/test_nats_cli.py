@@ -60,6 +60,10 @@ stream info S
 stream state S
 stream subjects S
 stream report
+trace s.1 --deliver
+trace s.1
+trace nobody.there
+stream state S
 stream find --empty
 stream get S 1
 stream edit S --max-msgs 100 --force

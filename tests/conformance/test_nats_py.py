@@ -15,6 +15,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from tests.conformance.natspy import settle
 from tests.conftest import Servers
 from tests.servers import DEADLINE_S, Program, ServerProcess
 
@@ -51,14 +52,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
     # The client leaves the sockets of failed attempts to the garbage collector.
     gc.collect()
-
-
-async def settle(*clients: Client) -> None:
-    """Return once the server has done what the clients asked for."""
-    for client in clients:
-        # A flush may write its PING ahead of what is still buffered; the second one cannot.
-        await client.flush()
-        await client.flush()
 
 
 async def collect(subscription: Any, count: int) -> list[bytes]:

@@ -40,7 +40,7 @@ REQUESTS = (
     "$SYS.REQ.ACCOUNT.A.CLAIMS.LOOKUP",
 )
 OF_ONE_OF_THEM = {
-    *("api", "penstock", "git_commit", "gomaxprocs", "config_digest", "feature_flags"),
+    *("api", "penstock", "git_commit", "gomaxprocs", "config_digest"),
     *("disk_io_wait_stats", "tls_timeout"),
 }
 """Fields of a page that tell how one of the servers is built."""

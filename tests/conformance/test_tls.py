@@ -17,6 +17,7 @@ import pytest
 from nats.aio.client import Client
 from tests.aio import until
 from tests.certificates import Authority, Pair, public_key_sha256
+from tests.conformance.natspy import settle
 from tests.conftest import Servers
 from tests.servers import DEADLINE_S, HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
 
@@ -131,7 +132,7 @@ def test_clients_without_tls_are_served_beside_those_with_it(
     async def scenario() -> None:
         secured = await _connect(server, keys.context())
         subscription = await secured.subscribe("news")
-        await secured.flush()
+        await settle(secured)
         with RawClient(server.port) as plain:
             plain.connect().send(b"PUB news 2\r\nhi\r\n")
             assert (await subscription.next_msg(DEADLINE_S)).data == b"hi"
@@ -249,6 +250,48 @@ def test_connz_tells_of_the_handshake(keys: Keys, program: Program, servers: Ser
         assert shown["tls_cipher_suite"].startswith("TLS_")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "cipher", "more"),
+    [
+        ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA", {}),
+        (
+            "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+            "ECDHE-ECDSA-AES128-SHA256",
+            {"allow_insecure_cipher_suites": True},
+        ),
+    ],
+)
+def test_an_old_client_and_its_cipher_suite_are_let_in(
+    name: str, cipher: str, more: dict[str, object], program: Program, tmp_path: Path
+) -> None:
+    keys = Keys(tmp_path)
+    context = keys.context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(cipher)
+    with (
+        ServerProcess(program, keys.config(cipher_suites=[name], **more)) as server,
+        RawClient(server.port) as client,
+        context.wrap_socket(client.sock, server_hostname="localhost") as secured,
+    ):
+        assert (secured.version(), secured.cipher()[0]) == ("TLSv1.2", cipher)
+        secured.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        assert b"PONG" in secured.recv(4096)
+
+
+def test_behind_a_proxy_that_ends_tls_no_certificate_is_needed(program: Program) -> None:
+    with ServerProcess(program, "tls {}\nallow_non_tls: true") as server:
+        with RawClient(server.port) as client:
+            client.connect()
+            assert client.info["tls_available"] is True
+            assert "tls_required" not in client.info
+            client.send(b"SUB a 1\r\nPUB a 1\r\nx\r\n")
+            assert client.settle() == [b"MSG a 1 1", b"x"]
+        with RawClient(server.port) as client, pytest.raises(ssl.SSLError):
+            ssl.create_default_context().wrap_socket(client.sock, server_hostname="localhost")
+        with RawClient(server.port) as client:
+            assert client.connect().settle() == []
 
 
 def test_a_reload_takes_the_new_certificate_and_keeps_those_who_are_in(

@@ -36,6 +36,7 @@ class World:
 
     def __init__(self) -> None:
         self.main, self.other, self.strict, self.full = (Key(ACCOUNT) for _ in range(4))
+        self.tiered = Key(ACCOUNT)
         self.signing, self.scoped, self.stranger = (Key(ACCOUNT) for _ in range(3))
         self.expired, self.revoked = Key(ACCOUNT), Key(USER)
         self.system = Key(ACCOUNT)
@@ -56,14 +57,15 @@ class World:
             revocations={self.revoked.public: 2_000},
             exports=[
                 {"name": "s", "subject": "ev.>", "type": "stream"},
-                {"name": "q", "subject": "ask", "type": "service"},
+                {"name": "q", "subject": "ask", "type": "service", "allow_trace": True},
                 {"name": "p", "subject": "private", "type": "stream", "token_req": True},
             ],
             limits={"disk_storage": -1, "mem_storage": -1, "streams": 2, "consumer": 5},
             mappings={"old": [{"subject": "new"}]},
+            trace={"dest": "traces", "sampling": 100},
         )
         imports = [
-            {"name": "s", "subject": "ev.>", "type": "stream"},
+            {"name": "s", "subject": "ev.>", "type": "stream", "allow_trace": True},
             {"name": "q", "subject": "ask", "local_subject": "question", "type": "service"},
             {"name": "p", "subject": "private", "type": "stream"},
         ]
@@ -75,6 +77,8 @@ class World:
         )
         self.realm.sign(self.strict, "strict", limits={"disallow_bearer": True, "payload": 4})
         self.realm.sign(self.full, "full", limits={"conn": 0})
+        tier = {"disk_storage": 1048576, "streams": -1, "consumer": -1, "max_ack_pending": -1}
+        self.realm.sign(self.tiered, "tiered", limits={"tiered_limits": {"R1": tier}})
         self.realm.sign(self.expired, "expired", exp=SOON)
 
     def user(self, issuer: Key, user: Key | None = None, **nats: Any) -> tuple[str, Key]:
@@ -145,6 +149,41 @@ def test_what_a_token_says_decides(
     jwt, user = world.user(world.main, **says)
 
     assert expected == first_words(server, jwt, user.seed)
+
+
+def test_the_limits_of_a_tier_are_told_as_those_of_the_tier(
+    server: ServerProcess, world: World
+) -> None:
+    jwt, user = world.user(world.tiered)
+    stream = b'{"name":"S","subjects":["s"],"max_bytes":4096}'
+    with hello(server, jwt, user.seed) as client:
+        assert client.line() == b"PONG"
+        client.send(b"SUB in.* 1\r\nPUB $JS.API.STREAM.CREATE.S in.1 %d\r\n" % len(stream))
+        client.send(stream + b"\r\n")
+        while not client.line().startswith(b"MSG in.1 "):
+            pass
+        assert "error" not in json.loads(client.line())
+        client.send(b"PUB $JS.API.INFO in.2 0\r\n\r\n")
+        while not client.line().startswith(b"MSG in.2 "):
+            pass
+        info = json.loads(client.line())
+
+    nothing = dict.fromkeys(("memory", "storage", "reserved_memory", "consumers"), 0)
+    limits = {
+        "max_memory": 0,
+        "max_storage": 1048576,
+        "max_streams": -1,
+        "max_consumers": -1,
+        "max_ack_pending": -1,
+        "memory_max_stream_bytes": -1,
+        "storage_max_stream_bytes": -1,
+        "max_bytes_required": False,
+    }
+    assert info["tiers"] == {
+        "R1": nothing | {"reserved_storage": 4096, "streams": 1, "limits": limits}
+    }
+    assert info["limits"] == dict.fromkeys(limits, 0) | {"max_bytes_required": False}
+    assert (info["streams"], info["reserved_storage"]) == (1, 4096)
 
 
 def test_signing_keys_sign_for_their_account(server: ServerProcess, world: World) -> None:
@@ -261,6 +300,34 @@ def test_exports_imports_and_mappings_are_in_the_token(server: ServerProcess, wo
         main.send(b"PUB %b 1\r\n!\r\n" % asked[0].split()[3])
         main.settle()
         assert other.settle() == [b"MSG _INBOX.1 4 1", b"!"]
+
+
+def test_traces_are_in_the_token(server: ServerProcess, world: World) -> None:
+    jwt, user = world.user(world.main)
+    other_jwt, other_user = world.user(world.other)
+    parent = b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with hello(server, jwt, user.seed) as main, hello(server, other_jwt, other_user.seed) as other:
+        assert (main.line(), other.line()) == (b"PONG", b"PONG")
+        other.send(b"SUB ev.* 1\r\nSUB answers 2\r\n")
+        other.settle()
+        main.send(b"SUB traces 1\r\nSUB ask 2\r\n")
+        main.settle()
+
+        header = b"NATS/1.0\r\n%b\r\n\r\n" % parent
+        main.send(b"HPUB ev.1 %d %d\r\n%b\r\n" % (len(header), len(header), header))
+        assert event_types(main) == ["in", "se", "eg"]
+
+        header = b"NATS/1.0\r\nNats-Trace-Only: 1\r\nNats-Trace-Dest: answers\r\n\r\n"
+        other.send(b"HPUB question %d %d\r\n%b\r\n" % (len(header), len(header), header))
+        assert event_types(other) == ["in", "si", "eg"]
+
+
+def event_types(client: RawClient) -> list[str]:
+    """Return what kinds of events the next trace has."""
+    while not (line := client.line()).startswith(b"MSG"):
+        pass
+    trace = json.loads(client.read(int(line.split()[-1])))
+    return [event["type"] for event in trace["events"]]
 
 
 def test_jetstream_is_as_the_accounts_say(

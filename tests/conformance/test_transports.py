@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from pathlib import Path
 
 import nats
 import pytest
 from tests.certificates import Authority
+from tests.conformance.natspy import settle
 from tests.conformance.realm import OPEN, SECURE, Realm, cells
 from tests.conftest import Servers
 from tests.servers import DEADLINE_S, HOST, Program, RawClient, ServerProcess, wait_until
@@ -43,7 +45,7 @@ def test_a_conversation_may_come_in_pieces_of_any_size(
         assert client.read(len(ANSWERS)) == ANSWERS
 
 
-@pytest.mark.parametrize("address", ["::1", "::"])
+@pytest.mark.parametrize("address", ["::1", "::", "0.0.0.0", ""])
 @pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
 def test_clients_connect_over_ipv6(address: str, program: Program) -> None:
     with ServerProcess(program, "", "-a", address) as server:
@@ -52,15 +54,50 @@ def test_clients_connect_over_ipv6(address: str, program: Program) -> None:
             foreign = await nats.connect(f"nats://[::1]:{server.port}")
             own = await penstock.connect(f"nats://[::1]:{server.port}")
             subscription = await foreign.subscribe("a")
-            await foreign.flush()
+            await settle(foreign)
             await own.publish("a", b"hi")
             assert (await subscription.next_msg(DEADLINE_S)).data == b"hi"
             await own.close()
             await foreign.close()
 
         asyncio.run(scenario())
-        if address == "::":
-            RawClient(server.port).close()
+
+
+@pytest.mark.parametrize(
+    ("address", "host"), [("::", "::"), ("0.0.0.0", "0.0.0.0"), ("", "0.0.0.0")]
+)
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+def test_every_address_is_of_both_families_and_each_client_keeps_its_own(
+    address: str, host: str, program: Program
+) -> None:
+    with ServerProcess(program, "", "-a", address) as server:
+        shown = f"[{host}]" if ":" in host else host
+        assert f"client connections on {shown}:{server.port}\n" in server.log
+        for own in ("127.0.0.1", "::1"):
+            with RawClient(server.port, host=own) as client:
+                assert (client.info["host"], client.info["client_ip"]) == (host, own)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+def test_monitoring_and_websocket_are_reached_over_ipv6_too(host: str, program: Program) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    config = (
+        f"http: '{shown}:-1'\nwebsocket {{ host: '{host}', port: -1, no_tls: true }}\n"
+        f"host: '{HOST}'\n"
+    )
+    with ServerProcess(program, config, "-a", host) as server:
+        for address in ("127.0.0.1", "::1"):
+            for port in (server.http_port, server.websocket_port):
+                with socket.create_connection((address, port), DEADLINE_S) as client:
+                    client.sendall(b"GET /varz HTTP/1.1\r\nHost: a\r\n\r\n")
+                    assert client.recv(9) == b"HTTP/1.1 "
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+def test_an_address_of_ipv4_stays_one(program: Program, servers: Servers) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        RawClient(servers(program).port, host="::1")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from typing import Any
 from tests.servers import HOST, RawClient
 from tests.websocket import BINARY, RawWebSocket, frame
 
+from penstock.core import snappy
 from penstock.jetstream.snapshots import archive
 from penstock.jetstream.snapshots.archive import ArchiveEntry
 
@@ -162,7 +163,7 @@ def gappy_restore(target: Target) -> None:
     entries = [ArchiveEntry(b"S.x", 10**18, 1 + each * 2000, b"", b"x") for each in range(10_000)]
     encoded = map(archive.encode_entry, [ArchiveEntry(archive.STATE, 1, payload=state), *entries])
     whole = b"".join([*encoded, archive.encode_entry(archive.END)])
-    data = archive.STREAM_IDENTIFIER + archive.frames(archive.MAGIC + whole)
+    data = archive.STREAM_IDENTIFIER + snappy.frames(archive.MAGIC + whole)
     with RawClient(target.port).connect() as client:
         client.sock.settimeout(PATIENCE_S)
         config = {"name": "S", "subjects": ["S.>"], "storage": "file"}

@@ -175,7 +175,7 @@ async def test_tls_that_the_caller_asks_for_is_never_left_out(
     server: ServerProcess, context: ssl.SSLContext, change: Change
 ) -> None:
     async with Meddler(server.port, change) as meddler:
-        with pytest.raises(ConnectFailed, match="TLS is asked for"):
+        with pytest.raises(ConnectFailed, match="TLS is required"):
             await connect(meddler, tls=context)
 
 

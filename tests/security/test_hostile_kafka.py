@@ -38,9 +38,9 @@ async def test_every_hostile_record_is_a_dead_letter(kafka: KafkaBroker) -> None
         type="kafka",
         namespace=f"n{uuid.uuid4().hex[:12]}",
         kafka=KafkaConfig(
-            brokers=(kafka.address,), consumer=KafkaConsumerConfig(discovery_interval_s=0.3)
+            brokers=(kafka.address,), consumer=KafkaConsumerConfig(discovery_interval=0.3)
         ),
-        subscriber=SubscriberConfig(attempts_max=2, backoff_s=0.001),
+        subscriber=SubscriberConfig(max_attempts=2, backoff=0.001),
     )
     amounts: list[int] = []
 

@@ -10,9 +10,9 @@ import pytest
 from tests.security.tenants import Tenant, config
 from tests.servers import PENSTOCK, PROGRAMS, Program, ServerProcess
 
+from penstock.core import snappy
 from penstock.jetstream.snapshots import archive
 from penstock.jetstream.snapshots.archive import ArchiveEntry
-from penstock.jetstream.store.file.compression import snappy_compressor
 
 CHUNK = 128 * 1024
 DIGITS = "9" * 5000
@@ -35,7 +35,7 @@ def _entries(count: int, *, payload: bytes = b"x", step: int = 1) -> list[Archiv
 
 def _chunks(entries: list[ArchiveEntry]) -> Iterator[bytes]:
     encoded = b"".join(map(archive.encode_entry, [*entries, archive.END]))
-    data = archive.STREAM_IDENTIFIER + archive.frames(archive.MAGIC + encoded)
+    data = archive.STREAM_IDENTIFIER + snappy.frames(archive.MAGIC + encoded)
     yield from (data[start : start + CHUNK] for start in range(0, len(data), CHUNK))
     yield b""
 
@@ -116,7 +116,7 @@ def test_a_snapshot_of_numbers_that_make_no_sense_is_refused(
 def test_a_snapshot_is_unpacked_no_further_than_its_account_may_store() -> None:
     pytest.importorskip("cramjam")
     entries = map(archive.encode_entry, _entries(40, payload=bytes(1 << 20)))
-    framed = archive.frames(archive.MAGIC + b"".join(entries), snappy_compressor())
+    framed = snappy.frames(archive.MAGIC + b"".join(entries), snappy.compressor())
     data = archive.STREAM_IDENTIFIER + framed
     with ServerProcess(PENSTOCK, config("max_file: 8MB")) as server, Tenant(server, "b") as tenant:
         wanted = {"name": "R", "subjects": ["R.>"], "storage": "file"}

@@ -24,11 +24,12 @@ from tests.unit.jetstream.world import World
 from tests.work import work_of
 
 from penstock.config.accounts import Permissions, ResponseRules
+from penstock.core.routing.route import WITHDRAWN_AT_ONCE
 from penstock.core.sharing.services import request_header
 from penstock.jetstream.api import clusterapi, directget
 from penstock.jetstream.config import consumerrules, originrules, rules
-from penstock.jetstream.engine import CALLS
 from penstock.jetstream.intake import cron
+from penstock.jetstream.server import CALLS
 from penstock.net.monitor.connz import LISTED_MAX, connz
 from penstock.net.monitor.query import QueryError
 from penstock.net.monitor.views import subsz
@@ -604,6 +605,31 @@ def test_who_comes_and_goes_costs_the_same_whatever_is_subscribed_to(pattern: by
         return work_of(lambda: peer.says(once * 10))
 
     assert churn(4000) <= churn(40) + 20
+
+
+@pytest.mark.parametrize("queue", [b"", b" q"])
+def test_who_leaves_very_many_subscriptions_behind_gives_others_their_turn(queue: bytes) -> None:
+    world = peers.World()
+    gone, left, publisher = world.peer(), world.peer(), world.peer()
+    count = 3 * WITHDRAWN_AT_ONCE
+    gone.says(b"".join(b"SUB s.%d%b %d\r\n" % (i, queue, i) for i in range(count)))
+    gone.says(b"SUB s.>%b x\r\n" % queue)
+    left.says(b"SUB s.*%b 1\r\n" % queue)
+    routes = world.broker.accounts["$G"].routes
+    kept = len(routes.trie) - len(gone.session.subscriptions)
+    publisher.says(b"PUB s.1 0\r\n\r\n")
+    gone.taken(), left.taken()
+
+    works = [work_of(lambda: world.broker.close(gone.session, "Client Closed"))]
+    publisher.says(b"PUB s.1 0\r\n\r\nPUB s.2 0\r\n\r\n")
+    while world.put_off:
+        works.append(work_of(world.put_off.pop().action))
+
+    assert gone.taken() == b""
+    assert left.taken() == b"MSG s.1 1 0\r\n\r\nMSG s.2 1 0\r\n\r\n"
+    assert len(works) == 4
+    assert max(works) < LINES_MAX // 4
+    assert len(routes.trie) == kept
 
 
 def test_answers_that_are_expected_are_noted_in_no_time() -> None:

@@ -40,6 +40,21 @@ const scenarios = {
     assert.equal(message.headers.get("Second"), "zwei");
   },
 
+  async "a message is traced, and a dry run only traced"(client) {
+    const traces = syncIterator(client.subscribe("traces"));
+    const messages = [];
+    client.subscribe("traced", { callback: (_, message) => messages.push(message.string()) });
+    client.publish("traced", "really", { traceDestination: "traces" });
+    client.publish("traced", "never", { traceDestination: "traces", traceOnly: true });
+    await client.flush();
+    for (const only of [undefined, ["true"]]) {
+      const { request, events } = (await traces.next()).json();
+      assert.deepEqual(request.header["Nats-Trace-Only"], only);
+      assert.deepEqual(events.map((event) => event.type), ["in", "eg"]);
+    }
+    assert.deepEqual(messages, ["really"]);
+  },
+
   async "a thousand requests at once are each answered"(client, service) {
     service.subscribe("service", {
       callback: (_, message) => message.respond(`to ${message.string()}`),

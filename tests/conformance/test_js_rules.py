@@ -1,0 +1,137 @@
+"""What a transcript of JetStream cannot say: rules with time or order in them, on both servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.conftest import Servers
+from tests.servers import Program, RawClient, wait_until
+
+CONFIG = 'jetstream { store_dir: "./js" }'
+MS = 1_000_000
+
+
+class ApiClient(RawClient):
+    """A client that asks, with an answer at a time."""
+
+    def ask(self, subject: str, body: object = None, header: bytes = b"") -> dict[str, Any]:
+        """Return the answer to a request."""
+        data = header + (b"" if body is None else json.dumps(body).encode())
+        sizes = b"%d %d" % (len(header), len(data)) if header else b"%d" % len(data)
+        verb = b"HPUB" if header else b"PUB"
+        self.send(b"%b %b api.x %b\r\n%b\r\n" % (verb, subject.encode(), sizes, data))
+        while not self.line().startswith(b"MSG api.x "):
+            pass
+        answer: dict[str, Any] = json.loads(self.line())
+        return answer
+
+    def make(self, stream: str, **config: Any) -> None:
+        """Make a stream."""
+        document = {"name": stream, "subjects": [f"{stream}.>"]} | config
+        assert "error" not in self.ask(f"$JS.API.STREAM.CREATE.{stream}", document)
+
+    def consume(self, stream: str, name: str, **config: Any) -> None:
+        """Make a consumer."""
+        document = {"stream_name": stream, "config": {"name": name} | config}
+        answer = self.ask(f"$JS.API.CONSUMER.CREATE.{stream}.{name}", document)
+        assert "error" not in answer, answer
+
+
+@pytest.fixture
+def client(program: Program, servers: Servers) -> Iterator[ApiClient]:
+    with ApiClient(servers(program, CONFIG).port) as client:
+        client.connect()
+        client.send(b"SUB api.* 1\r\n")
+        yield client
+
+
+@pytest.mark.parametrize("policy", ["explicit", "all", "none"])
+def test_a_push_consumer_ends_at_its_threshold_whatever_waits_for_an_ack(
+    policy: str, client: ApiClient
+) -> None:
+    stream = f"push_{policy}"
+    client.make(stream)
+    assert client.ask(f"{stream}.a", 1)["seq"] == 1
+    client.send(b"SUB deliver.here 2\r\n")
+    client.consume(
+        stream, "C", ack_policy=policy, deliver_subject="deliver.here", inactive_threshold=50 * MS
+    )
+    client.settle()
+    wait_until(lambda: client.ask(f"$JS.API.CONSUMER.INFO.{stream}.C")["delivered"]["stream_seq"])
+
+    client.send(b"UNSUB 2\r\n")
+
+    wait_until(lambda: "error" in client.ask(f"$JS.API.CONSUMER.INFO.{stream}.C"))
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_a_rollup_of_a_pattern_replaces_every_match(storage: str, client: ApiClient) -> None:
+    stream = f"rolled_{storage}"
+    client.make(stream, allow_rollup_hdrs=True, storage=storage)
+    for subject in ("a", "a.1", "a.2", "a.1", "b.1"):
+        client.ask(f"{stream}.{subject}", 1)
+    header = b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n"
+
+    answers = [client.ask(f"{stream}.a.*", header=header) for _ in range(2)]
+
+    assert [each["seq"] for each in answers] == [6, 7]
+    state = client.ask(f"$JS.API.STREAM.INFO.{stream}", {"subjects_filter": ">"})["state"]
+    assert state["subjects"] == {f"{stream}.{each}": 1 for each in ("a", "a.*", "b.1")}
+    assert (state["messages"], state["last_seq"]) == (3, 7)
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1), (9, 4)])
+def test_requests_that_come_together_are_served_by_priority(
+    order: tuple[int, int], client: ApiClient
+) -> None:
+    stream = f"prioritized_{order[0]}{order[1]}"
+    client.make(stream)
+    for _ in range(10):
+        client.ask(f"{stream}.a", 1)
+    client.consume(
+        stream, "C", ack_policy="none", priority_policy="prioritized", priority_groups=["g"]
+    )
+    requests = b""
+    for priority in order:
+        wish = b'{"batch":5,"expires":5000000000,"group":"g","priority":%d}' % priority
+        request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.C in.%d %d\r\n%b\r\n"
+        requests += request % (stream.encode(), priority, len(wish), wish)
+        client.send(b"SUB in.%d 1%d\r\n" % (priority, priority))
+    client.settle()
+
+    client.send(requests)
+
+    received = [client.line().split() for _ in range(20)][::2]
+    served: dict[int, list[int]] = {}
+    for _, _, sid, reply, _ in received:
+        served.setdefault(int(sid) - 10, []).append(int(reply.split(b".")[5]))
+    first, second = sorted(order)
+    assert served == {first: [1, 2, 3, 4, 5], second: [6, 7, 8, 9, 10]}
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_deleting_a_message_that_is_not_there_is_refused(storage: str, client: ApiClient) -> None:
+    stream = f"deleted_{storage}"
+    client.make(stream, storage=storage)
+    for _ in range(4):
+        client.ask(f"{stream}.a", 1)
+    client.ask(f"$JS.API.STREAM.PURGE.{stream}", {"seq": 2})
+    client.ask(f"$JS.API.STREAM.MSG.DELETE.{stream}", {"seq": 3})
+
+    refused = [
+        client.ask(f"$JS.API.STREAM.MSG.DELETE.{stream}", {"seq": sequence})["error"]
+        for sequence in (1, 3, 9)
+    ]
+
+    def not_found(sequence: int) -> dict[str, Any]:
+        return {"code": 400, "err_code": 10043, "description": f"sequence {sequence} not found"}
+
+    outside = {"code": 500, "err_code": 10057}
+    expected = [not_found(1), not_found(3), not_found(9)]
+    if storage == "file":
+        expected[0] = outside | {"description": "no message found"}
+        expected[2] = outside | {"description": "stream store EOF"}
+    assert refused == expected

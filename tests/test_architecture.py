@@ -1,15 +1,19 @@
 """
-Who may import whom. This table is the architecture diagram.
+Who may import whom. The tables below are the architecture diagram.
 
-A row names a part of the package, a module or a folder, and the parts it may
-use. Imports go down only: what stands in a row stands further down as a row of
-its own.
+`MAY_IMPORT` has a row for each part of the package, a module or a folder, with the parts
+it may use. Imports go down only: a part in a row stands further down as a row of its own.
+`INSIDE` does the same for folders within a part. `RINGS` holds the largest group of modules
+of a part that import each other in a ring; an import under `TYPE_CHECKING` counts, because a
+reader follows it too. A number there may fall, and never rise.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,20 +21,22 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+ENTRIES_MAX = 20
+"""What may lie directly in the package, so that its listing stays a map."""
 
-GROUND = {"errors", "version", "protocol", "keys"}
+GROUND = {"errors", "version", "files", "protocol", "keys"}
 WIRE = {"hot"} | GROUND
+
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"client", "net", "bus", "config", "errors", "version"},
     "pytest_plugin": {"bus"},
-    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "files", "config"}
-    | WIRE,
+    "cli": {"demo", "bench", "spark", "bus", "client", "net", "jetstream", "config"} | WIRE,
     "demo": {"bench", "spark", "bus", "errors"},
     "bench": {"bus", "client", "net", "config"} | WIRE,
-    "spark": {"client", "config", "files"} | WIRE,
+    "spark": {"client", "config"} | WIRE,
     "bus": {"client", "net", "config"} | WIRE,
-    "net": {"jetstream", "core", "client", "files", "config"} | WIRE,
+    "net": {"jetstream", "core", "client", "config"} | WIRE,
     "jetstream": {"core", "config"} | WIRE,
     "core": {"config"} | WIRE,
     "client": {"config"} | WIRE,
@@ -43,21 +49,60 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
 }
 
+INSIDE: dict[str, set[str]] = {
+    "jetstream.store.file": {"jetstream.store"},
+    "jetstream.store": {"jetstream.store.file"},
+    "jetstream.config": {"jetstream.store", "jetstream.store.file"},
+    "config": set(),
+    "config.file": {"config"},
+    "bus.events": set(),
+    "bus.config": {"bus.events"},
+    "spark.envelopes": set(),
+}
+"""A folder that is named here uses no other folders of its part than these."""
+
+NEVER = [
+    ("jetstream.consumers", "jetstream.api"),
+    ("jetstream.intake", "jetstream.api"),
+    ("jetstream.copies", "jetstream.api"),
+]
+"""Neighbours that do not know each other: the first never imports the second."""
+
+RINGS = {"jetstream": 3, "core": 7, "client": 13, "net": 3, "bus": 3}
+"""The largest ring of each part; a part that is not named has none."""
+
 WORLD = {"asyncio", "random", "select", "selectors", "socket", "subprocess", "threading", "time"}
 """Where sockets, threads, time and chance come from."""
 
 SANS_IO = {"core": WORLD, "hot": WORLD - {"socket"}, "jetstream": WORLD - {"threading"}}
 """Parts that are handed their time and their bytes, and what they may not reach for."""
 
+NUMBERED = re.compile(r"\b(publish|operation|answer|batch\[0\]|publishes\[\S*\])\[-?[0-9]\]")
+"""An operation whose field is read by its number: `wire` has names for them."""
+
 FILES = sorted(path for path in SOURCE.rglob("*.py"))
 
 
-def part_of(path: Path) -> str:
-    """Return the row of the table a file belongs to."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def module_of(path: Path) -> str:
+    """Return the name of a file's module, without the package's own: `jetstream.store.block`."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports_of(path: Path) -> Iterator[str]:
+MODULES = {module_of(path): path for path in FILES}
+
+
+def part_of(module: str) -> str:
+    """Return the row of the table a module belongs to."""
+    return module.split(".")[0]
+
+
+def folder_of(module: str) -> str:
+    """Return the folder a module lies in: `jetstream.store`."""
+    is_folder = MODULES[module].name == "__init__.py"
+    return module if is_folder else module.rpartition(".")[0]
+
+
+def names_imported(path: Path) -> Iterator[str]:
     """Yield the full name of everything a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -67,22 +112,114 @@ def imports_of(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def parts_used_by(path: Path) -> set[str]:
-    names = [name.split(".") for name in imports_of(path)]
-    return {name[1] for name in names if name[0] == "penstock" and len(name) > 1}
+@cache
+def imports() -> Mapping[str, set[str]]:
+    """Return for each module the modules of ours that it imports."""
+    found: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        ours = {name.removeprefix("penstock.") for name in names_imported(path) if "." in name}
+        used = {name if name in MODULES else name.rpartition(".")[0] for name in ours}
+        found[module] = (used & set(MODULES)) - {module}
+    return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_only_what_the_table_allows(path: Path) -> None:
-    part = part_of(path)
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_the_table_allows(module: str) -> None:
+    part = part_of(module)
 
-    assert parts_used_by(path) - {part} <= MAY_IMPORT[part]
+    assert {part_of(used) for used in imports()[module]} - {part} <= MAY_IMPORT[part]
 
 
 def test_the_table_goes_down_only() -> None:
     rows = list(MAY_IMPORT)
     for part, allowed in MAY_IMPORT.items():
-        assert all(rows.index(part) < rows.index(other) for other in allowed & set(rows)), part
+        assert all(rows.index(part) < rows.index(other) for other in allowed), part
+
+
+@pytest.mark.parametrize("folder", INSIDE)
+def test_a_folder_uses_only_the_folders_it_may(folder: str) -> None:
+    part = part_of(folder)
+    used = {
+        folder_of(other)
+        for module, others in imports().items()
+        if folder_of(module) == folder
+        for other in others
+        if part_of(other) == part
+    }
+
+    assert used - {folder} <= INSIDE[folder]
+
+
+@pytest.mark.parametrize(("folder", "stranger"), NEVER)
+def test_neighbours_that_do_not_know_each_other(folder: str, stranger: str) -> None:
+    found = [
+        f"{module} imports {other}"
+        for module, others in imports().items()
+        if folder_of(module) == folder
+        for other in others
+        if folder_of(other) == stranger
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("part", sorted({part_of(module) for module in MODULES}))
+def test_the_rings_of_a_part_only_shrink(part: str) -> None:
+    rings = [ring for ring in rings_of(imports()) if part_of(next(iter(ring))) == part]
+    largest = max((len(ring) for ring in rings), default=0)
+
+    assert largest == RINGS.get(part, 0), max(rings, key=len, default=set())
+
+
+def rings_of(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the groups of nodes that reach each other, by Tarjan's algorithm."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    rings: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = lowest[node] = len(order)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == order[node]:
+            ring = set(stack[stack.index(node) :])
+            del stack[stack.index(node) :]
+            if len(ring) > 1:
+                rings.append(ring)
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return rings
+
+
+@pytest.mark.parametrize("part", ["core", "hot", "jetstream", "net"])
+def test_the_fields_of_an_operation_have_names(part: str) -> None:
+    numbered = [
+        f"{module}: {found[0]}"
+        for module, path in MODULES.items()
+        if part_of(module) == part
+        for found in NUMBERED.finditer(path.read_text())
+    ]
+
+    assert numbered == []
+
+
+def test_a_ring_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+
+    assert sorted(map(sorted, rings_of(graph))) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_the_package_reads_like_a_map() -> None:
+    entries = [entry.name for entry in SOURCE.iterdir() if entry.name != "__pycache__"]
+
+    assert len(entries) <= ENTRIES_MAX
 
 
 @pytest.mark.parametrize("forbidden", ["net", "core", "jetstream"])
@@ -98,13 +235,11 @@ def test_what_runs_beside_a_server_never_needs_one(part: str, forbidden: str) ->
     assert forbidden not in reachable
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if part_of(path) in SANS_IO], ids=lambda path: path.name
-)
-def test_what_does_no_io_reaches_for_no_time_chance_or_socket(path: Path) -> None:
-    used = {name.split(".")[0] for name in imports_of(path)}
+@pytest.mark.parametrize("module", [module for module in MODULES if part_of(module) in SANS_IO])
+def test_what_does_no_io_reaches_for_no_time_chance_or_socket(module: str) -> None:
+    used = {name.split(".")[0] for name in names_imported(MODULES[module])}
 
-    assert used & SANS_IO[part_of(path)] == set()
+    assert used & SANS_IO[part_of(module)] == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -5,12 +5,16 @@ BIN    := $(VENV)/bin
 REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
-.PHONY: all setup demo test lint types docs fuzz nightly clean constraints
+.PHONY: help all setup demo test test-again test-pure coverage lint format types docs docs-check build fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark
 
-all: lint types docs test
+# The first target is the default.
+all: lint types docs-check test  ## what has to pass
 
-setup: $(STAMP)
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## a virtual environment with everything in it
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -20,26 +24,51 @@ $(STAMP): $(BIN)/python pyproject.toml setup.py $(wildcard src/penstock/hot/nati
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-demo: setup
+demo: setup  ## the whole story on this machine, in a minute or two
 	$(BIN)/penstock demo
 
-# Two files at a time: most tests wait for a server or a disk.
-test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Four files at a time, also on two cores: most tests wait for a server or a disk.
+test: setup  ## the tests, four files at a time
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
-lint: setup
+# A busy machine can break a test once; a defect breaks it again.
+test-again: setup  ## the tests that failed in the last run, one at a time
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=1
+
+# The servers and their parts once more without the compiled twins.
+test-pure: setup  ## the unit tests of the core in pure Python
+	PENSTOCK_PURE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit/core tests/unit/hot \
+		tests/unit/protocol tests/unit/jetstream tests/unit/client
+
+coverage: setup  ## which lines and branches the unit tests reach
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov=penstock --cov-branch \
+		--cov-report=term:skip-covered --cov-report=html tests/unit
+
+format: setup  ## lay the code out
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup  ## layout and lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: setup
+types: setup  ## mypy, strict
 	$(BIN)/mypy --strict src
 
 # What the reference says comes from the code; the tests fail when it is stale.
-docs: setup
+docs: setup  ## write the reference pages from the code
 	for page in $(REFERENCE); do $(BIN)/penstock reference $$page > docs/reference/$$page.md; done
 	$(BIN)/python -m penstock.bus.config.reference > docs/reference/eventbus.md
 
-bench: setup
+docs-check: setup  ## fail where a reference page is stale
+	@for page in $(REFERENCE); do \
+		$(BIN)/penstock reference $$page | diff -u docs/reference/$$page.md - || exit 1; done
+	@$(BIN)/python -m penstock.bus.config.reference | diff -u docs/reference/eventbus.md -
+
+build: setup  ## a wheel and a source archive in dist/
+	$(BIN)/python -m build
+
+bench: setup  ## servers side by side, on a page
 	$(BIN)/penstock bench compare
 
 # Each prints a table of ratios to its peer, measured in turns in one run.
@@ -50,20 +79,26 @@ bench-spark: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,kafka]'
 	$(BIN)/python -m benchmarks.spark
 
-# The long forms of the fault suites: an hour or so.
-nightly: setup
-	KILL_ROUNDS=300 POWER_ROUNDS=5000 SOAK_SECONDS=600 $(BIN)/python -m pytest --timeout=3600 \
+# The long forms of the fault suites: some hours.
+nightly: setup  ## the long forms of the fault suites: some hours
+	KILL_ROUNDS=300 POWER_ROUNDS=5000 REFUSED_SEEDS=500 RETREAT_SEEDS=1000 SOAK_SECONDS=600 \
+		$(BIN)/python -m pytest --timeout=3600 \
 		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
-		tests/faults/test_jetstream_soak.py
-	LEDGER_SECONDS=3600 $(BIN)/python -m pytest --timeout=7200 tests/faults/test_bus_ledger.py
-	DESCRIPTOR_STREAMS=10000 DESCRIPTORS=1024 TEST_TIMEOUT_S=3600 $(BIN)/python -m pytest \
-		--timeout=3600 tests/faults/test_descriptors.py
+		tests/faults/test_jetstream_soak.py tests/faults/test_refused.py \
+		tests/faults/test_store_faults.py
+	LEDGER_SECONDS=3600 $(BIN)/python -m pytest --timeout=9000 tests/faults/test_bus_ledger.py \
+		-k 'not (nats or cluster or kafka)'
+	LEDGER_SECONDS=600 $(BIN)/python -m pytest --timeout=9000 tests/faults/test_bus_ledger.py \
+		-k 'nats or cluster or kafka'
+	DESCRIPTOR_STREAMS=10000 DESCRIPTORS=1024 TEST_TIMEOUT_S=3600 START_S=600 \
+		$(BIN)/python -m pytest --timeout=3600 tests/faults/test_descriptors.py
 	SPARK_ROUNDS=5 SPARK_BATCHES=1000 $(BIN)/python -m pytest --timeout=3600 \
 		tests/spark/test_exactly_once.py tests/spark/test_many_batches.py \
 		tests/spark/test_declarative.py
+	SPARK_LEDGER_ROUNDS=5 $(BIN)/python -m pytest -rP --timeout=7200 tests/spark/test_ledger.py
 
 # The versions of all that the extras need, with the hashes of their files.
-constraints: setup
+constraints: setup  ## pin the versions of the extras, with hashes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	sed -n '/^#/p' constraints/extras.txt > constraints/header.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -72,9 +107,9 @@ constraints: setup
 	cat constraints/header.txt constraints/pins.txt > constraints/extras.txt
 	rm constraints/header.txt constraints/pins.txt
 
-fuzz: setup
+fuzz: setup  ## the C twins under sanitizers
 	$(BIN)/python -m tests.fuzz.sanitized --seconds 60
 
-clean:
+clean:  ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache benchmarks/bin
 	find src -name '*.so' -delete

@@ -1,7 +1,7 @@
 """
 Hello: a NATS server in this process, and a client that talks to it.
 
-Any other NATS client could talk to it as well: the server listens on a real port.
+Any other NATS client can talk to it as well: the server listens on a real port.
 
 Output:
     hello: world

@@ -1,5 +1,6 @@
 """
-Typed handlers: the annotation says what a handler is given, old versions are brought up to date.
+Typed handlers: the annotation selects the handler's argument, and old versions are
+upgraded.
 
 Output:
     an Order: Order(item='book', cents=1250)
@@ -11,8 +12,7 @@ Output:
 import asyncio
 from dataclasses import dataclass
 
-from penstock.bus import Envelope, EventBus
-from penstock.bus.deadletters.stored import DeadLetterBox
+from penstock.bus import DeadLetterBox, Envelope, EventBus
 
 bus = EventBus.open("embedded:")
 lines: asyncio.Queue[str] = asyncio.Queue()

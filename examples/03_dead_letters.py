@@ -1,5 +1,6 @@
 """
-Dead letters: what cannot be handled is moved away with its history, and sent back when it can.
+Dead letters: an event that cannot be handled is set aside with its history, and replayed
+later.
 
 From a shell: penstock dlq list|show|replay|discard --bus nats://…
 
@@ -15,10 +16,9 @@ Output:
 import asyncio
 from typing import Any
 
-from penstock.bus import Envelope, EventBus, SubscriberConfig
-from penstock.bus.deadletters.stored import DeadLetterBox, Selection
+from penstock.bus import DeadLetterBox, Envelope, EventBus, Selection, SubscriberConfig
 
-FEW_ATTEMPTS = SubscriberConfig(attempts_max=2, backoff_s=0.01)
+FEW_ATTEMPTS = SubscriberConfig(max_attempts=2, backoff=0.01)
 ibans = {"account-2": "DE02"}
 paid: asyncio.Queue[str] = asyncio.Queue()
 
@@ -35,7 +35,7 @@ async def main() -> None:
         for account in ("account-1", "account-2"):
             event = Envelope(aggregate_id=account, event_type="PayOut", payload={"cents": 100})
             await bus.publish_envelope("payouts", event)
-        first = await paid.get()  # account-1 is in nobody's way
+        first = await paid.get()  # account-1 blocks nobody
         async with bus.messages("dead-letters.payouts") as buried:
             await anext(buried)
         box = DeadLetterBox(bus)
@@ -45,7 +45,7 @@ async def main() -> None:
                 print(f"  attempt {number}: {attempt}")
         print(f"paid: {first}")
 
-        ibans["account-1"] = "DE01"  # the cause is gone
+        ibans["account-1"] = "DE01"  # fix the cause
         await box.replay(Selection(key="account-1"))
         print(f"paid: {await paid.get()}")
         print(f"dead letters left: {len([one async for one in box.find()])}")

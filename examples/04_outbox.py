@@ -1,8 +1,8 @@
 """
 Outbox and inbox: an event exists if and only if its transaction commits, and counts once.
 
-The shop writes the order and its event in one transaction. The stock takes note of
-each event in the same transaction as its effect, so one that comes twice counts once.
+The shop writes the order and its event in one transaction. The stock records each event in
+the same transaction as its effect, so a duplicate counts once.
 
 Output:
     orders in the shop: book, lamp
@@ -66,7 +66,7 @@ async def publish_and_handle(path: Path, database: sqlite3.Connection) -> None:
             await asyncio.sleep(0.01)
         print(f"events published: {relay.published_total}")
         events = [event async for _, event in bus.replay("orders.placed")]
-        for event in [*events, events[0]]:  # one comes twice
+        for event in [*events, events[0]]:  # one arrives twice
             take_from_stock(database, event)
     rows = database.execute("SELECT item, taken FROM stock ORDER BY item")
     print(f"delivered 3 times, taken from stock: {', '.join(f'{i} {n}' for i, n in rows)}")

@@ -1,5 +1,5 @@
 """
-Replays and delays: read a topic again from any point, publish something later.
+Replays and delays: read a topic again from any point, and publish an event later.
 
 Output:
     again, from the third on: 3 4 5

@@ -1,8 +1,8 @@
 """
 An order service: typed handlers, order by customer, a retry, a dead letter, a request.
 
-Order 2 fails at first, and is tried again before anything newer of its customer; order 3
-never succeeds, and becomes a dead letter while its customer goes on.
+Order 2 fails at first, and is retried before any newer order of its customer. Order 3 never
+succeeds, and becomes a dead letter while its customer's other orders continue.
 
 Output:
     ann: 0 2 4
@@ -22,7 +22,7 @@ from penstock.bus.deadletters.deadletters import CAUSE
 ORDERS = [("ann", 10), ("bob", 20), ("ann", 30), ("bob", -1), ("ann", 50), ("bob", 60)]
 
 bus = EventBus.open(
-    "embedded:", service="orders", subscriber=SubscriberConfig(attempts_max=3, backoff_s=0.01)
+    "embedded:", service="orders", subscriber=SubscriberConfig(max_attempts=3, backoff=0.01)
 )
 handled: dict[str, list["Order"]] = defaultdict(list)
 causes: list[str] = []
@@ -32,7 +32,7 @@ finished = asyncio.Event()
 
 @dataclass
 class Order:
-    """What a customer wants."""
+    """The order of a customer."""
 
     number: int
     amount: int

@@ -36,7 +36,7 @@ async def publish(url: str) -> None:
 
 
 def add_up(url: str) -> None:
-    """Read the stream of the bus, and publish what every customer spent."""
+    """Read the stream of the bus, and publish the total of every customer."""
     spark = session("orders", settings={"spark.ui.enabled": "false"})
     orders = spark.read.format("penstock").option("servers", url).option("stream", "shop").load()
     events = open_envelopes(orders, "amount DOUBLE")
@@ -45,7 +45,7 @@ def add_up(url: str) -> None:
         "'shop.totals' AS subject",
         "to_json(struct(customer AS event_id, customer AS aggregate_id, 'added' AS event_type, "
         "'2026-01-01T00:00:00Z' AS timestamp, total AS payload)) AS data",
-        # Behind a shuffle an id must come from the row itself.
+        # After a shuffle, an id must come from the row itself.
         "concat(customer, '-', total) AS message_id",
     )
     messages.write.format("penstock").option("servers", url).mode("append").save()

@@ -1,8 +1,10 @@
 """
-Event sourcing: accounts are what happened to them, and Spark keeps their balances as a table.
+Event sourcing: an account is the sum of its events, and Spark keeps the balances as a
+table.
 
-The service answers from its own memory, folded event by event. The projection is the same
-fold, run by Spark over the stream: exactly once, in order, snapshot after snapshot.
+The service folds the events into its own memory and answers from there. The projection is
+the same fold, run by Spark over the stream: exactly once, in order, snapshot after
+snapshot.
 
 Output:
     the service: account-0 has 60, account-1 has 30
@@ -25,14 +27,14 @@ from penstock.spark.pipelines.snapshot import read_snapshot
 
 
 def fold(balance: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any]:
-    """Return the balance behind one more event."""
+    """Return the balance after one more event."""
     sign = {"deposited": 1, "withdrawn": -1}[event["event_type"]]
     before = balance["amount"] if balance else 0
     return {"amount": before + sign * event["payload"]["amount"]}
 
 
 class Accounts:
-    """The service: publishes what happens, and knows the balances by handling it."""
+    """The service: it publishes the events of accounts, and handles them to know the balances."""
 
     def __init__(self, url: str) -> None:
         self._bus = EventBus.open(url, namespace="bank", service="accounts")
@@ -41,7 +43,7 @@ class Accounts:
         self.balances: dict[str, dict[str, Any]] = {}
 
     async def run(self, happenings: list[tuple[str, str, int]]) -> None:
-        """Publish what happens, and return once it is handled."""
+        """Publish the events, and return once they are handled."""
         async with self._bus as bus:
             await bus.subscribe_envelope("accounts", self._handle)
             for account, what, amount in happenings:
@@ -60,7 +62,7 @@ class Accounts:
 
 
 def project(url: str, home: Path) -> dict[str, dict[str, Any]]:
-    """Bring the table up to date, and return it; what was folded before is not read again."""
+    """Update the table, and return it; events folded before are not read again."""
     config = PipelineConfig(
         pipeline="state",
         source={"servers": url, "stream": "bank"},
@@ -69,7 +71,7 @@ def project(url: str, home: Path) -> dict[str, dict[str, Any]]:
         settings={"fold": "__main__:fold"},
     )
     runner.run(spark, config, once=True, say=lambda line: None)
-    rows = read_snapshot(spark, home / "balances").collect()
+    rows = read_snapshot(spark, config.target).collect()
     return {row["aggregate_id"]: json.loads(row["state"]) for row in rows}
 
 

@@ -1,7 +1,7 @@
 """
 Orders of the event bus as tables: a Spark Declarative Pipeline.
 
-Every run brings `orders` up to date with the stream, works out what each customer has spent, and
+Every run updates `orders` from the stream, computes the total of each customer, and
 publishes the large orders on `shop.large`, each once.
 """
 
@@ -17,7 +17,10 @@ SERVERS = spark.conf.get("spark.orders.servers")
 
 
 def amounts(messages: DataFrame) -> DataFrame:
-    """Return who ordered for how much: a function of a DataFrame, as `penstock pipeline` takes."""
+    """
+    Return the customers and amounts of orders: a function of a DataFrame, as `penstock
+    pipeline` takes.
+    """
     events = open_envelopes(messages, "amount DOUBLE")
     return events.selectExpr("event_id", "aggregate_id AS customer", "payload.amount AS amount")
 
@@ -31,7 +34,7 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def spent() -> DataFrame:
-    """What each customer has spent."""
+    """The total of each customer."""
     return spark.read.table("orders").groupBy("customer").agg(f.sum("amount").alias("spent"))
 
 

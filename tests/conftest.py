@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.servers import PROGRAMS, Program, ServerProcess
 
 from penstock.bus.testing.kafka import KafkaBroker, classpath
+from penstock.cli.reference.compatibility import sections
 from penstock.errors import MissingExtra
 
 # A shell's background job ignores Ctrl-C, `nohup` a hang-up, and so would what we start.
@@ -23,6 +24,21 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 Servers = Callable[..., ServerProcess]
+HELD = {test for section in sections() for test in section.tests.values()}
+"""The tests that the compatibility page names."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that holds a row of the compatibility page, instead of skipping it."""
+    report = yield
+    name = item.nodeid.removeprefix("tests/")
+    if report.skipped and not HELD.isdisjoint((name, name.partition("[")[0])):
+        report.outcome = "failed"
+        report.longrepr = f"it holds a row of the compatibility page: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -147,9 +147,13 @@ class ServerProcess:
     def reload(self, config: str) -> None:
         """Give it another configuration, and return once it has taken it over or refused to."""
         seen = len(RELOADED.findall(self.log))
-        Path(self._directory.name, "server.conf").write_text(config)
+        self.write_config(config)
         self.process.send_signal(signal.SIGHUP)
         wait_until(lambda: len(RELOADED.findall(self.log)) > seen)
+
+    def write_config(self, config: str) -> None:
+        """Write another configuration, without a word to the server."""
+        Path(self._directory.name, "server.conf").write_text(config)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

@@ -71,16 +71,21 @@ class Realm:
             return client.line() == b"PONG"
 
 
+def message(client: RawClient) -> str:
+    """Return the payload of the next message."""
+    while not (line := client.line()).startswith((b"MSG", b"-ERR")):
+        pass
+    assert line.startswith(b"MSG"), line
+    size = int(line.split()[-1])
+    return client.read(size + 2)[:size].decode()
+
+
 def ask(client: RawClient, subject: str, body: str = "") -> Any:
     """Return the answer to a request: a document, or a text that is none."""
     data = body.encode()
     client.send(b"SUB answer 1\r\nPUB %b answer %d\r\n" % (subject.encode(), len(data)))
     client.send(data + b"\r\n")
-    while not (line := client.line()).startswith((b"MSG", b"-ERR")):
-        pass
-    assert line.startswith(b"MSG"), line
-    size = int(line.split()[-1])
-    answer = client.read(size + 2)[:size].decode()
+    answer = message(client)
     client.send(b"UNSUB 1\r\n")
     return json.loads(answer) if answer.startswith("{") else answer
 
@@ -104,6 +109,24 @@ def test_an_account_that_is_pushed_is_there_at_once(realm: Realm, program: Progr
         assert ask(system, f"$SYS.REQ.ACCOUNT.{key.public}.CLAIMS.LOOKUP") == token
         assert ask(system, f"$SYS.REQ.ACCOUNT.{Key(ACCOUNT).public}.CLAIMS.LOOKUP") == ""
         assert set(ask(system, LIST)["data"]) == {key.public, realm.system.public}
+
+
+def test_all_tokens_come_one_by_one(realm: Realm, program: Program) -> None:
+    tokens = {(key := Key(ACCOUNT)).public: realm.account(key) for _ in range(3)}
+    with (
+        ServerProcess(program, realm.config()) as server,
+        realm.user(server, realm.system) as system,
+    ):
+        for token in tokens.values():
+            ask(system, UPDATE, token)
+
+        system.send(b"SUB all 2\r\nPUB $SYS.REQ.CLAIMS.PACK all 0\r\n\r\n")
+        packed = [pack for pack in iter(lambda: message(system), "")]
+
+    sent = dict(pack.split("|", 1) for pack in packed)
+    assert len(sent) == len(packed)
+    assert sent.items() >= tokens.items()
+    assert set(sent) == {*tokens, realm.system.public}
 
 
 def test_accounts_outlive_the_server(realm: Realm, program: Program) -> None:

@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.conformance.matrix import USERS, Party, open_parties
-from tests.servers import HOST, RawClient, ServerProcess
+from tests.conformance.matrix import CONFIG, USERS, Party, open_parties
+from tests.servers import HOST, Program, RawClient, ServerProcess
 
 from penstock.net.monitor.monitor import ALIASES, ENDPOINTS
 
@@ -174,6 +174,33 @@ def test_a_kicked_client_is_gone(parties: tuple[Party, Party]) -> None:
             body = json.dumps({"cid": client.info["client_id"]}).encode()
             party.ask("s", f"$SYS.REQ.SERVER.{party.server_id}.KICK", body)
             client.rest()
+
+
+def test_one_client_may_be_told_to_go_elsewhere(parties: tuple[Party, Party]) -> None:
+    for party in parties:
+        with RawClient(party.server.port) as client:
+            client.connect(user="d", protocol=1, **{"pass": "x"})
+            client.settle()
+            body = json.dumps({"cid": client.info["client_id"]}).encode()
+            party.ask("s", f"$SYS.REQ.SERVER.{party.server_id}.LDM", body)
+
+            told = json.loads(client.line().removeprefix(b"INFO "))
+
+            assert told["ldm"] is True
+            assert client.settle() == []
+
+
+def test_the_system_account_may_reload(program: Program) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(program, CONFIG))
+        party = Party(server, stack)
+        server.write_config(CONFIG + "max_payload: 1234\n")
+
+        answer = party.ask("s", f"$SYS.REQ.SERVER.{party.server_id}.RELOAD")
+
+        assert "error" not in answer
+        with RawClient(server.port) as later:
+            assert later.info["max_payload"] == 1234
 
 
 def test_the_system_account_is_told_who_comes_and_goes(parties: tuple[Party, Party]) -> None:

@@ -280,6 +280,26 @@ def test_an_old_client_and_its_cipher_suite_are_let_in(
         assert b"PONG" in secured.recv(4096)
 
 
+def test_a_client_must_know_a_curve_of_the_server(
+    keys: Keys, program: Program, servers: Servers
+) -> None:
+    server = servers(program, keys.config(curve_preferences=["CurveP384"], handshake_first=True))
+
+    def is_let_in(curve: str) -> bool:
+        context = keys.context()
+        context.set_ecdh_curve(curve)
+        try:
+            with (
+                socket.create_connection((HOST, server.port), DEADLINE_S) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as secured,
+            ):
+                return secured.recv(4) == b"INFO"
+        except ssl.SSLError:
+            return False
+
+    assert (is_let_in("secp384r1"), is_let_in("prime256v1")) == (True, False)
+
+
 def test_behind_a_proxy_that_ends_tls_no_certificate_is_needed(program: Program) -> None:
     with ServerProcess(program, "tls {}\nallow_non_tls: true") as server:
         with RawClient(server.port) as client:

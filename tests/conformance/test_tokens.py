@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.contract.credentials import (
     Realm,
     write_credentials,
 )
-from tests.servers import PENSTOCK, PROGRAMS, RawClient, ServerProcess
+from tests.servers import HOST, PENSTOCK, PROGRAMS, Program, RawClient, ServerProcess
+from tests.websocket import RawWebSocket
 
 from penstock.client.connection import auth
 
@@ -232,6 +234,35 @@ def test_a_bearer_need_not_sign(server: ServerProcess, world: World) -> None:
 
     assert first_words(server, jwt, None) == b"PONG"
     assert first_words(server, unwelcome, None) == REFUSED
+
+
+def test_a_cookie_may_bring_the_token(world: World, program: Program) -> None:
+    jwt, _ = world.user(world.main, bearer_token=True)
+    unwelcome, _ = world.user(world.strict, bearer_token=True)
+    websocket = f"websocket {{ listen: '{HOST}:-1', no_tls: true, jwt_cookie: tok }}\n"
+    store = "jetstream { store_dir: store }\n"
+    words = []
+    with ServerProcess(program, store + websocket + world.realm.config) as server:
+        for token in (jwt, unwelcome):
+            with RawWebSocket(server.websocket_port).upgrade(Cookie=f"tok={token}") as client:
+                client.read_until(b"\r\n")
+                client.say(b'CONNECT {"verbose":false}\r\nPING\r\n')
+                words.append(client.read_until(b"\r\n").strip())
+
+    assert words == [b"PONG", REFUSED]
+
+
+def test_the_operator_may_be_known_by_its_key_alone(world: World, program: Program) -> None:
+    token, key = re.search(r"operator: *(\S+)", world.realm.config), world.realm.operator.public
+    assert token is not None
+    trust = f"trusted_keys: [{key}]\nsystem_account: {world.system.public}"
+    config = world.realm.config.replace(token[0], trust)
+    jwt, user = world.user(world.main)
+    stranger, unknown = world.user(world.stranger)
+
+    with ServerProcess(program, "jetstream { store_dir: store }\n" + config) as server:
+        assert first_words(server, jwt, user.seed) == b"PONG"
+        assert first_words(server, stranger, unknown.seed) == REFUSED
 
 
 def test_limits_and_permissions_are_in_the_token(server: ServerProcess, world: World) -> None:

@@ -2,15 +2,15 @@
 The compatibility page: every verb, subject, option, directive and endpoint, with its state.
 
 Rows come from the code's own tables where there is one, so that the page cannot promise too
-much. The other rows are listed here, and a test looks for each one in the tests that its
-section names.
+much. The other rows are listed here. Each row names the test that holds it (`proofs.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from penstock.cli.reference.proofs import WALKS, proofs_of
 from penstock.cli.serve.serve import COMMAND_FLAGS
 from penstock.config.file.directives import (
     DIRECTIVES,
@@ -33,7 +33,8 @@ INTRODUCTION = f"""\
 
 What a client or an operator of a single nats-server can ask for, and what Penstock makes of it.
 Clients are told version {NATS_VERSION}, by which they switch features on. This page is made by
-`penstock reference compatibility`; tests hold every row of it.
+`penstock reference compatibility`. Each row names the test that holds it, below `tests/`; most of
+those tests hold the same conversation with nats-server. None of them may be skipped.
 """
 
 Rows = Mapping[str, str]
@@ -41,15 +42,13 @@ Rows = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of one kind, and the tests that prove them."""
+    """Rows of one kind."""
 
     title: str
     rows: Rows
     """A feature, and its state."""
-    proofs: tuple[str, ...]
-    """The tests that contain each of the rows; a star matches any name."""
-    is_walked: bool = False
-    """Whether the tests read the rows from the table in the code."""
+    tests: Rows
+    """A feature, and the test that holds its row."""
 
 
 CLIENT_VERBS = ("CONNECT", "PING", "PONG", "PUB", "HPUB", "SUB", "UNSUB")
@@ -147,9 +146,11 @@ def page() -> str:
     """Return the page."""
     parts = [INTRODUCTION]
     for section in sections():
-        proofs = ", ".join(f"`{proof}`" for proof in section.proofs)
-        table = [f"| `{name}` | {state} |" for name, state in section.rows.items()]
-        head = [f"## {section.title}", "", f"Proven by {proofs}.", "", "| | |", "|---|---|"]
+        head = [f"## {section.title}", "", "| | | Held by |", "|---|---|---|"]
+        table = [
+            f"| `{name}` | {state} | `{section.tests[name]}` |"
+            for name, state in section.rows.items()
+        ]
         parts.append("\n".join([*head, *table, ""]))
     parts.append("\n".join(["## Done differently", "", *_listed(DIFFERENT), ""]))
     parts.append("\n".join(["## Left out", "", *_listed(LEFT_OUT), ""]))
@@ -158,28 +159,23 @@ def page() -> str:
 
 def sections() -> Iterator[Section]:
     """Yield the sections of the page."""
-    core = "tests/conformance/transcripts/*.txt"
-    yield Section("From a client", dict.fromkeys(CLIENT_VERBS, YES), (core,))
-    yield Section("From the server", dict.fromkeys(SERVER_VERBS, YES), (core,))
-    yield Section(
+    yield _section("From a client", dict.fromkeys(CLIENT_VERBS, YES))
+    yield _section("From the server", dict.fromkeys(SERVER_VERBS, YES))
+    yield _section(
         "Options of CONNECT",
         dict.fromkeys(CONNECT_OPTIONS, YES) | dict.fromkeys(OTHER_CONNECT_OPTIONS, REFUSED_STATE),
-        (core, "tests/unit/core/**/*.py", "tests/unit/client/**/*.py"),
     )
-    yield Section(
-        "Headers of a traced message",
-        TRACE_HEADERS,
-        ("tests/conformance/test_message_tracing.py",),
-    )
-    yield Section(
-        "Transports",
-        TRANSPORTS,
-        ("tests/conformance/test_transports.py", "tests/conformance/test_tls.py"),
-    )
+    yield _section("Headers of a traced message", TRACE_HEADERS)
+    yield _section("Transports", TRANSPORTS)
     yield from _jetstream()
     yield from _monitoring()
     yield from _settings()
-    yield Section("Signals", SIGNALS, ("tests/unit/cli/**/*.py", "tests/conformance/*.py"))
+    yield _section("Signals", SIGNALS)
+
+
+def _section(title: str, rows: Rows, tests: Rows | None = None) -> Section:
+    """Return a section; `tests` are those of rows that `proofs.py` does not list."""
+    return Section(title, rows, {**(tests or {}), **proofs_of(title)})
 
 
 def _jetstream() -> Iterator[Section]:
@@ -187,50 +183,74 @@ def _jetstream() -> Iterator[Section]:
     from penstock.jetstream.config.consumer import ConsumerConfig
     from penstock.jetstream.config.stream import STREAM_SOURCE, StreamConfig
 
-    also = ("tests/conformance/*/*.txt", "tests/conformance/*.py", "tests/unit/jetstream/**/*.py")
     calls = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS
     rows = {".".join(name): YES for name in calls} | {"CONSUMER.MSG.NEXT": YES, "DIRECT.GET": YES}
     rows |= {".".join(name): ALONE for name in clusterapi.CALLS}
-    yield Section("JetStream API, after `$JS.API.`", rows, also)
+    yield _section("JetStream API, after `$JS.API.`", rows)
     for title, config in (("a stream", StreamConfig), ("a consumer", ConsumerConfig)):
         options = dict.fromkeys((item.name for item in fields(config)), YES)
-        yield Section(f"Options of {title}", options, also)
+        yield _section(f"Options of {title}", options)
     origin = dict.fromkeys(STREAM_SOURCE, YES)
     origin |= {
         "external.api": "a remote, `$JS.<name>.API`, or the name of an import; otherwise refused",
         "external.deliver": YES,
     }
     del origin["external"]
-    yield Section("Options of a mirror or a source", origin, also)
+    yield _section("Options of a mirror or a source", origin)
 
 
 def _monitoring() -> Iterator[Section]:
     from penstock.net.monitor.monitor import ALIASES, ENDPOINTS
 
-    proofs = ("tests/conformance/*.py", "tests/unit/net/**/*.py", "tests/cli/*.py")
     rows = {path: title for path, (title, _) in ENDPOINTS.items()}
     rows |= {alias: rows[path] for alias, path in ALIASES.items()}
-    yield Section("Monitoring over HTTP", rows, proofs)
-    yield Section(
+    yield _section("Monitoring over HTTP", rows)
+    yield _section(
         "Requests to the system",
         dict.fromkeys(SYSTEM_REQUESTS, YES)
         | dict.fromkeys(CLAIMS_REQUESTS, OF_OPERATORS)
         | PROFILES,
-        (*proofs, "tests/unit/core/**/*.py"),
     )
 
 
 def _settings() -> Iterator[Section]:
-    proofs = ("tests/unit/config/file/test_directives.py", "tests/conformance/test_config.py")
-    directives = {directive.name: YES for directive in DIRECTIVES.values()}
-    directives |= dict.fromkeys(IGNORED, IGNORED_STATE)
-    directives |= {f"{block}.{key}": REFUSED_STATE for block, key in JOINING.items()}
-    directives |= dict.fromkeys(UNSUPPORTED, REFUSED_STATE)
-    yield Section("Directives", dict(sorted(directives.items())), proofs, is_walked=True)
-    flags = {f"-{name}": YES for flag in (*FLAGS, *COMMAND_FLAGS) for name in flag.names}
-    flags |= {f"-{name}": IGNORED_STATE for flag in IGNORED_FLAGS for name in flag.names}
-    flags |= {f"-{name}": REFUSED_STATE for name in REFUSED_FLAGS}
-    yield Section("Flags", dict(sorted(flags.items())), proofs[:1], is_walked=True)
+    taken = dict.fromkeys((directive.name for directive in DIRECTIVES.values()), YES)
+    ignored = dict.fromkeys(IGNORED, IGNORED_STATE)
+    joining = {f"{block}.{key}": REFUSED_STATE for block, key in JOINING.items()}
+    refused = dict.fromkeys(UNSUPPORTED, REFUSED_STATE)
+    yield _section(
+        "Directives",
+        dict(sorted((taken | ignored | joining | refused).items())),
+        _walked("test_a_directive_is_taken", taken)
+        | _walked("test_what_has_no_effect_is_warned_of", ignored)
+        | {
+            f"{block}.{key}": f"{WALKS}test_naming_another_server_is_refused[{block}]"
+            for block, key in JOINING.items()
+        }
+        | _walked("test_what_is_refused_says_what_to_do_instead", refused),
+    )
+    known = [name for flag in (*FLAGS, *COMMAND_FLAGS) for name in flag.names]
+    warned = [name for flag in IGNORED_FLAGS for name in flag.names]
+    states = {
+        **dict.fromkeys(known, YES),
+        **dict.fromkeys(warned, IGNORED_STATE),
+        **dict.fromkeys(REFUSED_FLAGS, REFUSED_STATE),
+    }
+    tests = (
+        _walked("test_a_flag_is_taken_with_one_dash_or_two", known)
+        | _walked("test_a_flag_without_effect_is_warned_of", warned)
+        | _walked("test_a_flag_that_is_refused_says_what_to_do_instead", REFUSED_FLAGS)
+    )
+    yield _section(
+        "Flags",
+        {f"-{name}": states[name] for name in sorted(states)},
+        {f"-{name}": test for name, test in tests.items()},
+    )
+
+
+def _walked(test: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the test of each row of a table in the code, which a test walks."""
+    return {name: f"{WALKS}{test}[{name}]" for name in names}
 
 
 def _listed(rows: Rows) -> list[str]:

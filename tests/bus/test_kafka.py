@@ -23,6 +23,7 @@ pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 from confluent_kafka import Consumer, TopicPartition
 from tests.contract.kafkamock import (
     COORDINATOR_LOADING,
+    ILLEGAL_GENERATION,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER,
     OFFSET_COMMIT,
@@ -194,6 +195,25 @@ async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockClus
         await until(lambda: again.numbers)
 
         assert [100] == again.numbers
+
+
+@asynchronous
+async def test_a_commit_that_meets_a_rebalance_repeats_nothing_in_the_process_that_goes_on(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = on_mock(cluster, commit_interval=WAIT_S)
+    async with EventBus(base) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2)])
+        await until(lambda: len(handled.numbers) == EVENTS // 2, WAIT_S)
+        cluster.fail(OFFSET_COMMIT, ILLEGAL_GENERATION)
+        await bus.engine.flush()
+        await until(lambda: "were lost" in caplog.text, WAIT_S)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
+        await until(lambda: len(set(handled.numbers)) == EVENTS, WAIT_S)
+
+        assert in_order() == by_key(handled.numbers)
 
 
 @asynchronous

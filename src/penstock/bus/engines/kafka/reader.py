@@ -82,6 +82,8 @@ class Reader:
         self._settled: deque[TopicPartition] = deque()
         self._paused: set[Place] = set()
         self._stuck: set[Place] = set()
+        self._lost_at: dict[Place, int] = {}
+        """Where we stood in the partitions we have lost, until partitions are assigned again."""
         self._topics: set[str] = set()
         self._discovery_s = discovery_s
         self._look_s = 0.0
@@ -253,7 +255,7 @@ class Reader:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            consumer.incremental_assign(partitions)
+            consumer.incremental_assign(self._continued(partitions))
             if self._is_closing:
                 return  # they are about to be given back, and cannot be asked about
             self._tell(self._listener.assigned, _places(partitions))
@@ -262,15 +264,43 @@ class Reader:
             # Raised from here it would end the thread, or a closing that waits for it.
             logger.info("= partitions were assigned too late: %s", text_of(error))
 
+    def _continued(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """
+        Go on where we stood in the partitions we had lost, or where others have come since.
+
+        A group can lose all its partitions in an instant: when a commit meets a rebalance, or a
+        broker dies in the middle of one. What was handled since the last commit is known here.
+        """
+        lost_at = self._lost_at
+        back = {(one.topic, one.partition): one for one in partitions}
+        back = {place: one for place, one in back.items() if place in lost_at}
+        if partitions:
+            self._lost_at = {}  # what did not come back at once is with others
+        if back:
+            for committed in self._committed(list(back.values())):
+                place = committed.topic, committed.partition
+                back[place].offset = max(committed.offset, lost_at[place])
+                self.store(back[place])
+        return partitions
+
+    def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return how far the group is; nothing if it cannot be asked."""
+        try:
+            return self.consumer.committed(partitions, timeout=REFRESH_S_MAX)
+        except KafkaException as error:
+            logger.info("= what is committed cannot be asked: %s", text_of(error))
+            return []
+
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Finish what runs, and commit, before another process gets the partitions."""
         self._settled.extend(self._let_go(partitions))
         self._commit()
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Let go: others have these partitions already, and what we say of them is void."""
-        logger.warning("! %d partitions were lost to others", len(partitions))
-        self._let_go(partitions)
+        """Let go: others may have these partitions already, and what we say of them is void."""
+        logger.warning("! %d partitions were lost, and others may have them", len(partitions))
+        for one in self._let_go(partitions):
+            self._lost_at[one.topic, one.partition] = one.offset
 
     def _let_go(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         places = _places(partitions)

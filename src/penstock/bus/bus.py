@@ -23,7 +23,14 @@ from penstock.bus.deadletters.deadletters import DeadLetters
 from penstock.bus.engine import Delivery, Engine, Features, Outgoing, Receipt, ReplayFrom
 from penstock.bus.events.codec import Codec, Upcaster
 from penstock.bus.events.envelope import Envelope
-from penstock.bus.events.names import check_apart, check_headers, check_pattern, check_topic
+from penstock.bus.events.names import (
+    check_apart,
+    check_headers,
+    check_line,
+    check_pattern,
+    check_text,
+    check_topic,
+)
 from penstock.bus.handlers import RUNNING, H, Handler, Key, Subscription, check_handler
 from penstock.bus.lanes import Lanes
 from penstock.bus.opening import engine_of, read_source
@@ -233,9 +240,9 @@ class EventBus:
         return await self._publisher.publish(
             topic,
             payload,
-            key=key,
+            key=check_text("key", key),
             headers=check_headers(headers or ()),
-            message_id=message_id,
+            message_id=check_line("message_id", message_id),
             timeout_s=timeout_s,
         )
 
@@ -338,6 +345,7 @@ class EventBus:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling a handler. Messages of its topics are held for another."""
+        self._check_loop()
         self._subscriber.unsubscribe(subscription)
 
     async def forget(self, pattern: str) -> None:
@@ -363,6 +371,7 @@ class EventBus:
 
     def reopen(self, key: str) -> bool:
         """Try a parked or blocked key again, now; False if it is neither."""
+        self._check_loop()
         return self._lanes.reopen(key)
 
     async def configure_topic(
@@ -468,6 +477,8 @@ class EventBus:
         Within `shutdown_timeout`: a handler that takes longer is cancelled, and one
         that does not end even then is left behind.
         """
+        if self._is_open:
+            self._check_loop()
         self._accepts = 0
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
@@ -540,16 +551,18 @@ class EventBus:
                 logger.exception("! a reconnect callback failed")
 
     def _check_open(self) -> None:
-        loop = asyncio._get_running_loop()
-        if self._accepts and loop is self._loop:
+        if self._accepts and asyncio._get_running_loop() is self._loop:
             return
-        if not self._is_open and self._closing is None:
+        self._check_loop()
+        # A handler that runs while the bus closes may finish its work.
+        if not self._is_open or RUNNING.get() is None:
+            raise BusClosed("the bus is closed, or closing: it takes nothing more")
+
+    def _check_loop(self) -> None:
+        if not self._is_open and (self._closing is None or self._loop is None):
             raise BusClosed("the bus is not open; hint: `async with EventBus.open(…) as bus`")
-        if loop is not self._loop:
+        if asyncio._get_running_loop() is not self._loop:
             raise BusError(
                 "the bus belongs to another thread or event loop; hint: `SyncEventBus` can be "
                 "used from any thread, and a bus of its own on another loop"
             )
-        # A handler that runs while the bus closes may finish its work.
-        if not self._is_open or RUNNING.get() is None:
-            raise BusClosed("the bus is closed, or closing: it takes nothing more")

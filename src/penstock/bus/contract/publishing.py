@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -395,7 +396,8 @@ async def an_event_that_is_too_large_fails_like_any_other(world: World) -> None:
 @scenario
 async def what_cannot_travel_is_refused_where_it_is_written(world: World) -> None:
     async with world.open() as bus:
-        bad = [("", "a"), ("a:b", "c"), ("ä", "a"), ("a b", "c"), ("a", "\ud800"), ("a", "b\nc: d")]
+        bad: list[Any] = [("", "a"), ("a:b", "c"), ("ä", "a"), ("a b", "c"), ("a",), "ab"]
+        bad += [("a", "\ud800"), ("a", "b\nc: d")]
         for header in bad:
             refusal = ""
             try:
@@ -404,6 +406,13 @@ async def what_cannot_travel_is_refused_where_it_is_written(world: World) -> Non
                 refusal = str(error)
             assert "is no header" in refusal, header
         await bus.publish(TOPIC, b"", headers=[("Color", "grün")])
+        for name, text in [("key", "\ud800"), ("message_id", "\ud800"), ("message_id", "a\nb: c")]:
+            refusal = ""
+            try:
+                await bus.publish(TOPIC, b"", **{name: text})  # type: ignore[arg-type]
+            except BusError as error:
+                refusal = str(error)
+            assert f"`{name}` must be" in refusal, (name, text)
 
 
 @scenario
@@ -446,14 +455,28 @@ async def a_bus_used_on_another_loop_names_the_one_for_threads(world: World) -> 
     async with world.open() as bus:
         await bus.publish_envelope_sync(TOPIC, event(1))
 
-        def publish() -> str:
+        async def elsewhere(use: Callable[[], Any]) -> None:
+            result = use()
+            if asyncio.iscoroutine(result):
+                await result
+
+        def refused(use: Callable[[], Any]) -> str:
             try:
-                asyncio.run(bus.publish_envelope(TOPIC, event(2)))
+                asyncio.run(elsewhere(use))
             except BusError as error:
                 return str(error)
             return "it was taken"
 
-        assert "`SyncEventBus`" in await asyncio.to_thread(publish)
+        uses: list[Callable[[], Any]] = [
+            lambda: bus.publish_envelope(TOPIC, event(2)),
+            lambda: bus.subscribe_envelope(TOPIC, Seen()),
+            lambda: bus.reopen("a"),
+            bus.drain,
+            bus.close,
+        ]
+        for use in uses:
+            assert "`SyncEventBus`" in await asyncio.to_thread(refused, use)
+        await bus.publish_envelope_sync(TOPIC, event(3))
 
 
 @scenario

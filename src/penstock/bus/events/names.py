@@ -12,6 +12,7 @@ from penstock.protocol import subjects
 TOPIC_CHARACTERS_MAX = 255
 _is_header_name = re.compile("[!-9;-~]+").fullmatch
 _is_broken = re.compile("[\r\n\ud800-\udfff]").search
+_has_surrogate = re.compile("[\ud800-\udfff]").search
 _is_token = re.compile(r"[A-Za-z0-9_:=-]+").fullmatch
 _is_name = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
@@ -26,8 +27,11 @@ def check_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     if isinstance(headers, Mapping):
         raise BusError("headers are pairs, as a name may come twice; hint: `headers.items()`")
     pairs = list(headers)
-    for name, value in pairs:
-        if not is_header(name, value):
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise BusError(f"{pair!r} is no header; hint: a header is a pair of name and value")
+        if not is_header(*pair):
+            name, value = pair
             raise BusError(
                 f"{name!r}: {value!r} is no header; hint: its name is of printable ASCII without "
                 "blanks and colons, its value is one line of text"
@@ -43,6 +47,20 @@ def is_header(name: str, value: str) -> bool:
 def is_header_name(name: str) -> bool:
     """Tell whether a header may have this name."""
     return isinstance(name, str) and _is_header_name(name) is not None
+
+
+def check_line(name: str, text: str) -> str:
+    """Return `text` if it can be sent as the value of a header."""
+    if not isinstance(text, str) or _is_broken(text):
+        raise BusError(f"`{name}` must be one line of text: {text!r}")
+    return text
+
+
+def check_text(name: str, text: str) -> str:
+    """Return `text` if it can be encoded."""
+    if not isinstance(text, str) or _has_surrogate(text):
+        raise BusError(f"`{name}` must be text: {text!r}")
+    return text
 
 
 def check_moment(name: str, moment: datetime | None) -> datetime | None:

@@ -22,6 +22,7 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from tests.conformance import jsdeliveries, jsrequests
 from tests.conformance.jsrequests import Exchange
+from tests.conformance.test_nats_go import UNREACHABLE
 from tests.conftest import Servers
 from tests.servers import NATS_SERVER, PENSTOCK, Program, RawClient, ServerProcess
 
@@ -82,8 +83,10 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Schemas:
         )
     except subprocess.TimeoutExpired:
         pytest.skip(f"{MODULE} did not come within {DOWNLOAD_TIMEOUT_S:g} s")
-    if done.returncode:
-        pytest.skip(f"{MODULE} can not be had here: {done.stdout.decode()[-300:]}")
+    said = done.stdout.decode() + done.stderr.decode()
+    if any(word in said for word in (*UNREACHABLE, "requires go >=")):
+        pytest.skip(f"{MODULE} cannot be had here: {said[-300:]}")
+    assert done.returncode == 0, said
     return Schemas(Path(json.loads(done.stdout)["Dir"]) / "schemas")
 
 

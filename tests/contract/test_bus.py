@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from dataclasses import replace
 from pathlib import Path
@@ -97,4 +96,3 @@ def test_a_bus_is_opened_from_what_names_it() -> None:
     )
     assert "/data" == EventBus.open("embedded:/data").config.embedded.store_dir
     assert "mine" == EventBus.open("embedded:", service="mine").config.service
-    assert asyncio.iscoroutinefunction(EventBus.close)

@@ -29,9 +29,13 @@ def test_a_file_stream_survives_a_restart(world: World) -> None:
 
 
 def test_the_same_stream_is_created_again_after_a_restart_as_before(world: World) -> None:
-    world.create("S", subjects=["s.>"], storage="file")
+    before = world.create("S", subjects=["s.>"], storage="file")
+    world.advance(1)
     world.restart()
-    world.create("S", subjects=["s.>"], storage="file")
+
+    again = world.create("S", subjects=["s.>"], storage="file")
+
+    assert (before["created"], before["config"]) == (again["created"], again["config"])
 
 
 def test_a_memory_stream_does_not_survive_a_restart(world: World) -> None:

@@ -160,6 +160,8 @@ class World:
                 break
             commit.run()
             commit.finish()
+        else:
+            raise AssertionError("there is always more to commit")
         while self.shared.rubbish:
             complete(self.shared.rubbish.sweep())
 

@@ -1,5 +1,9 @@
 """Memory is given back once, when the traffic stands still."""
 
+import platform
+
+import pytest
+
 from penstock.net.allocator import Allocator
 
 
@@ -42,9 +46,20 @@ def test_new_traffic_makes_the_next_silence_count_again():
     assert 2 == allocator.trims
 
 
+class Answered(Allocator):
+    """Keeps what glibc answers: 1 for a setting that it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+        tune = self._tune
+        self._tune = lambda *setting: self.answers.append(tune(*setting))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is another libc here")
 def test_glibc_takes_the_settings():
-    allocator = Allocator()
+    allocator = Answered()
 
     allocator.keep_freed()
-    allocator.give_back_if_quiet(1)
-    allocator.give_back_if_quiet(1)
+
+    assert [1, 1] == allocator.answers

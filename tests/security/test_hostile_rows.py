@@ -17,7 +17,7 @@ import zstandard
 from google.protobuf import descriptor_pb2
 from pyspark.sql import types as t
 
-from penstock.spark.envelopes.opener import Opener
+from penstock.spark.envelopes.opener import EnvelopeOpener
 from penstock.spark.envelopes.payload import Avro, Decoder, Json, JsonText, Protobuf
 
 MEGABYTE = 1 << 20
@@ -56,7 +56,7 @@ def rows_of(
     kind = payload or t.StringType()
     schema = t.StructType([*FIELDS, t.StructField("payload", kind)])
     batch = pa.RecordBatch.from_pydict({"data": pa.array(events, pa.binary())})
-    opened = Opener(schema, decoder or JsonText()).open(iter([batch]))
+    opened = EnvelopeOpener(schema, decoder or JsonText()).open(iter([batch]))
     return [row for part in opened for row in part.to_pylist()]
 
 
@@ -211,7 +211,8 @@ def test_large_messages_are_opened_a_bounded_part_at_a_time(
     schema = t.StructType([*FIELDS, t.StructField("payload", t.StringType())])
     batch = pa.RecordBatch.from_pydict({"data": pa.array([data] * 30, pa.binary())})
     parts = [
-        (part.num_rows, part.nbytes) for part in Opener(schema, JsonText()).open(iter([batch]))
+        (part.num_rows, part.nbytes)
+        for part in EnvelopeOpener(schema, JsonText()).open(iter([batch]))
     ]
 
     assert 30 == sum(rows for rows, _ in parts)

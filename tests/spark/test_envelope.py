@@ -18,9 +18,10 @@ from tests.spark.conftest import Broker
 
 from penstock.errors import ConfigError
 from penstock.spark import open_envelopes
-from penstock.spark.envelopes.envelope import decompress_data
-from penstock.spark.envelopes.opener import Opener
+from penstock.spark.envelopes.envelope import decompress_data, open_events
+from penstock.spark.envelopes.opener import EnvelopeOpener
 from penstock.spark.envelopes.payload import Decoder, new_decoder
+from penstock.spark.pipelines.config import with_decompressed
 
 AVRO = {
     "type": "record",
@@ -50,7 +51,11 @@ def opened(decoder: Decoder, kind: t.DataType, *messages: bytes) -> list[dict[st
         ]
     )
     batch = pa.record_batch({"data": list(messages)})
-    return [row for each in Opener(schema, decoder).open(iter([batch])) for row in each.to_pylist()]
+    return [
+        row
+        for each in EnvelopeOpener(schema, decoder).open(iter([batch]))
+        for row in each.to_pylist()
+    ]
 
 
 def payloads(decoder: Decoder, kind: t.DataType, *values: Any) -> list[Any]:
@@ -237,6 +242,26 @@ def test_the_source_decompresses_so_that_no_row_waits_for_python(
     assert plain == [bytes(row.data) for row in frame.sort("sequence").collect()]
     assert [0, 1, 2] == [row.n for row in found.sort("sequence").select("payload.n").collect()]
     assert "ArrowEvalPython" not in found._jdf.queryExecution().executedPlan().toString()
+
+
+def test_pipelines_open_events_without_python_and_keep_what_was_stored(
+    broker: Broker, stream: str, read: Callable[..., Any]
+) -> None:
+    plain = [envelope({"n": n}) for n in range(3)]
+    stored = [zstandard.compress(plain[0]), plain[1], lz4.frame.compress(plain[2])]
+    broker.publish([(f"{stream}.a", each) for each in stored])
+    frame = read(stream, **with_decompressed({}))
+    alone = read(stream, columns="decompressed, sequence").sort("sequence")
+
+    found = open_events(frame)
+
+    assert stored == [bytes(row.data) for row in found.sort("sequence").collect()]
+    assert ['{"n":0}', '{"n":1}', '{"n":2}'] == [
+        row.payload.replace(" ", "") for row in found.sort("sequence").collect()
+    ]
+    assert "ArrowEvalPython" not in found._jdf.queryExecution().executedPlan().toString()
+    assert open_envelopes(read(stream)).columns == found.columns
+    assert [(plain[0], 1), (None, 2), (plain[2], 3)] == [tuple(row) for row in alone.collect()]
 
 
 @pytest.mark.parametrize("rows", [[b"", b"{}", None], [b"\x28\xb5\x2f\xfd damaged", b"{}"]])

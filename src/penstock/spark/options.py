@@ -26,7 +26,7 @@ from penstock.protocol.times import SECOND_NS
 from penstock.protocol.units import read_duration, read_size
 from penstock.spark.envelopes.payload import FORMATS as PAYLOAD_FORMATS
 from penstock.spark.source.position import Positions, parse_positions
-from penstock.spark.source.schema import COLUMNS, FORMATS, columns_of
+from penstock.spark.source.schema import COLUMNS, FORMATS, types_of
 
 T = TypeVar("T")
 Seconds = float
@@ -174,7 +174,7 @@ class SourceOptions:
         ):
             if value not in valid:
                 raise ConfigError(f"`{name}` cannot be `{value}`; {_valid(valid)}")
-        known = columns_of(self.format)
+        known = types_of(self.format)
         for column in self.columns:
             if column not in known and self.columns != COLUMNS:
                 raise ConfigError(f"`columns`: there is no `{column}`; {_valid(known)}")

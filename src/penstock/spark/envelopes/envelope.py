@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+DECOMPRESSED = "decompressed"
+"""A column of the source: what `data` was before it was compressed, null where it was not."""
+
 FIELDS = {
     "event_id": "string",
     "aggregate_id": "string",
@@ -38,9 +41,24 @@ def open_envelopes(
     """
     from pyspark.sql import functions as f
 
+    data = f.col("data")
+    return _open(messages, decompressed(data) if compressed else data, payload_schema)
+
+
+def open_events(messages: DataFrame) -> DataFrame:
+    """Do the same, without Python if the source has decompressed events beside `data`."""
+    from pyspark.sql import functions as f
+
+    if DECOMPRESSED not in messages.columns:
+        return open_envelopes(messages)
+    return _open(messages, f.coalesce(DECOMPRESSED, "data")).drop(DECOMPRESSED)
+
+
+def _open(messages: DataFrame, data: Column, payload_schema: str | None = None) -> DataFrame:
+    from pyspark.sql import functions as f
+
     fields = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
     kind = "string" if payload_schema is None else type_of(payload_schema)
-    data = decompressed(f.col("data")) if compressed else f.col("data")
     opened = f.from_json(data.cast("string"), f"{fields}, payload {kind}")
     with_envelope = messages.withColumn("_envelope", opened)
     names = [*FIELDS, "payload"]
@@ -76,19 +94,29 @@ def _opening() -> Any:
 
 def decompress_data(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of the source with what was compressed as it was before."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     place = batch.schema.get_field_index("data")
     if place < 0:
         return batch
     data = batch.column(place)
+    found = compressed_only(data)
+    if found.null_count == len(found):
+        return batch
+    opened = pc.coalesce(decompress_column(found), data)
+    return batch.set_column(place, batch.schema.field(place), opened)
+
+
+def compressed_only(data: pa.Array) -> pa.Array:
+    """Return a column with nulls in the place of what is not compressed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     magic = pc.binary_slice(data, 0, MAGIC_BYTES)
     is_compressed = pc.is_in(magic, pa.array([ZSTD_MAGIC, LZ4_MAGIC]))
     if not pc.any(is_compressed).as_py():
-        return batch
-    opened = decompress_column(pc.if_else(is_compressed, data, None))
-    return batch.set_column(place, batch.schema.field(place), pc.coalesce(opened, data))
+        return pa.nulls(len(data), data.type)
+    return pc.if_else(is_compressed, data, None)
 
 
 def decompress_column(column: pa.Array) -> pa.Array:

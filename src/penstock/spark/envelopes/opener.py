@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import InvalidEnvelope
 from penstock.protocol.compression import decompress, is_compressed
-from penstock.spark.envelopes.envelope import FIELDS
+from penstock.spark.envelopes.envelope import (
+    DECOMPRESSED,
+    FIELDS,
+    compressed_only,
+    decompress_column,
+)
 from penstock.spark.envelopes.payload import Decoder
 
 if TYPE_CHECKING:
@@ -23,7 +28,27 @@ UNFIT = (ValueError, TypeError, OverflowError, ArithmeticError)
 """What Arrow says to a value that no column of that type can have; its own are ValueErrors."""
 
 
-class Opener:
+class Opener(Protocol):
+    """Makes what the schema asks for of what a reader has read."""
+
+    def open(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches as the schema has them."""
+
+
+class Decompressor:
+    """Puts what is compressed into a column of its own too, as it was before."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
+
+    def open(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with their columns in this order."""
+        for batch in batches:
+            opened = decompress_column(compressed_only(batch.column("data")))
+            yield batch.append_column(DECOMPRESSED, opened).select(self._columns)
+
+
+class EnvelopeOpener:
     """Opens the envelopes of a reader. What is no envelope has nulls."""
 
     def __init__(self, schema: StructType, decoder: Decoder) -> None:

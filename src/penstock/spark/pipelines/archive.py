@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.envelopes.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_events
 from penstock.spark.files import folder_of
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import compact, forget_batch, recover, write_batch
@@ -35,7 +35,7 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
             # It may have been written before a crash, to other directories by other settings.
             forget_batch(folder_of(spark, lake), batch)
         written[:] = [batch]
-        write_batch(open_envelopes(rows), lake, batch, topic_tokens=tokens)
+        write_batch(open_events(rows), lake, batch, topic_tokens=tokens)
         if batches_min and batch % batches_min == batches_min - 1:
             compact(rows.sparkSession, lake, batches_min=batches_min)
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ConfigError
 from penstock.spark.connection import Connection
-from penstock.spark.envelopes.envelope import FIELDS, open_envelopes
+from penstock.spark.envelopes.envelope import FIELDS, open_events
 from penstock.spark.files import files_of
 from penstock.spark.kafka import is_kafka, namespace_of, read_topics
 from penstock.spark.options import parse_source
 from penstock.spark.pipelines import auditreport
-from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.config import PipelineConfig, with_decompressed
 from penstock.spark.pipelines.lake import read_lake
 from penstock.spark.pipelines.ownership import archived_to
 from penstock.spark.source.streams import find_streams
@@ -66,7 +66,7 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     # In this order, so that what happens meanwhile is neither missing nor foreign.
     finished = archived_to(spark, lake)
     archived = read_lake(spark, lake)
-    published = open_envelopes(_published(spark, config))
+    published = open_events(_published(spark, config))
     bounds = _bounds(spark, config, published, finished)
     handled = spark.read.parquet(config.setting("handled")) if config.setting("handled") else None
     ours = _of_the_source(config, archived, bounds)
@@ -80,7 +80,7 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
 def _published(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     if is_kafka(config.source):
         return read_topics(spark, config.source)
-    return spark.read.format("penstock").options(**config.source).load()
+    return spark.read.format("penstock").options(**with_decompressed(config.source)).load()
 
 
 def _of_the_source(config: PipelineConfig, archived: DataFrame, bounds: DataFrame) -> DataFrame:

@@ -22,6 +22,8 @@ from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.protocol.suggestions import nearest
+from penstock.spark.envelopes.envelope import DECOMPRESSED
+from penstock.spark.source.schema import COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,13 @@ def parse(values: Mapping[str, Any]) -> PipelineConfig:
         if name in values
     }
     return PipelineConfig(**{**values, **given})
+
+
+def with_decompressed(source: Mapping[str, str]) -> Mapping[str, str]:
+    """Have the source decompress events, beside `data`: what `open_events` makes use of."""
+    if {name.lower() for name in source} & {"columns", "format"}:
+        return source
+    return {**source, "columns": ", ".join((*COLUMNS, DECOMPRESSED))}
 
 
 def _text(value: Any) -> str:

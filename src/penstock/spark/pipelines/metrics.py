@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.spark.envelopes.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_events
 from penstock.spark.files import files_of
 from penstock.spark.kafka import follow_into_topic, is_kafka
 from penstock.spark.options import connection_of
@@ -56,7 +56,7 @@ def measure(messages: DataFrame, window: str, lateness: str) -> DataFrame:
     from pyspark.sql import functions as f
 
     latency_ms = (f.col("time").cast("double") - f.col("timestamp").cast("double")) * 1000
-    events = open_envelopes(messages).withColumn("latency_ms", latency_ms)
+    events = open_events(messages).withColumn("latency_ms", latency_ms)
     groups = events.withWatermark("time", lateness).groupBy(
         f.window("time", window), f.col("subject").alias("topic")
     )

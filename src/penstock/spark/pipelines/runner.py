@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClientError
 from penstock.spark.kafka import follow_topics, is_kafka
-from penstock.spark.pipelines.config import PipelineConfig, check_settings
+from penstock.spark.pipelines.config import PipelineConfig, check_settings, with_decompressed
 from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.reporting import tell_server
 from penstock.spark.pipelines.state import find_function
@@ -55,7 +55,8 @@ def run(
         check_settings(config, module.SETTINGS)
         if hasattr(module, "run"):
             return _report(module, module.run(spark, config), say)
-        query = _start(module.start(spark, follow(spark, config), config), config, once=once)
+        events = follow(spark, config, of_events=True)
+        query = _start(module.start(spark, events, config), config, once=once)
     watch(query, say, stopping, config)
     return True
 
@@ -70,12 +71,13 @@ def cause_of(error: Exception) -> Exception:
     return error
 
 
-def follow(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    """Return the stream that the configuration names."""
+def follow(spark: SparkSession, config: PipelineConfig, *, of_events: bool = False) -> DataFrame:
+    """Return the stream that the configuration names, perhaps with events decompressed."""
     config.need("source", "checkpoint")
     if is_kafka(config.source):
         return follow_topics(spark, config.source)
-    return spark.readStream.format("penstock").options(**config.source).load()
+    source = with_decompressed(config.source) if of_events else config.source
+    return spark.readStream.format("penstock").options(**source).load()
 
 
 def watch(

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import ConfigError
-from penstock.spark.envelopes.envelope import open_envelopes
+from penstock.spark.envelopes.envelope import open_events
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.ownership import claim_target
 from penstock.spark.pipelines.snapshot import SCHEMA, look_up, read_snapshot, write_batch
@@ -78,7 +78,7 @@ def events_of(rows: DataFrame) -> DataFrame:
     """Return the messages that are events of an aggregate, with the columns a fold is given."""
     from pyspark.sql import functions as f
 
-    events = open_envelopes(rows).where(f.col("aggregate_id").isNotNull())
+    events = open_events(rows).where(f.col("aggregate_id").isNotNull())
     return events.withColumn("timestamp", f.col("timestamp").cast("string")).select(*EVENT)
 
 

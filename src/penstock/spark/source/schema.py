@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.hot.deliveries import DATA, HEADERS, SUBJECTS
-from penstock.spark.envelopes.envelope import FIELDS
+from penstock.spark.envelopes.envelope import DECOMPRESSED, FIELDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,16 +27,16 @@ WANTED = {"subject": SUBJECTS, "data": DATA, "headers": HEADERS}
 
 
 def types_of(format: str) -> dict[str, str]:
-    """Return the columns of a format; that of a payload depends on its schema."""
+    """Return the columns that a format can have; that of a payload depends on its schema."""
     if format == "raw":
-        return TYPES
+        return TYPES | {DECOMPRESSED: "binary"}
     messages = {name: kind for name, kind in TYPES.items() if name != "data"}
     return messages | FIELDS | {"payload": ""}
 
 
 def columns_of(format: str) -> tuple[str, ...]:
-    """Return the names of the columns that a format can have."""
-    return tuple(types_of(format))
+    """Return the names of the columns that a format has if none are named."""
+    return tuple(name for name in types_of(format) if name != DECOMPRESSED)
 
 
 def ddl(columns: Sequence[str], types: Mapping[str, str]) -> str:

@@ -23,7 +23,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.connection import Connection
-from penstock.spark.envelopes.opener import Opener
+from penstock.spark.envelopes.envelope import DECOMPRESSED
+from penstock.spark.envelopes.opener import Decompressor, EnvelopeOpener, Opener
 from penstock.spark.envelopes.payload import Decoder, new_decoder
 from penstock.spark.options import (
     ConnectionOptions,
@@ -132,14 +133,17 @@ class PenstockDataSource(DataSource):
         connection, source = parse_source(self.options)
         given = [(field.name, field.dataType.simpleString()) for field in schema]
         columns = check(given, types_of(source.format))
-        if source.format == "envelope":
-            messages = [column for column in columns if column in COLUMNS]
-            return connection, replace(source, format="raw", columns=(*messages, "data"))
-        return connection, replace(source, columns=columns)
+        read = tuple(column for column in columns if column in COLUMNS)
+        is_opened = source.format == "envelope" or DECOMPRESSED in columns
+        if is_opened and "data" not in read:
+            read = (*read, "data")
+        return connection, replace(source, format="raw", columns=read)
 
     def _opener(self, schema: StructType) -> Opener | None:
         source = parse_source(self.options)[1]
-        return Opener(schema, _decoder(source)) if source.format == "envelope" else None
+        if source.format == "envelope":
+            return EnvelopeOpener(schema, _decoder(source))
+        return Decompressor(schema.names) if DECOMPRESSED in schema.names else None
 
 
 def _stream_reader() -> type[Follower]:

@@ -19,6 +19,7 @@ from tests.work import work_of
 
 from penstock.core.broker import TURN_NS
 from penstock.jetstream.api import streamapi
+from penstock.jetstream.store.catalog import LOOKED_AT_AT_ONCE
 
 FEW, MANY = 5_000, 20_000
 GROWTH_MAX = 1.5
@@ -38,6 +39,7 @@ def filled(directory: Path, count: int, **config: Any) -> World:
     store = world.engine.streams["S"].store
     for start in range(0, count, 1000):
         store.append([(name, b"", b"x", world.now_ns) for name in names[start : start + 1000]])
+    world.engine.streams["S"].touch()
     world.settle()
     return world
 
@@ -145,6 +147,12 @@ FOR_ALL: dict[str, tuple[str, dict[str, Any]]] = {
     "a message that is not there": ("STREAM.MSG.GET.S", {"seq": 1, "next_by_subj": "S.*.x"}),
     "a filtered purge": ("STREAM.PURGE.S", {"filter": "S.*.>"}),
     "a purge up to a sequence": ("STREAM.PURGE.S", {"seq": MANY - 1}),
+    "the last of many": ("DIRECT.GET.S", {"multi_last": ["S.*.>"], "up_to_seq": 100}),
+    "the last of no subject": ("DIRECT.GET.S", {"multi_last": ["S.*.x", "S.*.y"]}),
+    "a direct get of the last": ("DIRECT.GET.S", {"last_by_subj": "S.*.>"}),
+    "a direct get of none": ("DIRECT.GET.S", {"seq": 1, "next_by_subj": "S.*.x"}),
+    "a batch of none": ("DIRECT.GET.S", {"seq": 2, "next_by_subj": "S.*.x", "batch": 9}),
+    "a long batch": ("DIRECT.GET.S", {"seq": 2, "next_by_subj": "S.*.>", "batch": 9000}),
 }
 
 
@@ -178,6 +186,79 @@ def test_who_looks_at_everything_gives_others_their_turn(
 
     assert len(turns) >= MANY // MESSAGES_A_TURN
     assert max(turns) < TURN_WORK_MAX
+
+
+@pytest.mark.parametrize("storage", ["memory", "file"])
+def test_a_direct_get_in_turns_answers_as_one_in_a_single_turn(
+    tmp_path: Path, storage: str
+) -> None:
+    questions = [fields for call, fields in FOR_ALL.values() if call == "DIRECT.GET.S"]
+    calm = filled(tmp_path / "calm", FEW, storage=storage)
+    hurried = busy(filled(tmp_path / "hurried", FEW, storage=storage))
+    for fields in questions:
+        calm.publish("$JS.API.DIRECT.GET.S", json.dumps(fields), reply="_INBOX.t")
+        turns_of(hurried, "DIRECT.GET.S", fields)
+
+        expected, answered = calm.received(), hurried.received()
+        assert len(expected) == len(answered) > 0
+        for one, other in zip(expected, answered, strict=True):
+            assert without_time(one) == without_time(other)
+
+
+def without_time(answer: tuple[bytes, bytes]) -> tuple[list[bytes], bytes]:
+    lines = answer[0].split(b"\r\n")
+    return [line for line in lines if not line.startswith(b"Nats-Time-Stamp")], answer[1]
+
+
+@pytest.mark.parametrize("limit", [-1, 100_000])
+def test_removed_last_messages_cost_one_walk_however_many_they_are(
+    tmp_path: Path, limit: int
+) -> None:
+    def found(directory: str, removals: int) -> int:
+        world = filled(tmp_path / directory, FEW, max_msgs_per_subject=limit)
+        store = world.engine.streams["S"].store
+        names = [subject for subject, _, _ in store.subjects()]
+        store.append([(name, b"", b"y", world.now_ns) for name in names])
+        gone = names[:removals]
+        store.remove([store.last(name)[0] for name in gone])
+        return work_of(lambda: [store.last(name) for name in gone])
+
+    few, many = found("few", 1), found("many", 1000)
+
+    assert many < few + 100 * 1000
+
+
+def test_subjects_whose_last_message_is_gone_are_listed_without_a_search(tmp_path: Path) -> None:
+    def listed(directory: str, removals: int) -> int:
+        world = filled(tmp_path / directory, FEW)
+        store = world.engine.streams["S"].store
+        names = [subject for subject, _, _ in store.subjects()]
+        store.append([(name, b"", b"y", world.now_ns) for name in names])
+        store.remove([store.last(name)[0] for name in names[:removals]])
+        world.settle()
+        return work_of(lambda: world.call("STREAM.INFO.S", subjects_filter="S.>"))
+
+    assert listed("many", 1000) < 1.1 * listed("none", 0)
+
+
+def test_what_changes_during_the_walk_for_last_messages_is_not_mistaken(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("S", subjects=["S.>"])
+    store = world.engine.streams["S"].store
+    old = [b"S.a", b"S.b", b"S.c"]
+    store.append([(name, b"", b"old", world.now_ns) for name in old])
+    store.append([(b"S.x", b"", b"", world.now_ns)] * (2 * LOOKED_AT_AT_ONCE))
+    first = store.append([(name, b"", b"new", world.now_ns) for name in (*old, b"S.c")])
+    store.remove([first, first + 1])
+    walk = iter(store.refreshing())
+    next(walk)
+
+    store.append([(b"S.b", b"", b"newer", world.now_ns)] * 2)
+    store.remove([store.last_sequence, first + 3])
+    for _ in walk:
+        pass
+
+    assert [(1, 1), (first + 4, 2), (first + 2, 2)] == [store.last(name) for name in old]
 
 
 def test_subjects_are_listed_a_page_at_a_time(
@@ -225,3 +306,91 @@ def test_a_stream_that_is_deleted_ends_a_purge(tmp_path: Path) -> None:
         world.session.go_on()
 
     assert stream.store.messages > 0
+
+
+# What a stream does by itself, it does in turns as well.
+
+GONE_AT_ONCE = 5000
+"""The number of messages that may go in one turn."""
+
+
+def stored(directory: Path, count: int, header: bytes = b"", **config: Any) -> World:
+    world = World(directory)
+    world.create("S", subjects=["S.>"], **config)
+    stream = world.engine.streams["S"]
+    for start in range(0, count, 1000):
+        stream.store.append(
+            [(b"S.%d" % i, header, b"x", world.now_ns) for i in range(start, start + 1000)]
+        )
+    stream.touch()
+    world.settle()
+    return world
+
+
+def turns_until_empty(world: World) -> list[int]:
+    """Run what is due until nothing is left; return how many messages each turn removed."""
+    store, removed = world.engine.streams["S"].store, []
+    while store.messages:
+        before, due_ns = store.messages, world.shared.timers.next_deadline_ns()
+        assert due_ns is not None
+        world.now_ns = max(world.now_ns, due_ns)
+        world.shared.timers.run(world.now_ns)
+        world.settle()
+        removed.append(before - store.messages)
+    return removed
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_messages_whose_time_is_up_together_go_in_turns(tmp_path: Path, marks: bool) -> None:
+    extra = {"subject_delete_marker_ttl": 10**9, "allow_rollup_hdrs": True} if marks else {}
+    header = b"NATS/1.0\r\nNats-TTL: 5s\r\n\r\n"
+    world = stored(tmp_path, MANY, header, allow_msg_ttl=True, **extra)
+    world.engine.streams["S"].intake.expiry.recover()
+
+    assert max(turns_until_empty(world)) <= GONE_AT_ONCE
+
+
+@pytest.mark.parametrize("extra", [{}, {"allow_msg_ttl": True}])
+@pytest.mark.parametrize("updates", [False, True])
+def test_messages_that_grow_old_together_go_in_turns(
+    tmp_path: Path, updates: bool, extra: dict[str, Any]
+) -> None:
+    config = {"storage": "memory", **extra}
+    age_ns = 10**9
+    world = stored(tmp_path, MANY, **config, **({} if updates else {"max_age": age_ns}))
+    world.now_ns += 2 * age_ns
+    store = world.engine.streams["S"].store
+    if updates:
+        world.call("STREAM.UPDATE.S", name="S", subjects=["S.>"], max_age=age_ns, **config)
+        assert store.messages >= MANY - GONE_AT_ONCE
+
+    assert max(turns_until_empty(world)) <= GONE_AT_ONCE
+
+
+@pytest.mark.parametrize("storage", ["memory", "file"])
+def test_messages_that_no_consumer_wants_any_more_go_in_turns(tmp_path: Path, storage: str) -> None:
+    world = stored(tmp_path, MANY, retention="interest", storage=storage)
+    store = world.engine.streams["S"].store
+    for name in ("one", "two"):
+        config = {"name": name, "durable_name": name, "filter_subject": "S.>"}
+        world.call(f"CONSUMER.CREATE.S.{name}", stream_name="S", config=config)
+    world.advance(0.001)
+    world.call("CONSUMER.DELETE.S.one")
+    world.call("CONSUMER.DELETE.S.two")
+
+    assert store.messages >= MANY - GONE_AT_ONCE
+    assert max(turns_until_empty(world)) <= GONE_AT_ONCE
+
+
+def test_a_consumer_that_ends_during_a_look_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The look has passed messages that this consumer alone still wanted."""
+    world = stored(tmp_path, MANY, retention="interest")
+    for name, pattern in (("keeps", "S.7"), ("leaves", "S.>"), ("third", "S.9")):
+        config = {"name": name, "durable_name": name, "filter_subject": pattern}
+        world.call(f"CONSUMER.CREATE.S.{name}", stream_name="S", config=config)
+    world.call("CONSUMER.DELETE.S.third")
+    world.call("CONSUMER.DELETE.S.leaves")
+    for _ in range(3 * MANY // 1000):
+        world.advance(0.001)
+
+    assert [7 + 1] == [each[0] for each in world.messages("S")]

@@ -138,6 +138,23 @@ class Call:
     """Whether its answers show stored messages: only safe ones may be shown."""
 
 
+class _Reading:
+    """A direct get that takes more than one turn."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        publish: Op,
+        portions: Generator[None, None, list[Op]],
+        again: Callable[[], None],
+    ) -> None:
+        self.stream = stream
+        self.publish = publish
+        self.portions = portions
+        self.again = again
+        self.retreats = stream.store.retreats
+
+
 class Api:
     """Answers the API requests of one account."""
 
@@ -178,10 +195,14 @@ class Api:
                 is_quick = not size and b"*" not in key and b">" not in key
                 if stream is None:
                     self._engine.account.answer_no_responders([publish], publisher)
-                elif reply and safe_sequence == NO_END:
-                    found += directget.answers(stream, publish, key, NO_END)[0]
+                elif reply and (
+                    safe_sequence == NO_END
+                    and is_quick
+                    and (quick := directget.quick_answer(stream, publish, key))
+                ):
+                    found.append(quick[0])
                 elif reply:
-                    found += self._read(stream, publish, key)
+                    found += self._read(stream, publish, key, publisher)
             elif subject.startswith(NEXT):
                 self._next(publish, subject[len(NEXT) :], publisher)
             elif subject.startswith(PREFIX):
@@ -191,30 +212,67 @@ class Api:
         if found:
             self._engine.account.answer(found)
 
-    def _read(self, stream: Stream, publish: Op, subject: bytes) -> list[Op]:
-        """Return the answers to a direct get that may leave immediately; the others wait."""
-        safe_sequence = stream.safe_sequence
-        if safe_sequence < NO_END and stream.is_in_doubt:
+    def _read(
+        self, stream: Stream, publish: Op, subject: bytes, publisher: Session | None
+    ) -> list[Op]:
+        """Return the answers to a direct get that may leave immediately; the others come later."""
+        again = partial(self._read_again, stream, publish, subject, publisher)
+        if stream.is_in_doubt:
             if not stream.is_held:
                 return directget.failure(publish)
-            stream.wait(partial(self._read_again, stream, publish, subject))
+            stream.wait(again)
             return []
         try:
-            found, is_safe = directget.answers(stream, publish, subject, safe_sequence)
+            quick = directget.quick_answer(stream, publish, subject)
         except StoreError as error:
-            log.error("A request to %s failed: %s", publish[SUBJECT].decode(), cause(error))
-            return directget.failure(publish)
-        if is_safe:
+            return self._unread(publish, error)
+        if quick is not None:
+            return self._shown(stream, [quick[0]], quick[1], again)
+        reading = directget.answers(stream, publish, subject)
+        return self._read_on(_Reading(stream, publish, reading, again), publisher)
+
+    def _read_on(self, reading: _Reading, publisher: Session | None) -> list[Op]:
+        """Read within the publisher's turn, and continue in its next turns."""
+        stream = reading.stream
+        try:
+            while not stream.is_closed:
+                next(reading.portions)
+                if publisher is not None and publisher.is_turn_over:
+                    publisher.do_later(lambda: self._send(self._read_on(reading, publisher)))
+                    return []
+        except StoreError as error:
+            return self._unread(reading.publish, error)
+        except StopIteration as end:
+            if stream.is_in_doubt or stream.store.retreats != reading.retreats:
+                # What was read may never have been there. Only now is it known how safe it is.
+                reading.again()
+                return []
+            return self._shown(stream, end.value, NO_END, reading.again)
+        return []
+
+    def _unread(self, publish: Op, error: StoreError) -> list[Op]:
+        log.error("A request to %s failed: %s", publish[SUBJECT].decode(), cause(error))
+        return directget.failure(publish)
+
+    def _shown(
+        self, stream: Stream, found: list[Op], sequence: int, again: Callable[[], None]
+    ) -> list[Op]:
+        """Return answers that show messages up to a sequence, unless they have to wait for it."""
+        if sequence <= stream.safe_sequence:
             return found
-        again = partial(self._read_again, stream, publish, subject)
         stream.answers.owe(Promise(found, never, lambda error: again()))
         self._engine.context.touch(stream)
         return []
 
-    def _read_again(self, stream: Stream, publish: Op, subject: bytes) -> None:
-        found = [] if stream.is_closed else self._read(stream, publish, subject)
-        if found:
-            self._engine.account.answer(found)
+    def _read_again(
+        self, stream: Stream, publish: Op, subject: bytes, publisher: Session | None
+    ) -> None:
+        if not stream.is_closed:
+            self._send(self._read(stream, publish, subject, publisher))
+
+    def _send(self, answers: list[Op]) -> None:
+        if answers:
+            self._engine.account.answer(answers)
 
     def _readable(self, name: str) -> Stream | None:
         """Return the stream that answers direct gets for a name: itself, or a mirror of it."""

@@ -9,15 +9,16 @@ come, and a `204 EOB` ends them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock import hot
 from penstock.core.runs import payloads
-from penstock.hot.wire import CRLF, PUB, REPLY, Op
+from penstock.hot.wire import CRLF, DATA, PUB, REPLY, Op
 from penstock.jetstream.config.stream import is_api_level_known
-from penstock.jetstream.promise import NO_END
 from penstock.jetstream.store import lookup
 from penstock.protocol import headers, strictjson
+from penstock.protocol.subjects import is_literal
 
 if TYPE_CHECKING:
     from penstock.jetstream.store.store import Store
@@ -49,38 +50,42 @@ CONFLICTS = (
 
 Answer: TypeAlias = tuple[bytes, bytes]
 """The header block and the payload of an answer."""
+Parts: TypeAlias = Generator[None, None, list[Answer]]
 
 
 class _Status(Exception):
     """A status that is sent in place of a message."""
 
 
-def answers(
-    stream: Stream, publish: Op, subject: bytes, safe_sequence: int
-) -> tuple[list[Op], bool]:
+def quick_answer(stream: Stream, publish: Op, subject: bytes) -> tuple[Op, int] | None:
+    """Return the message of one key, and its sequence: the plainest request, the most frequent."""
+    if publish[DATA] != CRLF or not is_literal(subject):
+        return None
+    message = stream.store.get(stream.store.last(subject)[0])
+    if message is None:
+        return None
+    return hot.stored_answer(publish[REPLY], stream.name_bytes, message), message[0]
+
+
+def answers(stream: Stream, publish: Op, subject: bytes) -> Generator[None, None, list[Op]]:
     """
     Return the answers to requests; `subject` is the part after the stream's name, or empty.
 
-    Also return whether everything they show is safe, given the last safe sequence.
+    Others have their turn in between.
     """
-    _, _, reply, header_bytes, _, data = publish
-    if data == CRLF and subject:
-        # The plainest request is also the most frequent: the message of one key.
-        message = stream.store.get(lookup.last_sequence(stream.store, subject))
-        if message is not None:
-            found = [hot.stored_answer(reply, stream.name_bytes, message)]
-            return found, message[0] <= safe_sequence
-    found = []
+    _, _, reply, header_bytes, _, _ = publish
+    found: list[Op] = []
     for request in payloads(publish):
         try:
             options = _options(request[:header_bytes], request[header_bytes:-2], subject)
-            parts = _parts(stream, options)
+            parts = yield from _parts(stream, options)
         except _Status as status:
             parts = [(headers.encode((), status=str(status)), b"")]
         for block, payload in parts:
             data = block + payload + CRLF
             found.append((PUB, reply, b"", len(block), len(data) - 2, data))
-    return found, safe_sequence == NO_END
+        yield
+    return found
 
 
 def failure(publish: Op) -> list[Op]:
@@ -112,19 +117,19 @@ def _options(header: bytes, body: bytes, subject: bytes) -> dict[str, Any]:
     return options
 
 
-def _parts(stream: Stream, options: dict[str, Any]) -> list[Answer]:
+def _parts(stream: Stream, options: dict[str, Any]) -> Parts:
     if options.get("multi_last"):
-        return _last_of_many(stream, options)
+        return (yield from _last_of_many(stream, options))
     if options.get("batch"):
-        return _in_a_row(stream, options)
-    return [_message(stream, options)]
+        return (yield from _in_a_row(stream, options))
+    message = yield from lookup.finding(stream.store, options)
+    return [_message(stream, options, message)]
 
 
 # One message.
 
 
-def _message(stream: Stream, options: dict[str, Any]) -> Answer:
-    message = lookup.find(stream.store, options)
+def _message(stream: Stream, options: dict[str, Any], message: Message | None) -> Answer:
     if message is None:
         raise _Status("404 Message Not Found")
     if options.get("no_hdr"):
@@ -135,29 +140,35 @@ def _message(stream: Stream, options: dict[str, Any]) -> Answer:
 # Many messages.
 
 
-def _in_a_row(stream: Stream, options: dict[str, Any]) -> list[Answer]:
+def _in_a_row(stream: Stream, options: dict[str, Any]) -> Parts:
     """Return consecutive messages from a sequence or a time on, as many as requested."""
     store, following = stream.store, options.get("next_by_subj", "").encode()
     start, filters = lookup.start(store, options), (following,) if following else ()
-    left = store.count(start, filters)
-    sequence, count, size_bytes = 0, 0, 0
+    left = yield from store.counting(start, filters)
+    count_max, bytes_max = min(options["batch"], BATCH_MAX), _bytes_max(options)
+    sequence, size_bytes = 0, 0
     found: list[Answer] = []
-    messages = lookup.following(store, start, filters, count_max=READ_COUNT)
-    for message in messages if options["batch"] > 0 else ():
-        if options.get("no_hdr"):
-            found.append((b"", message[4]))
-        else:
-            left = max(left - 1, 0)
-            found.append((_with_progress(stream, message, left, sequence), message[4]))
-        sequence, count, size_bytes = message[0], count + 1, size_bytes + _size(message)
-        if count >= min(options["batch"], BATCH_MAX) or size_bytes >= _bytes_max(options):
+    reading = lookup.reading(store, start, filters, count_max=READ_COUNT)
+    while len(found) < count_max and size_bytes < bytes_max:
+        messages = next(reading, None)
+        if messages is None:
             break
+        for message in messages:
+            if options.get("no_hdr"):
+                found.append((b"", message[4]))
+            else:
+                left = max(left - 1, 0)
+                found.append((_with_progress(stream, message, left, sequence), message[4]))
+            sequence, size_bytes = message[0], size_bytes + _size(message)
+            if len(found) == count_max or size_bytes >= bytes_max:
+                break
+        yield
     if not found and options["batch"] > 0:
         raise _Status("404 Message Not Found")
     return [*found, (_end(left, sequence), b"")]
 
 
-def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
+def _last_of_many(stream: Stream, options: dict[str, Any]) -> Parts:
     """Return the last message of each subject, as of a sequence or a time."""
     store = stream.store
     up_to = _up_to(store, options)
@@ -167,7 +178,7 @@ def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
     patterns = tuple({each.encode(): None for each in options["multi_last"]})
     if len(patterns) > MULTI_LAST_MAX:
         raise _Status("413 Too Many Results")
-    sequences = lookup.last_sequences(store, patterns, up_to, MULTI_LAST_MAX)
+    sequences = yield from lookup.last_sequences(store, patterns, up_to, MULTI_LAST_MAX)
     if len(sequences) > MULTI_LAST_MAX:
         raise _Status("413 Too Many Results")
     if not sequences:
@@ -183,6 +194,8 @@ def _last_of_many(stream: Stream, options: dict[str, Any]) -> list[Answer]:
         last, count, size_bytes = sequence, count + 1, size_bytes + _size(message)
         if count == options.get("batch", 0) or size_bytes >= _bytes_max(options):
             break
+        if not count % READ_COUNT:
+            yield
     return [*found, (_end(left, last, up_to), b"")]
 
 

@@ -17,7 +17,7 @@ from penstock.jetstream.store import lookup
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Message
 from penstock.jetstream.stream import Stream
-from penstock.protocol import errorcodes, jsontext, subjects
+from penstock.protocol import errorcodes, jsontext
 from penstock.protocol.jsontext import Encoded
 from penstock.protocol.rfc3339 import format_time
 from penstock.version import API_LEVEL
@@ -155,9 +155,9 @@ def _list_subjects(
     """Return a page of the matching subjects with their messages, and the number of all matches."""
     counts: dict[bytes, int] = {}
     runs: deque[list[bytes]] = deque()
-    for rows in store.subject_portions(pattern):
-        counts.update((subject, count) for subject, _, count in rows)
-        runs.append(sorted(subject for subject, _, _ in rows))
+    for portion in store.count_portions(pattern):
+        counts |= portion
+        runs.append(sorted(portion))
         yield
     while len(runs) > 1:
         # Merging two sorted lists is quick.
@@ -322,23 +322,11 @@ def get_message(request: Request) -> Portions:
         options = lookup.with_times(options)
     except ValueError as error:
         raise JetStreamError(errorcodes.INVALID_JSON, err=error) from None
-    message = yield from _find(stream.store, options)
+    message = yield from lookup.finding(stream.store, options)
     if message is None:
         raise JetStreamError(errorcodes.NO_MESSAGE_FOUND)
     document = {"message": _stored(message, with_headers=not options.get("no_hdr"))}
     return Shown(document, message[0])
-
-
-def _find(store: Store, options: dict[str, Any]) -> Generator[None, None, Message | None]:
-    """Return the message that a get asks for, giving others their turn in between."""
-    filters = ((options.get("next_by_subj") or options.get("last_by_subj", "")).encode(),)
-    if options.get("next_by_subj"):
-        return (yield from lookup.search(store, lookup.start(store, options), filters))
-    if subjects.is_literal(filters[0]):
-        return lookup.find(store, options)
-    with store.survey(filters) as steps:
-        yield from steps
-        return lookup.find(store, options)
 
 
 def _stored(message: Message, *, with_headers: bool) -> dict[str, Any]:

@@ -274,10 +274,10 @@ class Block:
         both = int.from_bytes(mask, "little") & int.from_bytes(self.live[start:stop], "little")
         return both.to_bytes(stop - start, "little")
 
-    def count_matching(self, matcher: Matcher, start: int) -> int:
+    def count_matching(self, matcher: Matcher, start: int, stop: int | None = None) -> int:
         """Return the number of existing messages that match, from a position on."""
-        start = max(start, self.start)
-        return self._mask(matcher, start, self.total).count(1) if start < self.total else 0
+        start, stop = max(start, self.start), self.total if stop is None else stop
+        return self._mask(matcher, start, stop).count(1) if start < stop else 0
 
     def tally(self, start: int, stop: int) -> dict[bytes, int]:
         """Return the number of existing messages of each subject in a stretch."""

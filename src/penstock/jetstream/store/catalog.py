@@ -9,7 +9,7 @@ block is gone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -28,7 +28,8 @@ from penstock.protocol import subjects
 
 MATCHERS_MAX = 64
 PURGED_AT_ONCE = 1024
-"""The number of messages to look at before others have their turn."""
+LOOKED_AT_AT_ONCE = 8192
+"""The number of messages to purge, or to look at, before others have their turn."""
 MAX = 1 << 64
 FEW = 16
 """Removing a message by its sequence costs as much as searching this number of messages."""
@@ -288,7 +289,7 @@ class Catalog:
         before = before or self.last_sequence + 1
         if pattern == b">":
             below = self.messages - self.count(before, ())
-            return self.remove_before(self._sequence_after(below - keep) if keep else before)
+            return self.remove_before(self.sequence_after(below - keep) if keep else before)
         found = self.subjects.matching((pattern,))
         if not keep and len(found) * FEW < self.messages:
             sequences = self.subjects.sequences(found)
@@ -335,12 +336,12 @@ class Catalog:
         """Return the sequence below which messages exceed the limits for number or bytes."""
         sequence = self.first_sequence
         if limits.messages_max and self.messages > limits.messages_max:
-            sequence = self._sequence_after(self.messages - limits.messages_max)
+            sequence = self.sequence_after(self.messages - limits.messages_max)
         if limits.bytes_max and self.size_bytes > limits.bytes_max:
             sequence = max(sequence, self._sequence_freeing(self.size_bytes - limits.bytes_max))
         return sequence
 
-    def _sequence_after(self, count: int) -> int:
+    def sequence_after(self, count: int) -> int:
         """Return the sequence that has exactly `count` messages before it."""
         if count <= 0:
             return self.first_sequence
@@ -445,25 +446,52 @@ class Catalog:
 
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return a subject's last sequence and its number of messages."""
-        sequence, count = self.subjects.last(subject)
-        if subject not in self.subjects.stale:
-            return sequence, count
-        sequence = self._last_before(subject, sequence)
-        self.subjects.correct(subject, sequence)
-        if self.surveys:
-            self._tell([subject])
-        return sequence, count
+        if subject in self.subjects.stale:
+            for _ in self.refreshing():
+                pass
+            assert subject not in self.subjects.stale, "messages are counted that do not exist"
+        return self.subjects.last(subject)
 
-    def _last_before(self, subject: bytes, sequence: int) -> int:
-        matcher = Matcher((subject,))
-        for block in reversed(self.blocks):
-            if block.count and block.first_sequence < sequence:
-                self.described(block)
-                stop = block.position(sequence)
-                found, _ = block.select(matcher, 0, stop=stop, count_max=block.total)
-                if found:
-                    return block.sequence(found[-1])
-        raise AssertionError(f"no message of {subject!r}, though some are counted")
+    def refreshing(self) -> Iterator[None]:
+        """
+        Find the last message of every stale subject, giving others their turn in between.
+
+        All of them in one walk: after another removal the next walk has only that one to find.
+        """
+        table = self.subjects
+        removed = {subject: table.last(subject)[0] for subject in table.stale}
+        for found in self.latest(set(removed), max(removed.values(), default=0)):
+            if self.subjects is not table:
+                return
+            for subject, sequence in found.items():
+                # Unless its messages have changed meanwhile: then it is the next walk's.
+                if subject in table.stale and table.last(subject)[0] == removed[subject]:
+                    table.correct(subject, sequence)
+            if self.surveys:
+                self._tell(found)
+            yield
+
+    def latest(self, wanted: set[bytes], before: int) -> Iterator[dict[bytes, int]]:
+        """
+        Yield the last sequences of some subjects below another, walking back a stretch at a time.
+
+        Others have their turn in between. What is found is no longer `wanted`.
+        """
+        while wanted and (block := self._beginning_below(before)):
+            self.described(block)
+            assert block.topics is not None
+            stop = block.position(before)
+            start = max(stop - LOOKED_AT_AT_ONCE, 0)
+            names = enumerate(block.topics.slice(start, stop), start)
+            places = {name: place for place, name in names if name in wanted and block.holds(place)}
+            wanted.difference_update(places)
+            before = block.sequence(start) if start else block.first_sequence
+            yield {name: block.sequence(place) for name, place in places.items()}
+
+    def _beginning_below(self, sequence: int) -> Block | None:
+        """Return the last block with messages that begins below a sequence."""
+        last = self.block_at(sequence - 1)
+        return next((self.blocks[i] for i in range(last, -1, -1) if self.blocks[i].count), None)
 
     def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
         """Return subject, last sequence and number of messages of all that match."""
@@ -476,6 +504,28 @@ class Catalog:
             if self.subjects is not table:
                 return
             yield self._rows(found)
+
+    def count_portions(self, filters: Filters) -> Iterator[dict[bytes, int]]:
+        """Yield the number of messages of each subject that matches, in portions as well."""
+        table = self.subjects
+        for found in table.portions(filters):
+            if self.subjects is not table:
+                return
+            yield {subject: table.last(subject)[1] for subject in found}
+
+    def counting(self, sequence: int, filters: Filters) -> Generator[None, None, int]:
+        """Return how many messages match from a sequence on, giving others their turn."""
+        matcher, total = self.matcher(filters), 0
+        if matcher is None:
+            return self.count(sequence, filters)
+        while block := self._reaching(sequence):
+            self.described(block)
+            start = block.position(sequence)
+            stop = min(start + LOOKED_AT_AT_ONCE, block.total)
+            total += block.count_matching(matcher, start, stop)
+            sequence = block.sequence(stop) if stop < block.total else block.last_sequence + 1
+            yield
+        return total
 
     def last_sequences(self, filters: Filters) -> list[int]:
         """Return the last sequence of each subject that matches."""
@@ -492,8 +542,9 @@ class Catalog:
         return None
 
     def _rows(self, found: list[bytes]) -> list[tuple[bytes, int, int]]:
-        for subject in self.subjects.stale.intersection(found) if self.subjects.stale else ():
-            self.last(subject)
+        if not self.subjects.stale.isdisjoint(found):
+            for _ in self.refreshing():
+                pass
         return self.subjects.rows(found)
 
     def deleted(self, count_max: int) -> list[int]:

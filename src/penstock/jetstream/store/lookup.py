@@ -33,8 +33,6 @@ READ_BYTES = 1024 * 1024
 """The bytes to read at a time when going through a stream."""
 SEARCHED_AT_ONCE = 8192
 """The number of messages a search looks at before others have their turn."""
-WINDOW = 1024
-"""The number of messages in the first step of a backward search for a subject's last one."""
 
 
 def with_times(options: dict[str, Any]) -> dict[str, Any]:
@@ -53,14 +51,25 @@ def is_one_question(options: dict[str, Any]) -> bool:
     return (sequence or following or time) and not (sequence and time)
 
 
-def find(store: Store, options: dict[str, Any]) -> Message | None:
-    """Return the message that a get asks for."""
-    if options.get("last_by_subj"):
-        return store.get(last_sequence(store, options["last_by_subj"].encode()))
+def finding(store: Store, options: dict[str, Any]) -> Generator[None, None, Message | None]:
+    """Return the message that a get asks for, giving others their turn in between."""
     if options.get("next_by_subj"):
-        filters = (options["next_by_subj"].encode(),)
-        return next(following(store, start(store, options), filters), None)
-    return store.get(start(store, options))
+        return (
+            yield from search(store, start(store, options), (_encoded(options, "next_by_subj"),))
+        )
+    if not options.get("last_by_subj"):
+        return store.get(start(store, options))
+    pattern = _encoded(options, "last_by_subj")
+    if patterns.is_literal(pattern):
+        return store.get(store.last(pattern)[0])
+    with store.survey((pattern,)) as steps:
+        yield from steps
+        return store.get(max(store.last_sequences((pattern,)), default=0))
+
+
+def _encoded(options: dict[str, Any], name: str) -> bytes:
+    subject: str = options[name]
+    return subject.encode(errors="surrogateescape")
 
 
 def start(store: Store, options: dict[str, Any]) -> int:
@@ -89,6 +98,22 @@ def following(
             sequence, count_max=count_max, bytes_max=bytes_max, filters=filters
         )
         yield from messages
+
+
+def reading(
+    store: Store, sequence: int, filters: Filters, *, count_max: int
+) -> Iterator[list[Message]]:
+    """Yield the matching messages from a sequence on, giving others their turn in between."""
+    sequence = max(sequence, store.first_sequence)
+    while sequence <= store.last_sequence:
+        messages, sequence = store.read(
+            sequence,
+            count_max=count_max,
+            bytes_max=READ_BYTES,
+            filters=filters,
+            last_sequence=sequence + SEARCHED_AT_ONCE - 1,
+        )
+        yield messages
 
 
 def search(store: Store, sequence: int, filters: Filters) -> Generator[None, None, Message | None]:
@@ -124,18 +149,39 @@ def batches(
         yield messages
 
 
-def last_sequences(store: Store, filters: Filters, up_to: int, count_max: int) -> list[int]:
+def last_sequences(
+    store: Store, filters: Filters, up_to: int, count_max: int
+) -> Generator[None, None, list[int]]:
     """
     Return the last sequence of each subject that matches, up to one, in order.
 
     There may be far more than anybody wants: the search ends after `count_max`.
     """
-    last = {subject: sequence for subject, sequence, _ in matching(store, filters)}
-    found = [sequence for sequence in last.values() if sequence <= up_to]
-    later = {subject for subject, sequence in last.items() if sequence > up_to}
-    if up_to < store.last_sequence and later and len(found) <= count_max:
-        found += _last_before(store, later, up_to, count_max - len(found))
-    return sorted(found)
+    found: dict[bytes, int] = {}
+    later: set[bytes] = set()
+    for rows in _rows(store, filters):
+        found.update((subject, last) for subject, last, _ in rows if last <= up_to)
+        later.update(subject for subject, last, _ in rows if last > up_to)
+        if len(found) > count_max:
+            break
+        yield
+    else:
+        for earlier in store.latest(later, up_to + 1) if up_to < store.last_sequence else ():
+            found |= earlier
+            if len(found) > count_max:
+                break
+            yield
+    return sorted(found.values())
+
+
+def _rows(store: Store, filters: Filters) -> Iterator[list[tuple[bytes, int, int]]]:
+    """Yield subject, last sequence and number of messages of what matches, in portions."""
+    if all(map(patterns.is_literal, filters)):
+        yield matching(store, filters)
+        return
+    for _ in store.refreshing():
+        yield []
+    yield from store.subject_portions(*filters)
 
 
 def matching(store: Store, filters: Filters) -> list[tuple[bytes, int, int]]:
@@ -152,24 +198,3 @@ def every_last(store: Store, filters: Filters) -> list[int]:
     if filters and all(map(patterns.is_literal, filters)):
         return [last for _, last, _ in matching(store, filters)]
     return store.last_sequences(filters)
-
-
-def _last_before(store: Store, subjects: set[bytes], up_to: int, count_max: int) -> list[int]:
-    """Search backwards, further each time, for the last message of each of these subjects."""
-    found: dict[bytes, int] = {}
-    end, window = up_to, WINDOW
-    while subjects and end >= store.first_sequence and len(found) <= count_max:
-        sequence, filters = max(end - window + 1, store.first_sequence), tuple(subjects)
-        first = sequence
-        while sequence <= end:
-            messages, sequence = store.read(
-                sequence,
-                count_max=WINDOW,
-                bytes_max=READ_BYTES,
-                filters=filters,
-                last_sequence=end,
-            )
-            found.update((message[2], message[0]) for message in messages)
-        subjects = subjects - found.keys()
-        end, window = first - 1, 2 * window
-    return list(found.values())

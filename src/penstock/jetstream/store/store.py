@@ -19,7 +19,7 @@ durable state then, see `retreat`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from penstock.errors import StoreError
 from penstock.jetstream.store.block import Block
@@ -292,6 +292,22 @@ class Store:
         """Yield the same a portion at a time, possibly empty, giving others their turn."""
         return self._catalog.subject_portions(filters)
 
+    def count_portions(self, *filters: bytes) -> Iterator[dict[bytes, int]]:
+        """Yield the number of messages of every matching subject, a portion at a time as well."""
+        return self._catalog.count_portions(filters)
+
+    def refreshing(self) -> Iterator[None]:
+        """Bring the last sequences of all subjects up to date, giving others their turn."""
+        return self._catalog.refreshing()
+
+    def latest(self, subjects: set[bytes], before: int) -> Iterator[dict[bytes, int]]:
+        """Yield the last sequences of some subjects below another, a stretch at a time."""
+        return self._catalog.latest(subjects, before)
+
+    def counting(self, sequence: int, filters: Filters) -> Generator[None, None, int]:
+        """Return how many messages match from a sequence on, giving others their turn."""
+        return self._catalog.counting(sequence, filters)
+
     def survey(self, filters: Filters) -> Survey:
         """
         Count the messages of some filters; each step of iterating gives others their turn.
@@ -392,14 +408,17 @@ class Store:
                 raise StoreError("what was purged was taken back")
             self._begin_purge()
 
-    def enforce(self, now_ns: int) -> int:
-        """Remove messages over the limits or too old; return how many."""
+    def enforce(self, now_ns: int, *, aged_max: int = 0) -> int:
+        """Remove messages over the limits, and old ones, at most `aged_max`; return how many."""
         catalog, limits = self._catalog, self.limits
         if self.failure is not None and self.takes_back:
             return 0
         before = catalog.messages
         if limits.age_ns_max and catalog.messages:
-            catalog.remove_before(self.sequence_at(now_ns - limits.age_ns_max))
+            young_sequence = self.sequence_at(now_ns - limits.age_ns_max)
+            if aged_max:
+                young_sequence = min(young_sequence, catalog.sequence_after(aged_max))
+            catalog.remove_before(young_sequence)
         self._drop_surplus()
         return before - catalog.messages
 

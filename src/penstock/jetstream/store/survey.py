@@ -43,6 +43,7 @@ class Survey:
 
     def __iter__(self) -> Iterator[None]:
         """Look at all the subjects, giving others their turn in between."""
+        yield from self._catalog.refreshing()
         for rows in self._catalog.subject_portions(self.filters):
             if self._is_void:
                 return
@@ -54,6 +55,7 @@ class Survey:
     def last_sequences(self) -> list[int]:
         """Return the last sequence of each subject."""
         for subject in self._catalog.subjects.stale & self._held.keys():
+            # One walk, with the first of them, finds the others too.
             self._hold(subject, *self._catalog.last(subject))
         return [packed >> 32 for packed in self._held.values()]
 

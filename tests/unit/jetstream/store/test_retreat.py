@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.unit.jetstream.consuming import consume, payloads, request
 from tests.unit.jetstream.world import SECOND_NS, START_NS, World, error
 
 from penstock.config.server import JetStreamConfig
+from penstock.core.broker import TURN_NS
 from penstock.jetstream.files.streamfiles import StreamFiles
 
 STORE_FAILED = 10077
@@ -123,6 +125,33 @@ def test_a_read_is_made_again_if_what_it_would_show_is_taken_back(world: SmallWo
     (_, payload), told, refused = world.received()
     assert (b"1", 1) == (payload, told["state"]["last_seq"])
     assert STORE_FAILED == error(refused)[0]
+
+
+@pytest.mark.parametrize("publishes", [False, True])
+@pytest.mark.parametrize("fails_after", [0, 1, 2])
+def test_a_direct_get_in_turns_is_answered_whenever_the_disk_fails(
+    world: SmallWorld, fails_after: int, publishes: bool
+) -> None:
+    """With what is stored; and not from before the failure, of which a part was taken back."""
+    hurry = itertools.count(step=2 * TURN_NS // 3)
+    world.broker.clock_ns = lambda: next(hurry)
+    world.fill()
+    if publishes:
+        world.publish("s.a", "2")
+    world.publish("$JS.API.DIRECT.GET.S", '{"multi_last":["s.*"]}', reply="_INBOX.1")
+    assert world.session.put_off
+    if not publishes:
+        world.publish("s.a", "2")
+    for _ in range(fails_after):
+        world.broker.behind.clear()
+        world.session.go_on()
+    world.settle()
+    while world.session.put_off:
+        world.broker.behind.clear()
+        world.session.go_on()
+        world.settle()
+
+    assert [b"1", b""] == [payload for _, payload in world.received()]
 
 
 def test_a_consumer_of_what_is_new_gets_what_takes_the_place_of_what_was_taken_back(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.routing.route import Subscription
@@ -34,14 +34,14 @@ from penstock.jetstream.config.stream import StreamConfig, store_limits
 from penstock.jetstream.copies.origins import Origins
 from penstock.jetstream.intake.pubacks import PubAcks
 from penstock.jetstream.intake.publish import Intake
+from penstock.jetstream.intake.readback import ReadBack
 from penstock.jetstream.losses import Losses
 from penstock.jetstream.promise import NO_END
 from penstock.jetstream.readers import Copier, Reader
 from penstock.jetstream.shared import RETRY_NS
-from penstock.jetstream.store import lookup
 from penstock.jetstream.store.retreat import Retreat
 from penstock.jetstream.store.store import Store
-from penstock.jetstream.store.values import Work
+from penstock.jetstream.store.values import Message, Work
 from penstock.jetstream.timers import Timer
 from penstock.protocol import errorcodes
 
@@ -55,6 +55,8 @@ log = logging.getLogger("penstock")
 
 AGE_CHECK_NS_MIN = 10_000_000
 """Messages that grow too old within this time of each other are removed together."""
+AGED_AT_ONCE = 4096
+"""The number of old messages to remove before others have their turn."""
 AGE_RETRY_NS = 1_000_000_000
 """How long after a failure to try the removal again."""
 
@@ -112,6 +114,9 @@ class Stream:
         self._removes = self._is_purging = False
         self._removal_position = 0
         """The position up to which the store must be durable for removed messages to be gone."""
+        self._unneeded = ReadBack(self, "messages nobody waits for", self._remove_unneeded)
+        self._looks_again: bool | None = None
+        """Whether to look for those once more when the look under way is over; None without one."""
         self.losses = Losses(store, f"{context.account_name} > {config.name}")
         self.consumer_filters = PatternIndex()
         """For a work queue, to find whether two consumers would share messages."""
@@ -164,14 +169,16 @@ class Stream:
         if self._age_timer is not None:
             self._age_timer.cancel()
         self.intake.close()
+        self._unneeded.cancel()
 
     def update(self, config: StreamConfig) -> None:
         """Apply a checked configuration."""
         self.stop_listening()
         self.config = config
         self._apply_config()
-        self.store.enforce(self.context.clock_ns())
-        self.intake.expiry.age_out(self.context.clock_ns())
+        self.store.enforce(self.context.clock_ns(), aged_max=AGED_AT_ONCE)
+        if config.allow_msg_ttl:
+            self.intake.expiry.age_out(self.context.clock_ns())
         self.open()
         self.touch()
 
@@ -457,13 +464,25 @@ class Stream:
         """Drop messages that nobody waits for any more; called after a consumer came or went."""
         if self.config.retention != "interest":
             return
+        if self._looks_again is None:
+            self._looks_again = False
+            self._unneeded.begin(self._on_looked)
+        else:
+            # The look under way has passed some messages already.
+            self._looks_again = True
+
+    def _remove_unneeded(self, messages: Sequence[Message]) -> None:
         readers = self.readers
-        for messages in lookup.batches(self.store):
-            self.remove(
-                stored
-                for stored, _, subject, _, _ in messages
-                if not any(each.needs(stored, subject) for each in readers)
-            )
+        self.remove(
+            stored
+            for stored, _, subject, _, _ in messages
+            if not any(each.needs(stored, subject) for each in readers)
+        )
+
+    def _on_looked(self) -> None:
+        again, self._looks_again = self._looks_again, None
+        if again:
+            self.consumers_changed()
 
     # Age.
 
@@ -486,7 +505,7 @@ class Stream:
         try:
             if self.config.allow_msg_ttl:
                 self.intake.expiry.age_out(now_ns)
-            elif self.store.enforce(now_ns):
+            elif self.store.enforce(now_ns, aged_max=AGED_AT_ONCE):
                 self.touch()
             self._arm_age_timer()
         except Exception:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 RETRY_NS = SECOND_NS
+EXPIRED_AT_ONCE = 1024
+"""The number of messages to remove before others have their turn."""
 NEVER = -1
 """The time to live of a message that no age removes."""
 
@@ -154,8 +156,8 @@ class Expiry:
         self._timer = self._stream.context.timers.at(self._heap[0][0], self._on_time)
 
     def _on_time(self, now_ns: int) -> None:
-        due = []
-        while self._heap and self._heap[0][0] <= now_ns:
+        due: list[int] = []
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < EXPIRED_AT_ONCE:
             due.append(heapq.heappop(self._heap)[1])
         kept = due
         try:

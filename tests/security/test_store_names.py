@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.jetstream.world import World
 
+import penstock
 from penstock.config.file.loading import load
 from penstock.errors import ConfigError, JetStreamError
 from penstock.jetstream.config import rules
@@ -119,3 +120,100 @@ def accounts(directory: Path, text: str) -> list[str]:
     path = directory / "server.conf"
     path.write_text(text)
     return [each.name for each in load(str(path), {}, []).server.authorization.accounts]
+
+
+LIKE = "\ufffd"
+"""What invalid bytes become where a text is shown: a name that somebody may have."""
+OTHER = b"\xff"
+
+CALLS = (
+    *("STREAM.DELETE.%b", "STREAM.PURGE.%b", "STREAM.INFO.%b", "CONSUMER.DELETE.%b.%b"),
+    *("CONSUMER.INFO.%b.%b", "CONSUMER.INFO.S.%b", "CONSUMER.DELETE.S.%b"),
+)
+
+
+def deliveries_for(world: World, subject: bytes, reply: bytes = b"_INBOX.o") -> list[bytes]:
+    world.send(b"PUB %b %b 0\r\n\r\n" % (subject, reply))
+    world.settle()
+    return [data for _, data in world.deliveries()]
+
+
+def likened(directory: Path) -> World:
+    world = World(directory)
+    for name in (LIKE, "S"):
+        world.create(name, subjects=[f"{name!a}.>".replace("\\", "")], allow_direct=True)
+        config = {"name": LIKE, "durable_name": LIKE, "ack_policy": "explicit"}
+        call = f"CONSUMER.CREATE.{name}.{LIKE}"
+        assert "error" not in world.call(call, stream_name=name, config=config)
+    return world
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_bytes_that_are_shown_alike_name_nothing_that_exists(call: str, tmp_path: Path) -> None:
+    world = likened(tmp_path)
+    subject = b"$JS.API." + call.encode().replace(b"%b", OTHER)
+
+    (answer,) = deliveries_for(world, subject)
+
+    assert b"not found" in answer
+    assert set(world.engine.streams) == {LIKE, "S"}
+    assert set(world.engine.streams["S"].consumers) == {LIKE}
+
+
+@pytest.mark.parametrize("call", ["DIRECT.GET.%b.x", "CONSUMER.MSG.NEXT.%b.%b"])
+def test_such_bytes_reach_no_stream_and_no_consumer(call: str, tmp_path: Path) -> None:
+    subject = b"$JS.API." + call.encode().replace(b"%b", OTHER)
+
+    ((header_bytes, data),) = _after(likened(tmp_path), subject)
+
+    assert data[:header_bytes].startswith(b"NATS/1.0 503")
+
+
+def _after(world: World, subject: bytes) -> list[tuple[int, bytes]]:
+    world.send(b"PUB %b _INBOX.o 0\r\n\r\n" % subject)
+    world.settle()
+    return world.deliveries()
+
+
+def test_such_bytes_ack_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("S", subjects=["s"])
+    config = {"name": LIKE, "durable_name": LIKE, "ack_policy": "explicit"}
+    world.call(f"CONSUMER.CREATE.S.{LIKE}", stream_name="S", config=config)
+    world.publish("s", "x")
+    world.settle()
+    world.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.{LIKE}", reply="_INBOX.n")
+    pending = world.engine.streams["S"].consumers[LIKE].ledger.pending
+    assert len(pending) == 1
+
+    world.send(b"PUB $JS.ACK.S.%b.1.1.1.1.0 0\r\n\r\n" % OTHER)
+    assert len(pending) == 1
+    world.send(b"PUB $JS.ACK.S.%b.1.1.1.1.0 0\r\n\r\n" % LIKE.encode())
+    assert len(pending) == 0
+
+
+SHOWN_ONLY = {
+    *("core/account.py", "core/identity/connect.py", "core/reports/messagetrace.py"),
+    *("jetstream/api/api.py", "jetstream/api/audit.py", "jetstream/api/streamapi.py"),
+    *("jetstream/config/stream.py", "jetstream/consumers/settlement.py"),
+    *("jetstream/copies/origins.py", "jetstream/copies/sourcing.py"),
+    *("jetstream/intake/atomicbatch.py", "jetstream/intake/checks.py"),
+    *("jetstream/intake/counters.py", "jetstream/intake/expiry.py"),
+    *("jetstream/intake/fastbatch.py", "jetstream/intake/publish.py"),
+    *("jetstream/intake/schedules.py", "jetstream/snapshots/restore.py"),
+    *("net/monitor/connz.py", "net/system/accountserver.py", "net/system/claims.py"),
+    *("protocol/headers.py", "protocol/strictjson.py", "protocol/subjects.py"),
+    "protocol/transforms.py",
+}
+"""Where invalid bytes become U+FFFD: in what is shown, in JSON and in headers, as Go has it."""
+
+
+def test_only_texts_that_name_nothing_lose_their_invalid_bytes() -> None:
+    source = Path(penstock.__file__).parent
+    parts = ("core", "jetstream", "net", "protocol", "keys", "hot")
+    files = [each for part in parts for each in (source / part).rglob("*.py")]
+    found = {
+        str(each.relative_to(source)) for each in files if 'errors="replace"' in each.read_text()
+    }
+
+    assert found <= SHOWN_ONLY

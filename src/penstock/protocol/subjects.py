@@ -95,6 +95,21 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
     return len(pattern) == len(subject)
 
 
+def text(name: bytes) -> str:
+    """
+    Return a name to compare and to look up: two spellings are never the same text.
+
+    With U+FFFD in place of invalid UTF-8, a rule that denies one spelling could be passed with
+    another. JSON cannot write what stands in its place here.
+    """
+    return name.decode(errors="surrogateescape")
+
+
+def shown(name: str) -> str:
+    """Return such a text for JSON, a log or a page: with U+FFFD, as Go shows it."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def quoted(name: bytes) -> str:
     """Return a subject or queue quoted as Go does it, and so nats-server: one printable line."""
     return '"' + "".join(map(_in_print, name.decode(errors="surrogateescape"))) + '"'

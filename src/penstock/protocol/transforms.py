@@ -257,7 +257,9 @@ def _split(token: bytes, function: Function) -> bytes:
 
 
 def _characters(token: bytes) -> list[bytes]:
-    return [character.encode() for character in token.decode(errors="replace")]
+    # Go too leaves invalid bytes as they are, each for itself.
+    characters = token.decode(errors="surrogateescape")
+    return [character.encode(errors="surrogateescape") for character in characters]
 
 
 CHANGES: dict[str, Callable[[bytes, Function], bytes]] = {

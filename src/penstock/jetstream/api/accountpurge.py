@@ -10,6 +10,7 @@ from penstock.core.runs import message_count
 from penstock.hot.wire import Op
 from penstock.jetstream.api.api import encode_answer
 from penstock.jetstream.api.domain import PREFIX, listen
+from penstock.protocol import subjects
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -37,7 +38,7 @@ class AccountPurge:
             _, subject, reply, *_ = publish
             if not subject.startswith(SUBJECT):
                 continue
-            name = subject.removeprefix(SUBJECT).decode(errors="replace")
+            name = subjects.text(subject.removeprefix(SUBJECT))
             for _ in range(message_count(publish)):
                 self._purge(name, reply)
 

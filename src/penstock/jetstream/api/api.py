@@ -24,7 +24,7 @@ from penstock.jetstream.api import audit, directget, domain
 from penstock.jetstream.api.domain import PREFIX
 from penstock.jetstream.config.stream import is_api_level_known
 from penstock.jetstream.promise import NO_END, Promise, never
-from penstock.protocol import errorcodes, jsontext, strictjson
+from penstock.protocol import errorcodes, jsontext, strictjson, subjects
 
 if TYPE_CHECKING:
     from penstock.core.reports.messagetrace import MessageTrace
@@ -189,7 +189,7 @@ class Api:
             if subject.startswith(GET):
                 name, _, key = subject[len(GET) :].partition(b".")
                 if name != known:
-                    known, stream = name, self._readable(name.decode(errors="replace"))
+                    known, stream = name, self._readable(subjects.text(name))
                     safe_sequence = stream.safe_sequence if stream is not None else 0
                 # The message of a single key is found immediately.
                 is_quick = not size and b"*" not in key and b">" not in key
@@ -207,7 +207,7 @@ class Api:
                 self._next(publish, subject[len(NEXT) :], publisher)
             elif subject.startswith(PREFIX):
                 known = b""
-                tokens = subject[len(PREFIX) :].decode(errors="replace").split(".")
+                tokens = subjects.text(subject[len(PREFIX) :]).split(".")
                 self._on_request(publish, tokens, publisher)
         if found:
             self._engine.account.answer(found)
@@ -285,7 +285,7 @@ class Api:
         return None
 
     def _next(self, publish: Op, name: bytes, publisher: Session | None) -> None:
-        stream, _, consumer_name = name.decode(errors="replace").partition(".")
+        stream, _, consumer_name = subjects.text(name).partition(".")
         consumer = self._engine.consumer(stream, consumer_name)
         if consumer is None:
             self._engine.account.answer_no_responders([publish], publisher)
@@ -321,7 +321,7 @@ class Api:
                 engine=self._engine,
                 call=call,
                 # Without the domain: that is how advisories name it.
-                subject=PREFIX.decode() + ".".join(tokens),
+                subject=subjects.shown(PREFIX.decode() + ".".join(tokens)),
                 names=names,
                 body=payload[header_bytes:-2],
                 header=payload[:header_bytes],

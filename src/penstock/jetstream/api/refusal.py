@@ -13,7 +13,7 @@ from penstock.hot.wire import REPLY, SUBJECT, Op
 from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
 from penstock.jetstream.api.api import GET, NEXT, encode_answer
 from penstock.jetstream.api.domain import PREFIX, listen
-from penstock.protocol import errorcodes
+from penstock.protocol import errorcodes, subjects
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
@@ -52,7 +52,7 @@ class Refusal:
             if publish[SUBJECT].startswith((GET, NEXT)) and not self._is_system:
                 self._account.answer_no_responders([publish], publisher)
                 continue
-            document = self._document(name.decode(errors="replace"))
+            document = self._document(subjects.text(name))
             if document is not None and publish[REPLY]:
                 answers = [new_message(publish[REPLY], document)] * message_count(publish)
                 self._account.respond(answers, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock import hot
 from penstock.core.routing.route import ACK_PREFIX
 from penstock.hot.wire import SUBJECT, Op
-from penstock.protocol import wellknown
+from penstock.protocol import subjects, wellknown
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -53,7 +53,7 @@ class Replies:
         tokens = subject.split(b".")
         # The newer form has the domain and a hash of the account before the names.
         start = 4 if len(tokens) >= 11 else 2
-        names = [token.decode(errors="replace") for token in tokens[start : start + 2]]
+        names = [subjects.text(token) for token in tokens[start : start + 2]]
         prefix = b".".join(tokens[: start + 2]) + b"."
         consumer = self._find(*names) if len(tokens) >= start + 7 else None
         return prefix, consumer if consumer is not None and consumer.hears_acks else None
@@ -61,7 +61,7 @@ class Replies:
     def on_flow_control(self, batch: list[Op], publisher: Session | None) -> None:
         """Hand answers to flow control requests to their consumers."""
         for publish in batch:
-            tokens = publish[SUBJECT].decode(errors="replace").split(".")
+            tokens = subjects.text(publish[SUBJECT]).split(".")
             is_ours = len(tokens) > 3 and publish[SUBJECT].startswith(FLOW_CONTROL_PREFIX)
             consumer = self._find(tokens[2], tokens[3]) if is_ours else None
             if consumer is not None:

@@ -17,6 +17,7 @@ from penstock.core.runs import payloads
 from penstock.hot.wire import HEADER_BYTES, REPLY, SUBJECT, Op
 from penstock.keys import nkeys, tokens
 from penstock.keys.tokens import InvalidToken
+from penstock.protocol import subjects
 
 if TYPE_CHECKING:
     from penstock.config.server import ServerConfig
@@ -222,7 +223,7 @@ def _requests(batch: list[Op]) -> Iterator[tuple[str, bytes, str]]:
     for publish in batch:
         for message in payloads(publish):
             body = message[publish[HEADER_BYTES] : -2].decode(errors="replace")
-            yield publish[SUBJECT].decode(errors="replace"), publish[REPLY], body
+            yield subjects.text(publish[SUBJECT]), publish[REPLY], body
 
 
 def _said(account: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from penstock.core.session import Session
 from penstock.hot.wire import HEADER_BYTES, REPLY, SUBJECT, Op
 from penstock.net.monitor import query
 from penstock.net.monitor.query import Query, QueryError
+from penstock.protocol import subjects
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched
@@ -229,7 +230,7 @@ class _BadRequest(Exception):
 def _requests(batch: list[Op], prefix: str = "") -> Iterator[tuple[str, bytes, bytes, Op]]:
     """Yield subject, reply and body of each request, and its run."""
     for publish in batch:
-        subject = publish[SUBJECT].decode(errors="replace")
+        subject = subjects.text(publish[SUBJECT])
         if subject.startswith(prefix):
             for message in payloads(publish):
                 yield subject, publish[REPLY], message[publish[HEADER_BYTES] : -2], publish

@@ -6,22 +6,22 @@ syncs each event before its ack. The clock starts with the first call and stops 
 last ack. Run it with `make bench-bus`.
 """
 
-import argparse
 import asyncio
 import itertools
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks import busloads, busrivals, machine
-from benchmarks.machine import OTHERS_SHARE_MAX, Usage
-from benchmarks.servers import HOST, Program, Server, find_command
-from benchmarks.table import markdown
+from benchmarks import busloads, busrivals
+from benchmarks.command import begin, command_line, program, write_json
+from penstock.bench.report import machine
+from penstock.bench.report.machine import OTHERS_SHARE_MAX, Meter
+from penstock.bench.report.ratios import VERDICTS
+from penstock.bench.scenarios.turns import say
+from penstock.net.process import ServerProcess
+from penstock.protocol.tables import markdown
 
-ROUNDS = 3
 IN_FLIGHT = (500, 1000, 2500, 5000, 10_000)
 GROWTH_NOISE = 0.95
 """A figure may be this fraction of the previous one and still count as not lower."""
@@ -39,17 +39,16 @@ class Row:
 
     def cells(self) -> list[str]:
         """Return the line as text."""
-        verdict = {True: "yes", False: "NO", None: "-"}[self.met]
         doubt = "?" if self.met is not None and self.others > OTHERS_SHARE_MAX else ""
-        return [self.work, self.figure, self.goal, verdict + doubt, f"{self.others:.0%}"]
+        return [self.work, self.figure, self.goal, VERDICTS[self.met] + doubt, f"{self.others:.0%}"]
 
 
 class Bench:
     """Runs loads one after another and collects the lines."""
 
-    def __init__(self, *, quick: bool, url: str) -> None:
-        self._scale = 10 if quick else 1
-        self._rounds = 1 if quick else ROUNDS
+    def __init__(self, *, scale: int, rounds: int, url: str) -> None:
+        self._scale = scale
+        self._rounds = rounds
         self._url = url
         self._rows: list[Row] = []
 
@@ -160,40 +159,33 @@ class Bench:
         self._add(Row("tasks, threads, files left", str(left), "0", left == 0, others))
 
     def _measured(self, work: Callable[[], Any]) -> tuple[Any, float]:
-        start = Usage.now(0.0)
-        result = work()
-        return result, Usage.now(0.0).others_share_since(start)
+        with Meter() as meter:
+            result = work()
+        return result, meter.others_share
 
     def _add(self, row: Row) -> None:
-        print(f"{row.work}: {row.figure}", file=sys.stderr)
+        say(f"{row.work}: {row.figure}")
         self._rows.append(row)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; a missed goal is a figure, not a failure."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="run a tenth of the messages, one round"
-    )
+    quick = "run a tenth of the messages, one round"
+    parser = command_line("benchmarks.bus", __doc__, quick=quick)
     parser.add_argument("--alone", action="store_true", help="skip nats-server and other libraries")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
-    options = parser.parse_args(arguments)
+    options = begin(parser, arguments)
+    scale = 10 if options.quick else 1
     if options.alone:
-        rows = Bench(quick=options.quick, url="").run()
+        rows = Bench(scale=scale, rounds=options.rounds, url="").run()
     else:
-        with Server(
-            Program("theirs", (find_command("nats-server"),)), "-js", "-sd", "store"
-        ) as server:
-            rows = Bench(quick=options.quick, url=f"nats://{HOST}:{server.port}").run()
-    print(_table(rows))
-    if options.json:
-        options.json.write_text(json.dumps([vars(row) for row in rows], indent=2))
-    return 0
-
-
-def _table(rows: list[Row]) -> str:
+        nats_server = program("theirs", "nats-server -js -sd store")
+        with ServerProcess(nats_server, own_session=True) as server:
+            rows = Bench(scale=scale, rounds=options.rounds, url=server.url).run()
     titles = ["work", "figure", "goal", "met", "others"]
-    return f"{machine.describe()}\n\n{markdown(titles, [row.cells() for row in rows])}"
+    cells = [row.cells() for row in rows]
+    print(f"{machine.describe()}\n\n{markdown(titles, cells, left=len(titles))}")
+    write_json(options, [vars(row) for row in rows])
+    return 0
 
 
 async def _awaited(work: Awaitable[float]) -> float:

@@ -7,30 +7,32 @@ that other load on the machine affects both. Processor time per message is print
 because it does not depend on other load. Run it with `python -m benchmarks.client`.
 """
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 
 import penstock
 from benchmarks import clientloads as loads
 from benchmarks.clientloads import Load
-from benchmarks.servers import HOST, Program, Server, find_command
+from benchmarks.command import begin, chosen, command_line, program, write_json
 from penstock import hot
+from penstock.bench.report.ratios import COMPARED, OURS, THEIRS, Figures, Goal, Row, both, table
+from penstock.bench.scenarios.turns import say, take_turns
+from penstock.net.process import ServerProcess
+
+QUICK_DIVISOR = 5
+COLUMNS = (*COMPARED, ("CPU µs each", both("cpu_us", 1)))
 
 
-@dataclass
-class Result:
-    """The best round of one client."""
+@dataclass(frozen=True)
+class Client:
+    """One side of a row: its name, its work, and the number of messages."""
 
-    rate: float = 0.0
-    cpu_us: float = field(default=float("inf"))
-
-    def add(self, count: int, seconds: float, cpu_s: float) -> None:
-        self.rate = max(self.rate, count / seconds)
-        self.cpu_us = min(self.cpu_us, cpu_s / count * 1e6)
+    name: str
+    load: Load
+    count: int
 
 
 @dataclass(frozen=True)
@@ -73,61 +75,41 @@ SHAPES = (
 )
 
 
-def measure(shape: Shape, url: str, *, rounds: int, share: float) -> tuple[Result, Result]:
-    """Return our best round and theirs; they alternate."""
-    ours, theirs = Result(), Result()
-    for _ in range(rounds):
-        for result, load, count in (
-            (ours, shape.ours, int(shape.count * share)),
-            (theirs, shape.theirs, int(shape.their_count * share)),
-        ):
-            seconds, cpu_s = asyncio.run(load(url, count))  # type: ignore[arg-type]
-            result.add(count, seconds, cpu_s)
-    return ours, theirs
+def measure(client: Client, url: str, divisor: int) -> Figures:
+    """Return the figures of one round of one client."""
+    count = client.count // divisor
+    seconds, cpu_s = asyncio.run(client.load(url, count))  # type: ignore[arg-type]
+    return {"rate": count / seconds, "cpu_us": cpu_s / count * 1e6}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.client", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--quick", action="store_true", help="run a fifth of the messages, one round"
-    )
-    parser.add_argument("--only", default="", help="run only shapes with this text in their name")
-    options = parser.parse_args(arguments)
-    program = Program("nats-server", (find_command("nats-server"), "-js", "-sd", "store"))
-    _print_header()
-    missed = 0
-    for shape in SHAPES:
-        if options.only not in shape.name:
-            continue
-        with Server(program) as server:
-            url = f"nats://{HOST}:{server.port}"
-            rounds, share = (1, 0.2) if options.quick else (options.rounds, 1.0)
-            missed += not _print_row(shape, *measure(shape, url, rounds=rounds, share=share))
-    return 1 if missed else 0
+    quick = "run a fifth of the messages, one round"
+    parser = command_line("benchmarks.client", __doc__, quick=quick, only="shapes")
+    options = begin(parser, arguments)
+    nats_server = program("nats-server", "nats-server -js -sd store")
+    divisor = QUICK_DIVISOR if options.quick else 1
+    rows = []
+    for shape in chosen(SHAPES, options):
+        say(shape.name)
+        rows.append(row := Row(shape.name, Goal("rate", shape.goal, "/s")))
+        with ServerProcess(nats_server, own_session=True) as server:
+            sides = (
+                Client(OURS, shape.ours, shape.count),
+                Client(THEIRS, shape.theirs, shape.their_count),
+            )
+            take_turns([row], sides, options.rounds, lambda one: measure(one, server.url, divisor))
+    print(f"{_header()}\n\n{table('shape', COLUMNS, rows)}")
+    write_json(options, [row.as_json() for row in rows])
+    return int(any(row.is_met() is False for row in rows))
 
 
-def _print_header() -> None:
+def _header() -> str:
     parser = "compiled" if hot.COMPILED else "pure Python"
-    print(
+    return (
         f"penstock {penstock.__version__} ({parser} parser) beside nats-py "
-        f"{metadata.version('nats-py')}, Python {sys.version.split()[0]}; messages/s, best round\n"
+        f"{metadata.version('nats-py')}, Python {sys.version.split()[0]}; messages/s, best round"
     )
-    print(f"| {'shape':<46} | {'ours':>9} | {'nats-py':>8} | ratio | goal | CPU µs each |")
-    print(f"|{'-' * 48}|{'-' * 10}:|{'-' * 9}:|------:|-----:|------------:|")
-
-
-def _print_row(shape: Shape, ours: Result, theirs: Result) -> bool:
-    ratio = ours.rate / theirs.rate
-    cpu = f"{ours.cpu_us:.1f} / {theirs.cpu_us:.1f}"
-    mark = "" if ratio >= shape.goal else " missed"
-    print(
-        f"| {shape.name:<46} | {ours.rate:9,.0f} | {theirs.rate:8,.0f} "
-        f"| {ratio:5.1f} | {shape.goal:4.0f} | {cpu:>11} |{mark}",
-        flush=True,
-    )
-    return ratio >= shape.goal
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import nats
 
 import penstock
 import penstock.client
-from benchmarks.servers import HOST
+from penstock.net.process import HOST
 
 CORE_PAYLOAD = bytes(128)
 STREAM_PAYLOAD = bytes(256)

@@ -7,27 +7,27 @@ round trips: one that pings, one that makes requests, and one that publishes to 
 subject now and then. Run it with `make bench-fairness`.
 """
 
-import argparse
 import multiprocessing
 import select
-import shlex
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from statistics import median
 from threading import Event, Thread
 
-from benchmarks.machine import Usage
-from benchmarks.report import OURS, THEIRS
-from benchmarks.servers import HOST, Program, Server, ServerError, find_command
-from benchmarks.table import markdown
+from benchmarks.command import add_servers, begin, both_servers, chosen, command_line, write_json
+from penstock.bench.report.machine import Meter
+from penstock.bench.report.ratios import OURS, THEIRS
+from penstock.bench.scenarios.turns import in_turns, say
+from penstock.errors import PenstockError
+from penstock.net.process import HOST, Program, ServerProcess
+from penstock.protocol.tables import markdown
 
 SECONDS = 4.0
 QUICK_SECONDS = 1.5
-ROUNDS = 3
 PAUSE_S = 0.002
 WAIT_S_MAX = 30.0
 CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
@@ -67,6 +67,10 @@ CASES = (
 )
 
 WAITS = ("PONG", "request", "publish + PONG")
+TITLES = (
+    *("case", "wait", "ours, longest", "theirs, longest", "ratio"),
+    *("ours, p99", "theirs, p99", "met", "others"),
+)
 
 
 @dataclass
@@ -209,33 +213,25 @@ def _probe(trips: Sequence[Callable[[], None]], seconds: float) -> list[list[flo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 2 if a server is missing."""
-    options = _parse(arguments)
-    ours, theirs = (_command(each) for each in (options.ours, options.theirs))
-    programs = (Program(OURS, ours), Program(THEIRS, theirs))
-    seconds, rounds = (QUICK_SECONDS, 1) if options.quick else (SECONDS, ROUNDS)
-    lines = []
+    parser = command_line(
+        "benchmarks.fairness", __doc__, quick="run one short round of each case", only="cases"
+    )
+    add_servers(parser)
+    options = begin(parser, arguments)
+    seconds = QUICK_SECONDS if options.quick else SECONDS
+    lines: list[list[str]] = []
     try:
-        for case in CASES:
-            if options.only.lower() in case.name.lower():
-                print(case.name, file=sys.stderr, flush=True)
-                lines += _lines(case, programs, seconds, rounds)
-    except ServerError as error:
-        print(error, file=sys.stderr)
+        programs = both_servers(options)
+        for case in chosen(CASES, options):
+            say(case.name)
+            lines += _lines(case, programs, seconds, options.rounds)
+    except PenstockError as error:
+        say(str(error))
         return 2
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    titles = (
-        "case",
-        "wait",
-        "ours, longest",
-        "theirs, longest",
-        "ratio",
-        "ours, p99",
-        "theirs, p99",
-        "met",
-        "others",
-    )
-    print(markdown(titles, lines))
+        say("interrupted")
+    print(markdown(TITLES, lines, left=len(TITLES)))
+    write_json(options, [dict(zip(TITLES, line, strict=True)) for line in lines])
     return 0
 
 
@@ -244,21 +240,15 @@ def _lines(
 ) -> Iterator[list[str]]:
     waits = {program.name: [Waits() for _ in WAITS] for program in programs}
     others: list[float] = []
-    for _ in range(rounds):
-        for program in programs:
-            with Server(program) as server, _noting(others, server):
+    for program in in_turns(programs, rounds):
+        with ServerProcess(program, own_session=True) as server:
+            with Meter(lambda: server.cpu_s) as meter:
                 trips = measure(server.port, case, seconds)
-            for kept, seconds_each in zip(waits[program.name], trips, strict=True):
-                kept.end_round(seconds_each)
+        others.append(meter.others_share)
+        for kept, seconds_each in zip(waits[program.name], trips, strict=True):
+            kept.end_round(seconds_each)
     for name, ours, theirs in zip(WAITS, waits[OURS], waits[THEIRS], strict=True):
         yield _line(case, name, ours, theirs, max(others))
-
-
-@contextmanager
-def _noting(others: list[float], server: Server) -> Iterator[None]:
-    start = Usage.now(server.cpu_s())
-    yield
-    others.append(Usage.now(server.cpu_s()).others_share_since(start))
 
 
 def _line(case: Case, name: str, ours: Waits, theirs: Waits, others_share: float) -> list[str]:
@@ -282,25 +272,6 @@ def _percentile(values: list[float], share: float) -> float:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
-
-
-def _command(words: str) -> tuple[str, ...]:
-    name, *arguments = shlex.split(words)
-    return find_command(name), *arguments
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fairness", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="run one short round of each case")
-    parser.add_argument(
-        "--only",
-        metavar="SUBSTRING",
-        default="",
-        help="run only cases with this text in their name",
-    )
-    parser.add_argument("--ours", default="penstock serve", help="the server to measure")
-    parser.add_argument("--theirs", default="nats-server", help="the server to compare it with")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import machine
-from benchmarks.servers import find_command
+from penstock.bench.report import machine
+from penstock.net.process import find_command
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 SERVERS = "penstock,nats,nats-sync"

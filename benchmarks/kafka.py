@@ -8,32 +8,32 @@ count the delivery reports; take records, decode them, commit. They take turns, 
 other load on the machine affects both. Run it with `make bench-kafka`.
 """
 
-import argparse
 import asyncio
 import gc
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import busloads, machine
-from benchmarks.table import markdown
+from benchmarks import busloads
+from benchmarks.command import begin, command_line, write_json
+from penstock.bench.report import machine
+from penstock.bench.report.ratios import VERDICTS
+from penstock.bench.scenarios.turns import say
 from penstock.bus import BusConfig, load_config
 from penstock.bus.engines.kafka.properties import consumer as consumer_properties
 from penstock.bus.engines.kafka.properties import producer as producer_properties
 from penstock.bus.engines.kafka.window import envelope_headers
 from penstock.bus.events.codec import Codec
 from penstock.bus.testing.kafka import KafkaBroker
+from penstock.protocol.tables import markdown
 
-ROUNDS = 3
 PARTITIONS = 4
 POLL_EVERY = 256
 RATIO_MIN = 0.6
@@ -63,8 +63,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """Return the line as text."""
-        met = "yes" if self.ours >= self.goal else "NO"
-        close = "yes" if self.ratio >= RATIO_MIN else "NO"
+        met, close = VERDICTS[self.ours >= self.goal], VERDICTS[self.ratio >= RATIO_MIN]
         return [
             self.work,
             f"{self.ours:,.0f}/s",
@@ -164,46 +163,39 @@ def measure(goal: Goal, config: BusConfig, *, scale: int, rounds: int) -> Row:
         gc.collect()
         bare.append(goal.bare(config, count))
         ratios.append(ours[-1] / bare[-1])
-        print(f"{goal.work}: {ours[-1]:,.0f}/s, bare {bare[-1]:,.0f}/s", file=sys.stderr)
+        say(f"{goal.work}: {ours[-1]:,.0f}/s, bare {bare[-1]:,.0f}/s")
     return Row(goal.work, median(ours), median(bare), median(ratios), goal.per_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; a missed goal is a figure, not a failure."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="run a tenth of the messages, one round"
-    )
+    quick = "run a tenth of the messages, one round"
+    parser = command_line("benchmarks.kafka", __doc__, quick=quick)
     parser.add_argument("--broker", metavar="HOST:PORT", help="use a running broker")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
-    options = parser.parse_args(arguments)
+    options = begin(parser, arguments)
+    scale = 10 if options.quick else 1
     if options.broker:
-        rows = _run(options.broker, quick=options.quick)
+        rows = _run(options.broker, scale=scale, rounds=options.rounds)
     else:
         with (
             tempfile.TemporaryDirectory(prefix="penstock-") as directory,
             KafkaBroker(directory, java_options=JAVA_OPTIONS) as broker,
         ):
-            rows = _run(broker.address, quick=options.quick)
-    print(_table(rows))
-    if options.json:
-        options.json.write_text(json.dumps([vars(row) for row in rows], indent=2))
+            rows = _run(broker.address, scale=scale, rounds=options.rounds)
+    titles = ["work", "event bus", "goal", "bare loop", "ratio", "goal"]
+    cells = [row.cells() for row in rows]
+    print(f"{machine.describe()}\n\n{markdown(titles, cells, left=len(titles))}")
+    write_json(options, [vars(row) for row in rows])
     return 0
 
 
-def _run(broker: str, *, quick: bool) -> list[Row]:
+def _run(broker: str, *, scale: int, rounds: int) -> list[Row]:
     config = load_config({}, preset="high_throughput", environment={})
     config = replace(config, type="kafka", kafka=replace(config.kafka, brokers=(broker,)))
-    scale, rounds = (10, 1) if quick else (1, ROUNDS)
     for goal in GOALS:  # a broker compiles its hot code right after the start
         asyncio.run(goal.ours(config, goal.messages // 20))
         goal.bare(config, goal.messages // 20)
     return [measure(goal, config, scale=scale, rounds=rounds) for goal in GOALS]
-
-
-def _table(rows: list[Row]) -> str:
-    titles = ["work", "event bus", "goal", "bare loop", "ratio", "goal"]
-    return f"{machine.describe()}\n\n{markdown(titles, [row.cells() for row in rows])}"
 
 
 if __name__ == "__main__":

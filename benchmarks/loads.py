@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from penstock.errors import PenstockError
+
 SOURCES = Path(__file__).parent / "load"
 BINARIES = Path(__file__).parent / "bin"
 RUN_SECONDS_MAX = 90
@@ -20,7 +22,7 @@ RUN_SECONDS_MAX = 90
 Figures = dict[str, float]
 
 
-class LoadError(Exception):
+class LoadFailed(PenstockError):
     """A load could not be built, or lost messages."""
 
 
@@ -57,7 +59,7 @@ def run(
             return _parse(line)
         complaints.seek(0)
         reason = complaints.read().strip() or f"ended with {process.returncode}"
-        raise LoadError(f"{program}: {reason}")
+        raise LoadFailed(f"{program}: {reason}")
 
 
 def _figures_line(
@@ -92,11 +94,11 @@ def _parse(line: str) -> Figures:
 def _compile(source: Path, binary: Path) -> None:
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if not compiler:
-        raise LoadError(
+        raise LoadFailed(
             "no C compiler found: the load generators are C programs\n"
             "hint: install gcc, or name a compiler in the environment variable `CC`"
         )
     command = [compiler, "-O2", "-pthread", "-o", str(binary), str(source), "-lm"]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
-        raise LoadError(f"{source.name} does not compile:\n{result.stderr}")
+        raise LoadFailed(f"{source.name} does not compile:\n{result.stderr}")

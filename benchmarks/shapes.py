@@ -5,33 +5,10 @@ Message counts are chosen so that one run takes nats-server one or two seconds.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+
+from penstock.bench.report.ratios import Goal
 
 QUICK_DIVISOR = 3
-
-Unit = Literal["msgs/s", "µs", "MB"]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """One figure of a shape, and its bound."""
-
-    figure: str
-    unit: Unit
-    bound: float
-    """The bound of our figure divided by nats-server's, or of our figure itself if `absolute`."""
-
-    label: str = ""
-    absolute: bool = False
-
-    @property
-    def more_is_better(self) -> bool:
-        """Whether higher is better: true for rates, false for times and memory."""
-        return self.unit == "msgs/s"
-
-    def __str__(self) -> str:
-        sign = "≥" if self.more_is_better else "≤"
-        return f"{sign} {self.bound:g}" + (f" {self.unit}" if self.absolute else "x")
 
 
 @dataclass(frozen=True)
@@ -56,7 +33,7 @@ class Shape:
 
 
 def _rate(bound: float) -> Goal:
-    return Goal("total/s", "msgs/s", bound)
+    return Goal("total/s", bound)
 
 
 def _sids(distinct: bool) -> str:
@@ -96,7 +73,7 @@ def _mixed(goal: Goal, *, distinct: bool) -> Shape:
     )
 
 
-_FEWER_BYTES_RESIDENT = Goal("resident_mb", "MB", 1.0, label="memory")
+_FEWER_BYTES_RESIDENT = Goal("resident_mb", 1.0, "MB", "memory", counts="last")
 
 SHAPES: tuple[Shape, ...] = (
     _fan_out(1, 10, 128, _rate(3.5), messages=400_000),
@@ -123,8 +100,8 @@ SHAPES: tuple[Shape, ...] = (
     Shape(
         name="request/reply, 128 B",
         goals=(
-            Goal("p50us", "µs", 1.0, label="p50"),
-            Goal("p99us", "µs", 1.0, label="p99"),
+            Goal("p50us", 1.0, "µs", "p50", counts="median"),
+            Goal("p99us", 1.0, "µs", "p99", counts="median"),
         ),
         program="reqload",
         # A run falls into the scheduler's fast or slow way of waking threads, and stays in
@@ -135,6 +112,6 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         name="idle",
-        goals=(Goal("resident_mb", "MB", 45, label="memory", absolute=True),),
+        goals=(Goal("resident_mb", 45, "MB", "memory", absolute=True, counts="last"),),
     ),
 )

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import sparkgrowth, sparkkafka
-from benchmarks.machine import describe
-from benchmarks.sparkstream import STREAM, Server, fill, processor_times, serving, spent_s
+from benchmarks.command import program
+from benchmarks.sparkstream import STREAM, fill, processor_times, spent_s
+from penstock.bench.report.machine import describe
+from penstock.net.process import ServerProcess
 
 ROUNDS = 6
 """The JVM keeps compiling for some millions of rows, and first spends half of the time on it."""
@@ -59,7 +61,8 @@ def main() -> int:
     from penstock.hot import COMPILED
 
     print(f"{describe()}; {options.server}; compiled: {COMPILED}", flush=True)
-    with tempfile.TemporaryDirectory() as directory, serving(options.server, directory) as server:
+    server_program = program("server", f"{options.server} -js -sd store")
+    with tempfile.TemporaryDirectory() as directory, ServerProcess(server_program) as server:
         if options.growth:
             sparkgrowth.run(server, options.rounds)
             return 0
@@ -78,7 +81,7 @@ def main() -> int:
 class Bench:
     """One Spark session, and its measurements."""
 
-    def __init__(self, server: Server, messages: int, rounds: int, directory: Path) -> None:
+    def __init__(self, server: ServerProcess, messages: int, rounds: int, directory: Path) -> None:
         from penstock.spark import session
 
         settings = SETTINGS | sparkkafka.settings()

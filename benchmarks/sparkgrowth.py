@@ -13,14 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sparkstream import (
-    STREAM,
-    Server,
-    descendants,
-    fill,
-    processor_times,
-    spent_s,
-)
+from benchmarks.sparkstream import STREAM, fill, processor_times, spent_s
+from penstock.net.process import ServerProcess, family
 
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 SETTINGS = {"spark.driver.memory": "3g", "spark.ui.enabled": "false"}
@@ -29,7 +23,7 @@ RESET_PEAK = "5"
 """Written to /proc/PID/clear_refs, resets the peak of memory to the current value."""
 
 
-def run(server: Server, rounds: int) -> None:
+def run(server: ServerProcess, rounds: int) -> None:
     """Print a line for each size."""
     from penstock.spark import session
 
@@ -54,7 +48,7 @@ def run(server: Server, rounds: int) -> None:
 
 
 def _best(
-    server: Server, size: int, rounds: int, count: Callable[[], Any]
+    server: ServerProcess, size: int, rounds: int, count: Callable[[], Any]
 ) -> tuple[float, dict[str, float], dict[str, float]]:
     """Return the best rate, the least processor time and the peak memory of some rounds."""
     rows_per_s, cpu_us, peak_mb = 0.0, dict.fromkeys(PARTS, float("inf")), dict.fromkeys(PARTS, 0.0)
@@ -73,10 +67,10 @@ def _best(
     return rows_per_s, cpu_us, peak_mb
 
 
-def _everybody(server: Server) -> dict[int, str]:
+def _everybody(server: ServerProcess) -> dict[int, str]:
     """Return the part that each process belongs to."""
     parts = {}
-    for pid in set(descendants(os.getpid())) - {os.getpid()}:
+    for pid in set(family(os.getpid())) - {os.getpid()}:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         parts[pid] = "server" if pid == server.pid else "jvm" if name == "java" else "workers"
     return parts

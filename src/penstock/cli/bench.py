@@ -11,8 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from penstock.bench.load.processes import STOP_SIGNALS
-from penstock.bench.load.worker import raise_open_files_limit
-from penstock.bench.report import history, machine, report, table
+from penstock.bench.report import history, machine, report
 from penstock.bench.report.progress import Progress
 from penstock.bench.report.result import Outcome
 from penstock.bench.scenarios import compare
@@ -30,6 +29,7 @@ from penstock.bench.scenarios.scenarios import SCENARIOS
 from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
 from penstock.config.file.flags import spell
 from penstock.errors import ConfigError, PenstockError
+from penstock.protocol.tables import markdown
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         # Signals that `nohup` ignores stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    raise_open_files_limit()
+    machine.raise_open_files_limit()
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "compare": _compare,
         "history": _history,
@@ -164,7 +164,7 @@ def _history(arguments: Sequence[str]) -> int:
         return 0
     trends = history.trends(entries)
     header = ("scenario", "shape", "server", "results", "trend", "last", "change", "")
-    print(table.render(header, [_trend_row(trend) for trend in trends], left=3))
+    print(markdown(header, [_trend_row(trend) for trend in trends], left=3))
     return EXIT_FAILURE if any(trend.regressed for trend in trends) else 0
 
 
@@ -172,7 +172,7 @@ def _scenarios(arguments: Sequence[str]) -> int:
     if arguments and not set(arguments) & set(HELP_OPTIONS):
         raise ConfigError(f"`{arguments[0]}` is one argument too many")
     rows = [(scenario.name, scenario.summary) for scenario in SCENARIOS.values()]
-    print(table.render(("scenario", "what it measures"), rows, left=2))
+    print(markdown(("scenario", "what it measures"), rows, left=2))
     return 0
 
 

@@ -12,7 +12,6 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
-from penstock.cli.table import render
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
 from penstock.config.file.flags import Flag, parse_flags
 from penstock.config.file.loading import Options, load
@@ -25,6 +24,7 @@ from penstock.config.server import (
 )
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
+from penstock.protocol.tables import render
 
 USAGE = """\
 Usage: penstock config explain [-c FILE] [--json] [options of `penstock serve`]

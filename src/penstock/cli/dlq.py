@@ -14,9 +14,9 @@ from penstock.cli.arguments import Argument, Verb, argument
 from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.main import EXIT_FAILURE
 from penstock.cli.payload import payload_fields, payload_text
-from penstock.cli.table import printable
 from penstock.cli.values import read_moment
 from penstock.errors import BusError, ConfigError
+from penstock.protocol.tables import printable
 
 if TYPE_CHECKING:
     from penstock.bus.bus import EventBus

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import JSON
 from penstock.cli.runner import run_command, run_plain
-from penstock.cli.table import render
 from penstock.cli.values import read_positive, show_count, show_size
 from penstock.errors import ConfigError
+from penstock.protocol.tables import render
 from penstock.spark.pipelines.folder import LocalFolder
 from penstock.spark.pipelines.snapshot import Part, parts_of
 

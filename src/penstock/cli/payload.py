@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.table import printable
 from penstock.cli.values import show_size
 from penstock.errors import ConfigError
+from penstock.protocol.tables import printable
 
 
 def read_payload(text: str | None) -> bytes:

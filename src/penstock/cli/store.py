@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
-from penstock.cli.table import render
 from penstock.errors import StoreError
 from penstock.jetstream.files.storecheck import Report, check, is_store, repair
 from penstock.jetstream.files.streamcheck import check_stream
 from penstock.jetstream.store.file.disk import Lock, RealDisk
+from penstock.protocol.tables import render
 
 USAGE = """\
 Usage: penstock store check DIR [--json]    read every byte and say what does not check out

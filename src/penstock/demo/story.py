@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.scenarios.servers import PROGRAMS, Started
+from penstock.bench.scenarios.servers import started
 from penstock.demo.lake import Lake
 from penstock.demo.screen import Act, Screen
 from penstock.demo.shop import REGIONS, Shop, read_windows
@@ -77,7 +77,7 @@ def tell(screen: Screen, home: Path, *, orders: int) -> Story:
     story = Story()
     with ExitStack() as running:
         with screen.act("broker") as act:
-            broker = running.enter_context(Started(PROGRAMS["penstock"], jetstream=True))
+            broker = running.enter_context(started("penstock", jetstream=True))
             story.broker = broker.version
             act.say(f"{broker.url}, {broker.version}")
         _serve_orders(screen, story, broker.url, orders)
@@ -89,7 +89,7 @@ def tell(screen: Screen, home: Path, *, orders: int) -> Story:
             story.shop.write_ledger(home / HANDLED)
             _go_to_the_lake(screen, story, lake, home)
             _read_back(screen, story, lake, broker.url)
-        story.resident_bytes = broker.resident_bytes() or 0
+        story.resident_bytes = broker.resident_bytes
     return story
 
 

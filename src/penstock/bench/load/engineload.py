@@ -88,8 +88,8 @@ def _threads() -> int:
 
 async def measure(url: str, messages: int) -> dict[str, Any]:
     """Return the figures of one load."""
-    from penstock.bench.scenarios.servers import resident_bytes
     from penstock.bus import EventBus
+    from penstock.net.process import resident_bytes
 
     load = Load()
     name = f"bench-{time.monotonic_ns()}"

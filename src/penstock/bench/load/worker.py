@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from penstock.bench.load.part import Part
+from penstock.bench.report.machine import raise_open_files_limit
 from penstock.bench.scenarios.plan import Plan
 from penstock.bench.scenarios.scenarios import Work, find
 from penstock.client import Client, connect
@@ -50,12 +50,6 @@ def main(job: Job, pipe: Connection, counters: Any) -> None:
     # The measured code creates no cycles; a garbage collection would only be a pause.
     gc.disable()
     asyncio.run(Worker(job, pipe, counters).run())
-
-
-def raise_open_files_limit() -> None:
-    """Raise the limit of connections to the system's maximum."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Worker:

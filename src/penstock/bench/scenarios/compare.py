@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.bench.report import table
 from penstock.bench.report.report import human_bytes, human_time
 from penstock.bench.report.result import Outcome
 from penstock.bench.scenarios.plan import Plan
@@ -14,6 +13,7 @@ from penstock.bench.scenarios.rounds import by_server, measure, median_round
 from penstock.bench.scenarios.runner import Watcher
 from penstock.bench.scenarios.scenarios import find
 from penstock.errors import ConfigError
+from penstock.protocol.tables import markdown
 
 DELIVERIES = 1_500_000
 """Messages in and out of a throughput shape, so that all shapes take about the same time."""
@@ -145,7 +145,7 @@ def render(results: Sequence[Result], servers: Sequence[str]) -> str:
         for result in results
         for line in lines(result, servers)
     ]
-    text = table.render(header, rows)
+    text = markdown(header, rows)
     return "\n".join([text, *_reasons(results, servers)])
 
 

@@ -16,10 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.bench.report import table
 from penstock.bench.report.report import human_bytes, human_time
-from penstock.bench.scenarios.servers import PROGRAMS, Started, resident_bytes
+from penstock.bench.scenarios.servers import started
 from penstock.errors import ConfigError, PenstockError
+from penstock.net.process import resident_bytes
+from penstock.protocol.tables import markdown
 
 LOADS = (500, 2_000, 5_000, 10_000)
 """The number of events of each step, as in the comparison that this one answers."""
@@ -113,7 +114,7 @@ def render(figures: Sequence[Figures], engines: Sequence[str]) -> str:
         for messages in dict.fromkeys(one.messages for one in figures)
         for metric in METRICS
     ]
-    return table.render(["load", *engines], rows)
+    return markdown(["load", *engines], rows)
 
 
 def of(figures: Sequence[Figures], engine: str, messages: int) -> Figures | None:
@@ -133,7 +134,7 @@ def _start(engine: str, stack: ExitStack) -> Broker:
     if engine == "embedded":
         return Broker("embedded:")
     if engine == "nats":
-        server = stack.enter_context(Started(PROGRAMS["nats-sync"], jetstream=True))
+        server = stack.enter_context(started("nats-sync", jetstream=True))
         return Broker(server.url, server.pid)
     from penstock.bus.testing.kafka import KafkaBroker
 
@@ -160,7 +161,7 @@ def _run(engine: str, broker: Broker, messages: int) -> Figures:
         latency_ns_50=found["latency_ns"]["p50"],
         latency_ns_99=found["latency_ns"]["p99"],
         program_bytes=found["resident_bytes"],
-        broker_bytes=resident_bytes(broker.pid) or 0 if broker.pid is not None else 0,
+        broker_bytes=resident_bytes(broker.pid) if broker.pid is not None else 0,
         tasks=found["tasks"],
         threads=found["threads"],
         disordered=found["disordered"],

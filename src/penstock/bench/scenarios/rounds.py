@@ -10,6 +10,7 @@ from penstock.bench.scenarios.plan import Plan
 from penstock.bench.scenarios.runner import Target, Watcher, run
 from penstock.bench.scenarios.scenarios import find
 from penstock.bench.scenarios.servers import open_server
+from penstock.bench.scenarios.turns import in_turns
 from penstock.errors import PenstockError
 
 
@@ -30,12 +31,11 @@ def measure(
                 targets.append(stack.enter_context(open_server(name, jetstream=jetstream)))
             except (PenstockError, OSError) as error:
                 yield Outcome(plan=plan, server=name, errors=[str(error)])
-        for _ in range(rounds):
-            for target in targets:
-                outcome = run(plan, target, watcher)
-                yield outcome
-                if outcome.interrupted:
-                    return
+        for target in in_turns(targets, rounds):
+            outcome = run(plan, target, watcher)
+            yield outcome
+            if outcome.interrupted:
+                return
 
 
 def by_server(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:

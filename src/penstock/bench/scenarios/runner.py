@@ -18,12 +18,21 @@ from penstock.errors import PenstockError
 class Target(Protocol):
     """A server to measure."""
 
-    name: str
-    url: str
-    version: str
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
 
+    @property
+    def name(self) -> str:
+        """Its name in reports."""
+
+    @property
+    def version(self) -> str:
+        """Its own name and version."""
+
+    @property
     def resident_bytes(self) -> int | None:
-        """Return its resident memory, if it can be known."""
+        """Its resident memory, if it can be known."""
 
 
 class Watcher(Protocol):
@@ -74,7 +83,7 @@ def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outc
         except KeyboardInterrupt:
             outcome.interrupted = True
         # The clients are still connected: this is the memory for serving them.
-        outcome.resident_bytes = target.resident_bytes()
+        outcome.resident_bytes = target.resident_bytes
         crew.stop()
         _put_together(crew, scenario, outcome)
         outcome.errors = crew.errors() + ([problem] if problem else [])

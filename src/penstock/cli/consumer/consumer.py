@@ -12,11 +12,11 @@ from penstock.cli.context import CONNECTION, Context
 from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told
-from penstock.cli.table import details
 from penstock.cli.values import read_positive, show_duration, show_many
 from penstock.cli.watch import WATCH, watch
 from penstock.client import Message
 from penstock.errors import ClientError
+from penstock.protocol.tables import details
 from penstock.protocol.times import SECOND_NS, timestamp
 from penstock.protocol.units import read_duration
 

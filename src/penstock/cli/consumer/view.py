@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.cli.consumer.settings import CONSUMER_SETTINGS
 from penstock.cli.settings import shown
-from penstock.cli.table import details, render
 from penstock.cli.values import NEVER, show_age, show_count, show_time
 from penstock.cli.watch import Figures, Rate
 from penstock.client import JetStream
+from penstock.protocol.tables import details, render
 
 HEADER = ("NAME", "MODE", "FILTER", "ACK", "PENDING", "UNACKED", "REDELIVERED", "LAST")
 

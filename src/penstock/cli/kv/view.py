@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.payload import payload_fields, payload_text
-from penstock.cli.table import details, render
 from penstock.cli.values import show_age, show_count, show_duration, show_size, show_time
 from penstock.client.jetstream.keyvalue import STREAM_PREFIX, Entry
+from penstock.protocol.tables import details, render
 
 VALUE_WIDTH = 60
 

@@ -12,11 +12,11 @@ from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, by_name, difference, given, options, without_told
 from penstock.cli.stream.settings import STREAM_SETTINGS
 from penstock.cli.stream.view import StreamFigures, info_text, list_text
-from penstock.cli.table import details
 from penstock.cli.values import read_positive, show_many, show_time
 from penstock.cli.watch import WATCH, watch
 from penstock.client import StoredMessage
 from penstock.errors import ConfigError
+from penstock.protocol.tables import details
 
 if TYPE_CHECKING:
     from argparse import Namespace

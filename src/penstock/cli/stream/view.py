@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.cli.settings import shown
 from penstock.cli.stream.settings import STREAM_SETTINGS
-from penstock.cli.table import details, render
 from penstock.cli.values import show_age, show_count, show_many, show_size, show_time
 from penstock.cli.watch import Figures, Rate
 from penstock.client import JetStream
+from penstock.protocol.tables import details, render
 
 SUBJECTS_WIDTH = 40
 HEADER = ("NAME", "SUBJECTS", "STORAGE", "MESSAGES", "SIZE", "CONSUMERS", "LAST")

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from penstock.bench.report import charts, page, table
+from penstock.bench.report import charts, page
 from penstock.bench.report.histogram import Histogram
 from penstock.bench.report.result import Outcome, Sample
 from penstock.bench.scenarios import compare
@@ -193,12 +193,6 @@ def test_a_curve_ends_with_the_slowest_message():
         histogram.record(value)
 
     assert (3.0, 999) == pytest.approx(charts.curve(histogram)[-1])
-
-
-def test_tables_line_up():
-    text = table.render(("name", "n"), [("a", "1"), ("long name", "1000")])
-
-    assert 1 == len({len(line) for line in text.splitlines()})
 
 
 def test_ratios_have_a_geometric_mean():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.table import details, printable, render
+from penstock.protocol.tables import details, markdown, printable, render
 
 
 def test_columns_line_up_and_numbers_stand_on_the_right() -> None:
@@ -27,6 +27,19 @@ def test_wide_characters_take_two_columns_and_accents_none() -> None:
     assert (
         render(("A", "B"), [("日本", "x"), ("e\u0301", "y")]) == "A     B\n日本  x\ne\u0301     y"
     )
+
+
+def test_markdown_says_in_its_rule_which_columns_hold_numbers() -> None:
+    assert markdown(("name", "n"), [("a", "1"), ("long name", "1000")]) == (
+        "| name      |    n |\n"
+        "| --------- | ---: |\n"
+        "| a         |    1 |\n"
+        "| long name | 1000 |"
+    )  # fmt: skip
+
+
+def test_a_short_row_ends_in_empty_cells() -> None:
+    assert markdown(("a", "b"), [("1",)], left=2) == "| a   | b   |\n| --- | --- |\n| 1   |     |"
 
 
 def test_details_are_names_and_values() -> None:

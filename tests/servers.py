@@ -13,29 +13,20 @@ import re
 import resource
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-HOST = "127.0.0.1"
+from penstock.net import process
+from penstock.net.process import HOST, Program
+
 DEADLINE_S = 10.0
 """How long a test waits for what must happen before it says that it did not."""
 START_S = float(os.environ.get("START_S", "60"))
 """How long a server may take to start on a machine that has other things to do."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A server that can be started."""
-
-    name: str
-    command: tuple[str, ...]
 
 
 def _beside_python(name: str) -> str:
@@ -51,73 +42,16 @@ RELOADED = re.compile("Reloaded server configuration|Failed to reload")
 """What either server logs when it is done with a reload."""
 
 
-class ServerProcess:
-    """A server on a free loopback port, alive inside a `with` block."""
+class ServerProcess(process.ServerProcess):
+    """A server with what only tests ask of it."""
 
     def __init__(self, program: Program, config: str = "", *flags: str) -> None:
-        self.program = program
-        self.port = 0
-        self._config = config
-        self._flags = flags
-
-    def __enter__(self) -> Self:
-        self._directory = tempfile.TemporaryDirectory()
-        Path(self._directory.name, "server.conf").write_text(self._config)
-        self._start("-1")
-        return self
+        super().__init__(program, config, *flags, start_timeout_s=START_S)
 
     def start_again(self) -> None:
         """Start it on its port, with what it had stored in its directory, after it was killed."""
         self.process.wait()
-        self._start(str(self.port))
-
-    def _start(self, port: str) -> None:
-        home = Path(self._directory.name)
-        self._log = home / "server.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *self.program.command,
-                    *("-a", HOST, "-p", port, "-c", str(home / "server.conf")),
-                    *self._flags,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-            )
-        try:
-            self.port = self._wait_until_ready()
-        except BaseException:
-            self._stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    @property
-    def url(self) -> str:
-        """Where clients reach it."""
-        return f"nats://{HOST}:{self.port}"
-
-    @property
-    def log(self) -> str:
-        """What it has logged so far."""
-        return self._log.read_text(errors="replace")
-
-    @property
-    def resident_bytes(self) -> int:
-        """How much memory it has resident."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
-
-    @property
-    def cpu_s(self) -> float:
-        """How much processor time it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        self.start()
 
     @property
     def http_port(self) -> int:
@@ -153,25 +87,7 @@ class ServerProcess:
 
     def write_config(self, config: str) -> None:
         """Write another configuration, without a word to the server."""
-        Path(self._directory.name, "server.conf").write_text(config)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self.process.send_signal(number)
-
-    def _wait_until_ready(self) -> int:
-        wait_until(
-            lambda: "Server is ready" in self.log or self.process.poll() is not None,
-            timeout_s=START_S,
-        )
-        listening = re.search(r"Listening for client connections on \S+:(\d+)", self.log)
-        assert listening is not None, f"{self.program.name} did not start:\n{self.log}"
-        return int(listening[1])
-
-    def _stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._directory.cleanup()
+        (self.directory / "server.conf").write_text(config)
 
 
 class RawClient:

@@ -10,17 +10,12 @@ from pathlib import Path
 
 from tests.servers import wait_until
 
+from penstock.net.process import family
+
 
 def descendants(pid: int) -> list[int]:
     """Return a process and all it started, the youngest first."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        except OSError:
-            continue  # The thread ended just now.
-        found += [each for child in children for each in descendants(int(child))]
-    return [*found, pid]
+    return family(pid)[::-1]
 
 
 def command_of(pid: int) -> bytes:

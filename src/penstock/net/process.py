@@ -136,7 +136,8 @@ class ServerProcess:
         """Start it, on the port and with the streams it had before."""
         assert not self.is_running, "it runs already"
         config = self.directory / "server.conf"
-        config.write_text(self._config, encoding="utf-8")
+        if not self.port:
+            config.write_text(self._config, encoding="utf-8")
         with (self.directory / "server.log").open("wb") as log:
             self.process = subprocess.Popen(
                 [

@@ -63,6 +63,15 @@ def test_a_killed_server_comes_back_on_its_port(program: Program) -> None:
     assert not server.directory.exists()
 
 
+def test_a_configuration_written_meanwhile_counts_at_the_next_start() -> None:
+    with ServerProcess(PENSTOCK, "server_name: name_before", start_timeout_s=START_S) as server:
+        (server.directory / "server.conf").write_text("server_name: name_after")
+        server.restart()
+
+        assert "name_after" in server.log
+        assert "name_before" not in server.log
+
+
 def test_a_server_that_does_not_start_says_what_it_logged() -> None:
     with pytest.raises(ServerFailed, match=r"penstock did not start:\n(.|\n)*no_such_setting"):
         with ServerProcess(PENSTOCK, "no_such_setting: true", start_timeout_s=START_S):

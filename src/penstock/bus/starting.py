@@ -21,6 +21,7 @@ from penstock.errors import (
     PenstockError,
     RequestTimeout,
 )
+from penstock.protocol import errorcodes
 
 logger = logging.getLogger("penstock.bus")
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 WAIT_S = 0.1
 WAIT_S_MAX = 5.0
 UNAVAILABLE = 503
-NOT_ENABLED = (10039, 10076)
+NOT_ENABLED = (errorcodes.NOT_ENABLED_FOR_ACCOUNT.err_code, errorcodes.NOT_ENABLED.err_code)
 """JetStream is not enabled, for the account or at all: waiting does not help."""
 
 

@@ -20,7 +20,7 @@ from penstock.errors import (
     PenstockError,
     RequestTimeout,
 )
-from penstock.protocol import wellknown
+from penstock.protocol import errorcodes, wellknown
 from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -28,19 +28,18 @@ if TYPE_CHECKING:
 
 KEYS_COMPARED_MAX = 1000
 
-CONSUMER_NOT_FOUND = 10014
-MESSAGE_NOT_FOUND = 10037
-STREAM_NOT_FOUND = 10059
-SUBJECTS_OVERLAP = 10065
 CALL_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
 START_ONE = "start one with `penstock serve -js`, or name one with --server"
 HINTS = {
-    10013: "penstock consumer edit changes an existing consumer",
-    10039: "JetStream is not enabled for this account",
-    10058: "penstock stream edit changes an existing stream",
-    10076: "start the server with JetStream: penstock serve -js",
-    10148: "penstock consumer edit changes an existing consumer",
-    10149: "penstock consumer create creates it",
+    error.err_code: hint
+    for error, hint in {
+        errorcodes.CONSUMER_NAME_EXIST: "penstock consumer edit changes an existing consumer",
+        errorcodes.NOT_ENABLED_FOR_ACCOUNT: "JetStream is not enabled for this account",
+        errorcodes.STREAM_NAME_EXIST: "penstock stream edit changes an existing stream",
+        errorcodes.NOT_ENABLED: "start the server with JetStream: penstock serve -js",
+        errorcodes.CONSUMER_ALREADY_EXISTS: "penstock consumer edit changes an existing consumer",
+        errorcodes.CONSUMER_DOES_NOT_EXIST: "penstock consumer create creates it",
+    }.items()
 }
 """Hints by the API's error code."""
 
@@ -88,17 +87,17 @@ async def explain(error: PenstockError, context: Context) -> Complaint:
         return complaint_of(error)
     arguments = vars(context.arguments)
     stream, bucket = arguments.get("stream", ""), arguments.get("bucket", "")
-    if error.err_code == STREAM_NOT_FOUND and bucket:
+    if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code and bucket:
         return not_found("bucket", bucket, await bucket_names(context), command="penstock kv")
-    if error.err_code == STREAM_NOT_FOUND and stream:
+    if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code and stream:
         names = await context.js.streams.names()
         return not_found("stream", stream, names, command="penstock stream")
-    if error.err_code == CONSUMER_NOT_FOUND and arguments.get("consumer"):
+    if error.err_code == errorcodes.CONSUMER_NOT_FOUND.err_code and arguments.get("consumer"):
         names = await context.js.consumers.names(stream)
         return not_found("consumer", arguments["consumer"], names, command="penstock consumer")
-    if error.err_code == MESSAGE_NOT_FOUND and stream:
+    if error.err_code == errorcodes.NO_MESSAGE_FOUND.err_code and stream:
         return Complaint(f"no such message in stream `{stream}`", f"penstock stream info {stream}")
-    if error.err_code == SUBJECTS_OVERLAP and arguments.get("subjects"):
+    if error.err_code == errorcodes.STREAM_SUBJECT_OVERLAP.err_code and arguments.get("subjects"):
         return await _overlap(error, context)
     return complaint_of(error)
 

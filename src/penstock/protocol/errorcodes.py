@@ -24,6 +24,7 @@ MAXIMUM_STREAMS_LIMIT = ApiError(400, 10027, "maximum number of streams reached"
 MEMORY_RESOURCES_EXCEEDED = ApiError(500, 10028, "insufficient memory resources available")
 NO_MESSAGE_FOUND = ApiError(404, 10037, "no message found")
 NOT_EMPTY_REQUEST = ApiError(400, 10038, "expected an empty request payload")
+NOT_ENABLED = ApiError(503, 10076, "JetStream not enabled")
 NOT_ENABLED_FOR_ACCOUNT = ApiError(503, 10039, "JetStream not enabled for account")
 SEQUENCE_NOT_FOUND = ApiError(400, 10043, "sequence {seq} not found")
 STORAGE_RESOURCES_EXCEEDED = ApiError(500, 10047, "insufficient storage resources available")
@@ -52,6 +53,7 @@ STREAM_WRONG_LAST_SEQUENCE = ApiError(400, 10071, "wrong last sequence: {seq}")
 STREAM_REPLICAS_NOT_SUPPORTED = ApiError(
     500, 10074, "replicas > 1 not supported in non-clustered mode"
 )
+STREAM_DUPLICATE_MESSAGE_CONFLICT = ApiError(409, 10158, "duplicate message id is in process")
 STREAM_STORE_FAILED = ApiError(503, 10077, "{err}")
 STREAM_HEADER_EXCEEDS_MAXIMUM = ApiError(400, 10097, "header size exceeds maximum allowed of 64k")
 STREAM_SEALED = ApiError(400, 10109, "invalid operation on sealed stream")

@@ -18,6 +18,7 @@ from penstock.bus.engine import Delivery, Engine, Headers
 from penstock.bus.operate.metrics import Metrics
 from penstock.bus.publisher import Publisher
 from penstock.errors import BusError, JetStreamError, MessageTooLarge, PenstockError
+from penstock.protocol import errorcodes
 
 logger = logging.getLogger("penstock.bus")
 
@@ -35,7 +36,7 @@ ATTEMPT = "Dead-Letter-Attempt"
 TRACE = "Dead-Letter-Traceback"
 """Where the last attempt failed: a string of JSON, because a header is one line."""
 
-NOT_STORED = 10077
+NOT_STORED = errorcodes.STREAM_STORE_FAILED.err_code
 """The error code of JetStream for a message it did not store: here, the stream is full."""
 HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
 LOOK_EVERY_S = 10.0

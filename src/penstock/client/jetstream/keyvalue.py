@@ -20,7 +20,7 @@ from penstock.client.jetstream.settings import DeliverPolicy, StreamSettings
 from penstock.client.jetstream.streams import StoredMessage
 from penstock.client.messages import Message
 from penstock.errors import ClientError, ConnectionLost, JetStreamError
-from penstock.protocol import wellknown
+from penstock.protocol import errorcodes, wellknown
 from penstock.protocol.times import timestamp
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
@@ -39,7 +39,10 @@ OPERATION = "KV-Operation"
 MARKERS: Mapping[str, Operation] = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}
 """By reason: the operation that a marker written by the server stands for (ADR-48)."""
 
-WRONG_LAST_SEQUENCES = (10071, 10164)
+WRONG_LAST_SEQUENCES = (
+    errorcodes.STREAM_WRONG_LAST_SEQUENCE.err_code,
+    errorcodes.STREAM_WRONG_LAST_SEQUENCE_CONSTANT.err_code,
+)
 
 
 class KeyNotFound(ClientError):

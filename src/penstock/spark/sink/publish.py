@@ -20,6 +20,7 @@ from penstock.client.jetstream.api import error_of
 from penstock.client.messages import status_of
 from penstock.errors import ClientError, ConnectionLost, PenstockError
 from penstock.hot.wire import MSG, Op
+from penstock.protocol import errorcodes
 from penstock.protocol.tokenbucket import TokenBucket
 from penstock.spark.options import ConnectionOptions
 from penstock.spark.patience import Patience, is_transient, persistently
@@ -33,7 +34,7 @@ CHUNK_BYTES = 1 << 20
 CONNECTION_NAME = "penstock-spark-sink"
 
 UNAVAILABLE = 503
-IN_PROCESS = 10158
+IN_PROCESS = errorcodes.STREAM_DUPLICATE_MESSAGE_CONFLICT.err_code
 """A message of that id is being stored this very moment."""
 
 

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 from penstock.client.inbox import unique_token
 from penstock.errors import ClientError, JetStreamError, PenstockError
+from penstock.protocol import errorcodes
 from penstock.spark.connection import Connection
 from penstock.spark.source.position import Position, Range
 
 log = logging.getLogger(__name__)
 
-STREAM_NOT_FOUND = 10059
-NO_MESSAGE_FOUND = 10037
-CONSUMERS_MAX_REACHED = 10026
 INACTIVE_THRESHOLD_NS = 5_000_000_000
 """How long a consumer outlives a task that was killed."""
 
@@ -66,7 +64,7 @@ def find_state(connection: Connection, stream: str) -> StreamState | None:
     try:
         return state_of(stream, connection.call(f"STREAM.INFO.{stream}"))
     except JetStreamError as error:
-        if error.err_code == STREAM_NOT_FOUND:
+        if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code:
             return None
         raise
 
@@ -179,7 +177,7 @@ def creation(state: StreamState, config: dict[str, Any]) -> tuple[str, dict[str,
 
 def refused(state: StreamState, error: JetStreamError) -> PenstockError:
     """Return what to raise if a consumer cannot be created."""
-    if error.err_code != CONSUMERS_MAX_REACHED:
+    if error.err_code != errorcodes.MAXIMUM_CONSUMERS_LIMIT.err_code:
         return error
     return ClientError(
         f"stream `{state.name}` has as many consumers as its `max_consumers` allows, and "
@@ -249,5 +247,5 @@ def _next_messages(
         try:
             yield connection.call(f"STREAM.MSG.GET.{stream}", request)["message"]
         except JetStreamError as error:
-            if error.err_code != NO_MESSAGE_FOUND:
+            if error.err_code != errorcodes.NO_MESSAGE_FOUND.err_code:
                 raise

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from penstock.errors import ClientError, JetStreamError
+from penstock.protocol import errorcodes
 from penstock.protocol.subjects import overlap
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
 from penstock.spark.source.stream import (
-    STREAM_NOT_FOUND,
     StreamState,
     first_message,
     no_stream,
@@ -49,7 +49,7 @@ def read_states(connection: Connection, names: Sequence[str]) -> dict[str, Strea
     for name, answer in zip(names, answers, strict=True):
         if not isinstance(answer, JetStreamError):
             states[name] = state_of(name, answer)
-        elif answer.err_code != STREAM_NOT_FOUND:
+        elif answer.err_code != errorcodes.STREAM_NOT_FOUND.err_code:
             raise answer
     return states
 

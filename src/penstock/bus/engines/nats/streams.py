@@ -11,9 +11,9 @@ from penstock.bus.engine import TopicState
 from penstock.bus.engines.nats.layout import Layout, topic_of
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
-from penstock.protocol import subjects
+from penstock.protocol import errorcodes, subjects
 
-SEQUENCE_NOT_FOUND = 10043
+SEQUENCE_NOT_FOUND = errorcodes.SEQUENCE_NOT_FOUND.err_code
 NO_MESSAGE = ("no message found", "stream store EOF")
 """The texts of nats-server for a message that is gone or never was; the text depends on where."""
 NANOSECONDS = 1_000_000_000
@@ -101,7 +101,10 @@ class StreamAdmin:
         try:
             await self._jetstream.streams.delete_message(stream, sequence)
         except JetStreamError as error:
-            if error.err_code == SEQUENCE_NOT_FOUND or error.description in NO_MESSAGE:
+            if (
+                error.err_code == errorcodes.SEQUENCE_NOT_FOUND.err_code
+                or error.description in NO_MESSAGE
+            ):
                 return False
             raise
         return True

@@ -25,12 +25,13 @@ from penstock.errors import (
     RequestTimeout,
 )
 from penstock.hot.wire import CRLF, Op
+from penstock.protocol import errorcodes
 from penstock.protocol import headers as header_block
 
 RETRY_WAIT_S = 0.1
 PASSED_POLL_S = 0.005
 UNAVAILABLE = 503
-NOT_STORED = 10077
+NOT_STORED = errorcodes.STREAM_STORE_FAILED.err_code
 FULL = "maximum"
 """The start of the error description when a stream is full until something is deleted."""
 

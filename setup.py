@@ -39,14 +39,16 @@ class BuildHardened(build_ext):
         return True
 
 
+NATIVE = Path("src/penstock/hot/native")
+
 # The limited API gives one wheel per platform for every Python from 3.11 on.
 SPEEDUPS = Extension(
     "penstock.hot._speedups",
-    ["src/penstock/hot/native/speedups.c"],
-    depends=[str(path) for path in Path("src/penstock/hot/native").glob("*.h")],
+    [str(path) for path in sorted(NATIVE.glob("*.c"))],
+    depends=[str(NATIVE / "twins.h")],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
-    extra_compile_args=["-O3"],
+    extra_compile_args=["-O3", "-fvisibility=hidden"],
     optional=True,
 )
 

@@ -3,7 +3,7 @@ Fuzz the compiled twins under the address and undefined-behaviour sanitizers.
 
     python -m tests.fuzz.sanitized [--seconds 30] [--seed 0]
 
-Builds `hot/native/speedups.c` with them in a temporary directory, then runs the corpus and
+Builds `hot/native/*.c` with them in a temporary directory, then runs the corpus and
 random mutations of it through both twins, in a Python that has the sanitizer's
 library preloaded. A finding, or a difference between the twins, is a failure.
 """
@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "penstock" / "hot" / "native" / "speedups.c"
+SOURCES = sorted((ROOT / "src" / "penstock" / "hot" / "native").glob("*.c"))
 FLAGS = [
     *["-O1", "-g", "-fPIC", "-shared", "-fno-omit-frame-pointer"],
     *["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -64,7 +64,7 @@ def build(compiler: str, library: Path) -> None:
         sys.exit(f"`{include}/Python.h` is missing, so nothing was fuzzed.\nhint: python3-dev.")
     # System headers: the warnings are for our code, not for Python's.
     command = [compiler, *FLAGS, *shared_runtime(compiler), "-isystem", include]
-    subprocess.run([*command, str(SOURCE), "-o", str(library)], check=True)
+    subprocess.run([*command, *map(str, SOURCES), "-o", str(library)], check=True)
 
 
 def is_clang(compiler: str) -> bool:

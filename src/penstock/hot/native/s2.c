@@ -1,16 +1,13 @@
-/*
- * The compiled twin of s2.py, which is the reference. Included by _speedups.c, after _records.h.
- */
+/* The compiled twin of s2.py, which is the reference. */
 
-#define S2_POLYNOMIAL 0x82F63B78
-#define S2_BLOCK_BYTES_MAX (4 * 1024 * 1024)
+#include "twins.h"
 
 enum { S2_LITERAL, S2_COPY_1, S2_COPY_2, S2_COPY_4 };
 
 static uint32_t s2_table[256];
 
 /* Called when the module is made; the table never changes afterwards. */
-static void fill_s2_table(void) {
+void fill_s2_table(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t checksum = byte;
         for (int bit = 0; bit < 8; bit++)
@@ -19,7 +16,7 @@ static void fill_s2_table(void) {
     }
 }
 
-static PyObject *crc32c(PyObject *module, PyObject *data) {
+PyObject *crc32c(PyObject *module, PyObject *data) {
     (void)module;
     Slice bytes;
     if (!as_slice(data, &bytes))
@@ -107,7 +104,7 @@ static bool fill_from_s2(Cursor *cursor, char *start, int64_t size) {
     return target == end;
 }
 
-static PyObject *decode_s2(PyObject *module, PyObject *block) {
+PyObject *decode_s2(PyObject *module, PyObject *block) {
     (void)module;
     Slice bytes;
     if (!as_slice(block, &bytes))

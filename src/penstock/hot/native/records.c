@@ -1,10 +1,7 @@
-/*
- * The compiled twin of records.py, which is the reference. Included by _speedups.c,
- * after _consuming.h.
- */
+/* The compiled twin of records.py, which is the reference. */
 
-#define RECORD_BYTES_MIN 30
-#define RECORD_MARK 0x4E50
+#include "twins.h"
+
 #define SUBJECT_BYTES_MAX 0xFFFF
 
 enum { MESSAGE = 1, MESSAGE_WITH_HEADERS = 2 };
@@ -82,7 +79,7 @@ static PyObject *new_entry(PyObject *publish, PyObject *no_headers, PyObject *ti
                      new_bytes((Slice){data.start, size}), new_reference(time_ns));
 }
 
-static PyObject *plain_entries(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *plain_entries(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     if (count != 2 || !PyList_Check(arguments[0])) {
         PyErr_SetString(PyExc_TypeError, "expected a list of publishes and a time");
@@ -142,7 +139,7 @@ static bool get_first_sequence(PyObject *number, Py_ssize_t count, uint64_t *seq
     return *sequence <= UINT64_MAX - (uint64_t)(count - 1) || refuse_entry();
 }
 
-static PyObject *encode_records(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *encode_records(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     uint64_t sequence;
     Py_ssize_t size;
@@ -208,7 +205,7 @@ static Py_ssize_t find_place(PyObject *offset, PyObject *base, Py_ssize_t size) 
     return place >= 0 && place <= size ? place : -1;
 }
 
-static PyObject *decode_messages(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *decode_messages(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Py_buffer buffer;
     if (count != 4) {

@@ -1,17 +1,17 @@
 /*
- * The compiled twin of collect_deliveries of deliveries.py, which is the reference.
+ * The compiled twin of deliveries.py, which is the reference.
  *
- * Included by _speedups.c. The first pass walks the buffer and notes where the parts
- * of each row lie; then the columns are made in their final size and filled.
+ * The first pass walks the buffer and notes where the parts of each row lie; then the columns
+ * are made in their final size and filled.
  */
 
-#include <stdint.h>
+#include "twins.h"
+
 #include <stdlib.h>
 
 enum { SUBJECTS = 1, DATA = 2, HEADERS = 4 };
 
 #define REPLY_TOKENS_MAX 10
-#define NUMBER_DIGITS_MAX 19
 #define ROWS_AT_FIRST 1024
 
 typedef struct {
@@ -24,22 +24,9 @@ typedef struct {
     Py_ssize_t count, capacity;
 } Rows;
 
-/* What is left to read of a buffer. */
-typedef struct {
-    const char *position, *end;
-} Cursor;
-
 static bool is_printing(char byte) {
     unsigned char code = (unsigned char)byte;
     return code > ' ' && code != 0x7f;
-}
-
-static bool take_literal(Cursor *cursor, const char *literal, Py_ssize_t size) {
-    if (cursor->end - cursor->position < size ||
-        memcmp(cursor->position, literal, (size_t)size) != 0)
-        return false;
-    cursor->position += size;
-    return true;
 }
 
 /* Take a field and the space behind it. */
@@ -156,12 +143,6 @@ typedef struct {
     int32_t *offset;
     char *start, *byte;
 } Column;
-
-static PyObject *new_buffer(Py_ssize_t size, void *start) {
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
-    *(char **)start = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
-    return bytes;
-}
 
 static bool begin_column(Column *column, Py_ssize_t count, Py_ssize_t size) {
     column->offsets = new_buffer((count + 1) * (Py_ssize_t)sizeof(int32_t), &column->offset);
@@ -319,7 +300,7 @@ static PyObject *new_columns(const Rows *rows, Py_ssize_t consumed, long wanted)
     return result;
 }
 
-static PyObject *collect_deliveries(PyObject *module, PyObject *const arguments[],
+PyObject *collect_deliveries(PyObject *module, PyObject *const arguments[],
                                     Py_ssize_t count) {
     (void)module;
     Py_buffer buffer;

@@ -1,16 +1,16 @@
 /*
- * The compiled twin of write_outbox of outbox.py, which is the reference.
+ * The compiled twin of outbox.py, which is the reference.
  *
- * Included by _speedups.c. Where pieces are long enough, the kernel gathers them and
- * the sids between them from where they lie, and nothing is joined at all.
+ * Where pieces are long enough, the kernel gathers them and the sids between them from where
+ * they lie, and nothing is joined at all.
  */
+
+#include "twins.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define WRITE_BYTES (1024 * 1024)
-#define WRITE_BUFFERS 1024
 #define GATHERED_BYTES 512 /* From this mean size on, two buffers cost less than a copy. */
 
 #ifndef MSG_NOSIGNAL
@@ -189,7 +189,7 @@ static Py_ssize_t write_once(Outlet *outlet, int fd, bool *was_all) {
     return sent;
 }
 
-static PyObject *write_outbox(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *write_outbox(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     const Types *types = PyModule_GetState(module);
     Outlet *outlet = (Outlet *)(count == 2 ? arguments[0] : Py_None);
     if (!PyObject_TypeCheck((PyObject *)outlet, types->outlet) || outlet->outbox == NULL ||

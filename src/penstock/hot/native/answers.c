@@ -1,7 +1,6 @@
-/*
- * The compiled twin of answers.py, which is the reference. Included by _speedups.c,
- * after _consuming.h.
- */
+/* The compiled twin of answers.py, which is the reference. */
+
+#include "twins.h"
 
 /* What all answers have in common. */
 typedef struct {
@@ -63,7 +62,7 @@ static bool is_child(Slice subject, Slice parent) {
            memchr(subject.start + skip, '.', (size_t)(subject.size - skip)) == NULL;
 }
 
-static PyObject *are_siblings(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *are_siblings(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Slice subject, parent;
     if (count != 2 || !PyList_Check(arguments[0])) {
@@ -81,7 +80,7 @@ static PyObject *are_siblings(PyObject *module, PyObject *const arguments[], Py_
     return PyBool_FromLong(are);
 }
 
-static PyObject *numbered_answers(PyObject *module, PyObject *const arguments[],
+PyObject *numbered_answers(PyObject *module, PyObject *const arguments[],
                                   Py_ssize_t count) {
     (void)module;
     AnswerFrame frame;
@@ -169,7 +168,7 @@ static char *put_origin(char *end, Slice stream, const Stored *stored) {
     return put(end, HEADERS_END);
 }
 
-static PyObject *stored_answer(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *stored_answer(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Slice stream;
     Stored stored;

@@ -1,9 +1,7 @@
-/*
- * The compiled twin of consuming.py, which is the reference. Included by _speedups.c,
- * after _deliveries.h.
- */
+/* The compiled twin of consuming.py, which is the reference. */
 
-#define DIGITS_MAX 20
+#include "twins.h"
+
 #define NUMBERS_BYTES_MAX (2 + 4 * (DIGITS_MAX + 1))
 
 static bool equals(Slice slice, const char *literal, Py_ssize_t size) {
@@ -23,7 +21,7 @@ static int64_t take_number(Cursor *cursor) {
     return (int64_t)number;
 }
 
-static PyObject *have_prefix(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *have_prefix(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Slice prefix, subject;
     if (count != 2 || !PyList_Check(arguments[0])) {
@@ -59,7 +57,7 @@ static int64_t plain_ack(PyObject *publish, Slice prefix) {
     return take_number(&cursor);
 }
 
-static PyObject *plain_acks(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *plain_acks(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Slice prefix;
     if (count != 3 || !PyList_Check(arguments[0])) {
@@ -103,7 +101,7 @@ static int count_digits(uint64_t number) {
 }
 
 /* Write a number, and return where it ends. Two digits at a time: a delivery has forty. */
-static char *write_number(char *start, int64_t number) {
+char *write_number(char *start, int64_t number) {
     uint64_t left = (uint64_t)number;
     char *end = start + count_digits(left), *first = end;
     for (; left >= 100; left /= 100)
@@ -133,7 +131,7 @@ static PyObject *new_reply(Slice prefix, const int64_t numbers[4]) {
     return reply;
 }
 
-static PyObject *join_data(Slice header, Slice payload) {
+PyObject *join_data(Slice header, Slice payload) {
     PyObject *data = PyBytes_FromStringAndSize(NULL, header.size + payload.size + 2);
     if (data != NULL) {
         char *start = PyBytes_AsString(data);
@@ -145,7 +143,7 @@ static PyObject *join_data(Slice header, Slice payload) {
 }
 
 /* Return a number; -1 for one that is negative or too large, and after an error. */
-static int64_t as_number(PyObject *object) {
+int64_t as_number(PyObject *object) {
     int overflow;
     int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
     return overflow == 0 && number >= 0 ? number : -1;
@@ -160,18 +158,12 @@ static int64_t as_clamped(PyObject *object) {
     return number > 0 ? number : 0;
 }
 
-/* A stored message. */
-typedef struct {
-    Slice subject, header, payload;
-    int64_t sequence, time_ns;
-} Stored;
-
 static bool refuse_numbers(void) {
     PyErr_SetString(PyExc_ValueError, "sequences and times are not negative, and fit 64 bits");
     return false;
 }
 
-static bool get_stored(PyObject *message, Stored *stored) {
+bool get_stored(PyObject *message, Stored *stored) {
     if (!PyTuple_Check(message) || PyTuple_Size(message) != 5) {
         PyErr_SetString(PyExc_TypeError, "a message is a tuple of 5");
         return false;
@@ -232,7 +224,7 @@ static PyObject *new_delivery(Outgoing *outgoing, Py_ssize_t index) {
                          join_data(stored.header, stored.payload));
 }
 
-static PyObject *first_deliveries(PyObject *module, PyObject *const arguments[],
+PyObject *first_deliveries(PyObject *module, PyObject *const arguments[],
                                   Py_ssize_t count) {
     (void)module;
     Outgoing outgoing;
@@ -320,7 +312,7 @@ static PyObject *new_sizes(const Py_ssize_t sizes[], Py_ssize_t count) {
     return list;
 }
 
-static PyObject *encode_deliveries(PyObject *module, PyObject *const arguments[],
+PyObject *encode_deliveries(PyObject *module, PyObject *const arguments[],
                                    Py_ssize_t count) {
     (void)module;
     Outgoing outgoing;

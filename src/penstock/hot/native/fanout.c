@@ -1,32 +1,14 @@
 /*
- * The compiled twin of fanout.py, which is the reference. Included by _speedups.c.
+ * The compiled twin of fanout.py, which is the reference.
  *
- * Outlet and Receiver are the bases of Python's Session and Subscription, so that
- * what delivery reads and counts lies at known places of their objects.
+ * Outlet and Receiver are the bases of Python's Session and Subscription, so that what delivery
+ * reads and counts lies at known places of their objects: see docs/adr/0032.
  */
+
+#include "twins.h"
 
 #include <stddef.h>
 #include <structmember.h>
-
-#define SHARED_BYTES 512
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *outbox, *dirty, *congested;
-    Py_ssize_t outbox_bytes, out_messages, out_bytes, congested_bytes;
-    char is_dirty, is_stuck;
-} Outlet;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *session, *sid;
-    Py_ssize_t delivered;
-} Receiver;
-
-typedef struct {
-    PyTypeObject *outlet, *receiver;
-    PyObject *ways; /* the name of the attribute */
-} Types;
 
 /* What one message is to each of its receivers. */
 typedef struct {
@@ -273,7 +255,7 @@ static bool get_delivery(PyObject *tuple, Delivery *delivery) {
     return true;
 }
 
-static PyObject *fan_out(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *fan_out(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     Delivery delivery;
     if (count != 5) {
         PyErr_Format(PyExc_TypeError, "expected 5 arguments, got %zd", count);
@@ -337,7 +319,7 @@ static Py_ssize_t deliver_each(const Types *types, PyObject *publishes, PyObject
     return PyErr_Occurred() ? -1 : index;
 }
 
-static PyObject *fan_out_each(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *fan_out_each(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     if (count != 3) {
         PyErr_Format(PyExc_TypeError, "expected 3 arguments, got %zd", count);
         return NULL;
@@ -413,7 +395,7 @@ static PyType_Spec receiver_spec = {
     .slots = receiver_slots,
 };
 
-static int add_types(PyObject *module) {
+int add_types(PyObject *module) {
     Types *types = PyModule_GetState(module);
     types->outlet = (PyTypeObject *)PyType_FromModuleAndSpec(module, &outlet_spec, NULL);
     types->receiver = (PyTypeObject *)PyType_FromModuleAndSpec(module, &receiver_spec, NULL);
@@ -426,14 +408,14 @@ static int add_types(PyObject *module) {
                : 0;
 }
 
-static int traverse_types(PyObject *module, visitproc visit, void *arg) {
+int traverse_types(PyObject *module, visitproc visit, void *arg) {
     Types *types = PyModule_GetState(module);
     Py_VISIT(types->outlet);
     Py_VISIT(types->receiver);
     return 0;
 }
 
-static int clear_types(PyObject *module) {
+int clear_types(PyObject *module) {
     Types *types = PyModule_GetState(module);
     Py_CLEAR(types->outlet);
     Py_CLEAR(types->receiver);

@@ -1,9 +1,11 @@
 /*
- * CRC-32 as zlib has it. Included by _speedups.c, before _records.h.
+ * CRC-32 as zlib has it, for records.c.
  *
- * It covers every byte that is stored and read, so it is done as the processor does it best:
+ * It covers every byte that is stored and read, so it uses the fastest way of the processor:
  * where that multiplies without carry, 64 bytes at a time; elsewhere 16, by tables.
  */
+
+#include "twins.h"
 
 #define POLYNOMIAL 0xEDB88320
 #define CHECKSUM_STRIDE 16
@@ -11,8 +13,8 @@
 /* checksum_tables[n][byte] is what a byte does to the checksum once n more have followed it. */
 static uint32_t checksum_tables[CHECKSUM_STRIDE][256];
 
-/* Called when the module is made; the checksum_tables never change afterwards. */
-static void fill_checksum_tables(void) {
+/* Called when the module is made; the tables never change afterwards. */
+void fill_checksum_tables(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t checksum = byte;
         for (int bit = 0; bit < 8; bit++)
@@ -24,14 +26,6 @@ static void fill_checksum_tables(void) {
             uint32_t before = checksum_tables[n - 1][byte];
             checksum_tables[n][byte] = (before >> 8) ^ checksum_tables[0][before & 0xff];
         }
-}
-
-/* Return a little-endian number. Compilers make a single load of it. */
-static inline uint64_t get_little(const char *start, int size) {
-    uint64_t number = 0;
-    for (int i = 0; i < size; i++)
-        number |= (uint64_t)(unsigned char)start[i] << (8 * i);
-    return number;
 }
 
 static uint32_t update_by_tables(uint32_t checksum, const char *byte, const char *end) {
@@ -108,6 +102,6 @@ static uint32_t update_checksum(uint32_t checksum, const char *byte, const char 
 #define update_checksum update_by_tables
 #endif
 
-static uint32_t checksum_of(Slice bytes, uint32_t salt) {
+uint32_t checksum_of(Slice bytes, uint32_t salt) {
     return ~update_checksum(~salt, bytes.start, bytes.start + bytes.size);
 }

@@ -1,40 +1,13 @@
 /*
- * The compiled twin of four functions of wire.py: parse_commands, parse_messages,
- * publish_totals and message_pieces. wire.py is the reference and says what they mean; the tests
- * hold this file to equal results for every input. deliveries.h does the same for
- * deliveries.py, consuming.h for consuming.py, answers.h for answers.py, records.h for
- * records.py with checksum.h, s2.h for s2.py, fanout.h for fanout.py and outbox.h for
- * outbox.py.
+ * The compiled twin of wire.py, which is the reference.
  *
- * Functions keep nothing between calls. A parse is one Scan on the stack, which walks the
- * buffer line by line; every operation is a new tuple that owns copies of its
- * bytes. Only the limited API is used, so one build serves every Python from 3.11.
+ * A parse is one Scan on the stack, which walks the buffer line by line; every operation is a
+ * new tuple that owns copies of its bytes.
  */
 
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030B0000
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdbool.h>
-#include <string.h>
+#include "twins.h"
 
-#define LENGTH(array) ((Py_ssize_t)(sizeof(array) / sizeof((array)[0])))
-
-enum { PUB, SUB, UNSUB, CONNECT, PING, PONG, OK, FAIL, MSG, INFO, ERR };
-
-/* The fields of a publish. */
-enum { FIELD_KIND, FIELD_SUBJECT, FIELD_REPLY, FIELD_HEADER_BYTES, FIELD_SIZE, FIELD_DATA };
-
-#define CRLF "\r\n"
-#define SIZE_DIGITS_MAX 9
-#define VERB_BYTES_MAX 7
 #define FIELDS_MAX 5 /* HMSG subject sid reply header_bytes size */
-
-static const char UNKNOWN_OPERATION[] = "Unknown Protocol Operation";
-static const char PAYLOAD_VIOLATION[] = "Maximum Payload Violation";
-static const char CONTROL_LINE_EXCEEDED[] = "maximum control line exceeded";
-static const char MALFORMED[] = "";
 
 /* A line before a payload has so many names, perhaps a reply, and so many numbers. */
 typedef struct {
@@ -58,13 +31,6 @@ static const Verb MESSAGES[] = {
     {"+OK", 3, OK, 0, 0, true},
 };
 
-typedef struct {
-    const char *start;
-    Py_ssize_t size;
-} Slice;
-
-static const Slice EMPTY = {"", 0}, SPACE = {" ", 1};
-
 /* One walk over one buffer. The operation at hand is from `position` up to `next`. */
 typedef struct {
     const Verb *verbs;
@@ -81,37 +47,6 @@ typedef struct {
     Slice reply;
     Py_ssize_t header_bytes, size;
 } Announcement;
-
-static PyObject *new_bytes(Slice slice) {
-    return PyBytes_FromStringAndSize(slice.start, slice.size);
-}
-
-/* Make a tuple of new references, and take them over; a NULL is an error already raised. */
-static PyObject *new_tuple(PyObject *const items[], Py_ssize_t count) {
-    bool complete = true;
-    for (Py_ssize_t i = 0; i < count; i++)
-        complete = complete && items[i] != NULL;
-    PyObject *tuple = complete ? PyTuple_New(count) : NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (tuple != NULL)
-            PyTuple_SetItem(tuple, i, items[i]);
-        else
-            Py_XDECREF(items[i]);
-    }
-    return tuple;
-}
-
-/* An operation is its kind and its fields. */
-#define NEW_OPERATION(kind, ...) NEW_TUPLE(PyLong_FromLong(kind), __VA_ARGS__)
-#define NEW_TUPLE(...) new_tuple(ITEMS(__VA_ARGS__), LENGTH(ITEMS(__VA_ARGS__)))
-#define ITEMS(...) ((PyObject *const[]){__VA_ARGS__})
-
-/* Append a new reference, and take it over; a NULL is an error already raised. */
-static bool append_new(PyObject *list, PyObject *item) {
-    int error = item == NULL ? -1 : PyList_Append(list, item);
-    Py_XDECREF(item);
-    return error == 0;
-}
 
 /* Refuse the peer: the operation at hand becomes a FAIL, and is the last. */
 static void *fail(Scan *scan, const char *text) {
@@ -192,17 +127,6 @@ static int split_fields(Scan *scan, Slice arguments, int fewest, Slice fields[FI
         return 0;
     }
     return count;
-}
-
-/* Return the number, or -1 for what is none. */
-static Py_ssize_t read_number(Slice field) {
-    Py_ssize_t number = 0;
-    for (Py_ssize_t i = 0; i < field.size; i++) {
-        if (i == SIZE_DIGITS_MAX || field.start[i] < '0' || field.start[i] > '9')
-            return -1;
-        number = number * 10 + (field.start[i] - '0');
-    }
-    return number;
 }
 
 /* Read the line before a payload, and see that the payload is here: `next` is its end. */
@@ -380,41 +304,18 @@ static PyObject *parse(PyObject *const arguments[], Py_ssize_t count, Scan scan)
     return NEW_TUPLE(operations, PyLong_FromSsize_t(consumed), PyLong_FromSsize_t(scan.needed));
 }
 
-static PyObject *parse_commands(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *parse_commands(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     return parse(arguments, count, (Scan){.verbs = COMMANDS, .verbs_count = LENGTH(COMMANDS)});
 }
 
-static PyObject *parse_messages(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *parse_messages(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     return parse(arguments, count, (Scan){.verbs = MESSAGES, .verbs_count = LENGTH(MESSAGES)});
 }
 
-/* What stands before the sid in the control line of a delivery, or after it. */
-typedef struct {
-    Slice parts[3];
-    Py_ssize_t size;
-} HalfLine;
-
-/* A publish as it is delivered. Its payloads lie a stride apart, the last one at `last`. */
-typedef struct {
-    HalfLine before, after;
-    const char *data;
-    Py_ssize_t stride, last;
-    char digits[48];
-} Publish;
-
 static HalfLine half_line(Slice first, Slice second, Slice third) {
     return (HalfLine){{first, second, third}, first.size + second.size + third.size};
-}
-
-static char *put(char *target, Slice slice) {
-    memcpy(target, slice.start, (size_t)slice.size);
-    return target + slice.size;
-}
-
-static char *put_half_line(char *target, const HalfLine *half) {
-    return put(put(put(target, half->parts[0]), half->parts[1]), half->parts[2]);
 }
 
 /* Write right to left, as digits come, with a space in front; return where it starts. */
@@ -426,34 +327,8 @@ static char *put_number(char *end, Py_ssize_t number) {
     return end;
 }
 
-/* Look into bytes, which must outlive `slice`; a NULL is an error already raised. */
-static bool as_slice(PyObject *object, Slice *slice) {
-    char *start;
-    Py_ssize_t size;
-    if (object == NULL || PyBytes_AsStringAndSize(object, &start, &size) < 0)
-        return false;
-    *slice = (Slice){start, size};
-    return true;
-}
-
-static bool get_bytes(PyObject *tuple, Py_ssize_t index, Slice *slice) {
-    return as_slice(PyTuple_GetItem(tuple, index), slice);
-}
-
-static bool get_number(PyObject *tuple, Py_ssize_t index, Py_ssize_t *number) {
-    *number = PyNumber_AsSsize_t(PyTuple_GetItem(tuple, index), NULL);
-    return *number != -1 || !PyErr_Occurred();
-}
-
-static bool is_publish(PyObject *object) {
-    bool is_one = PyTuple_Check(object) && PyTuple_Size(object) == 6;
-    if (!is_one)
-        PyErr_SetString(PyExc_ValueError, "a publish is a tuple of 6");
-    return is_one;
-}
-
 /* Look into the tuple of a publish, which must outlive `publish`. */
-static bool get_publish(PyObject *tuple, Publish *publish) {
+bool get_publish(PyObject *tuple, Publish *publish) {
     Slice subject, reply, data;
     Py_ssize_t header_bytes, size;
     if (!is_publish(tuple) || !get_bytes(tuple, FIELD_SUBJECT, &subject) || !get_bytes(tuple, FIELD_REPLY, &reply) ||
@@ -550,7 +425,7 @@ static bool is_traced(Slice data, Py_ssize_t header_bytes, Py_ssize_t size) {
     return false;
 }
 
-static PyObject *publish_totals(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
+PyObject *publish_totals(PyObject *module, PyObject *const arguments[], Py_ssize_t count) {
     (void)module;
     Py_ssize_t messages = 0, payload_bytes = 0;
     int is_special = 0;
@@ -581,7 +456,7 @@ static PyObject *publish_totals(PyObject *module, PyObject *const arguments[], P
                      PyBool_FromLong(is_special));
 }
 
-static PyObject *message_pieces(PyObject *module, PyObject *argument) {
+PyObject *message_pieces(PyObject *module, PyObject *argument) {
     (void)module;
     /* A tuple of its own keeps every publish alive, whatever becomes of the list. */
     PyObject *publishes = PySequence_Tuple(argument);
@@ -592,96 +467,3 @@ static PyObject *message_pieces(PyObject *module, PyObject *argument) {
     return pieces;
 }
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function)), METH_FASTCALL
-
-#include "deliveries.h"
-#include "consuming.h"
-#include "answers.h"
-#include "checksum.h"
-#include "records.h"
-#include "s2.h"
-#include "fanout.h"
-#include "outbox.h"
-
-static PyMethodDef methods[] = {
-    {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
-    {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
-    {"publish_totals", FAST(publish_totals), "Return what publishes hold in all."},
-    {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
-    {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
-    {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
-    {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
-    {"are_siblings", FAST(are_siblings), "Tell whether subjects have one parent."},
-    {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
-    {"stored_answer", FAST(stored_answer), "Return a stored message as an answer."},
-    {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
-    {"encode_deliveries", FAST(encode_deliveries), "Encode messages for one subscriber."},
-    {"plain_entries", FAST(plain_entries), "Return publishes as messages to append."},
-    {"encode_records", FAST(encode_records), "Return the records of messages."},
-    {"decode_messages", FAST(decode_messages), "Return the messages of records."},
-    {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},
-    {"decode_s2", decode_s2, METH_O, "Return what a block of S2 stands for."},
-    {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
-    {"fan_out_each", FAST(fan_out_each), "Deliver messages that go one by one."},
-    {"write_outbox", FAST(write_outbox), "Write an outbox as far as the kernel takes it."},
-    {NULL, NULL, 0, NULL},
-};
-
-/* What both twins must agree on, under the names that the Python modules have for it. */
-static const struct {
-    const char *name;
-    long value;
-} CONSTANTS[] = {
-    {"PUB", PUB}, {"SUB", SUB}, {"UNSUB", UNSUB}, {"CONNECT", CONNECT}, {"PING", PING},
-    {"PONG", PONG}, {"OK", OK}, {"FAIL", FAIL}, {"MSG", MSG}, {"INFO", INFO}, {"ERR", ERR},
-    {"KIND", FIELD_KIND}, {"SUBJECT", FIELD_SUBJECT}, {"REPLY", FIELD_REPLY},
-    {"HEADER_BYTES", FIELD_HEADER_BYTES}, {"SIZE", FIELD_SIZE}, {"DATA", FIELD_DATA},
-    {"SIZE_DIGITS_MAX", SIZE_DIGITS_MAX}, {"VERB_BYTES_MAX", VERB_BYTES_MAX},
-    {"SHARED_BYTES", SHARED_BYTES}, {"WRITE_BYTES", WRITE_BYTES},
-    {"WRITE_BUFFERS", WRITE_BUFFERS}, {"RECORD_BYTES_MIN", RECORD_BYTES_MIN},
-    {"RECORD_MARK", RECORD_MARK}, {"POLYNOMIAL", S2_POLYNOMIAL},
-    {"BLOCK_BYTES_MAX", S2_BLOCK_BYTES_MAX},
-};
-
-static const struct {
-    const char *name, *text;
-} TEXTS[] = {
-    {"UNKNOWN_OPERATION", UNKNOWN_OPERATION},
-    {"PAYLOAD_VIOLATION", PAYLOAD_VIOLATION},
-    {"CONTROL_LINE_EXCEEDED", CONTROL_LINE_EXCEEDED},
-    {"MALFORMED", MALFORMED},
-};
-
-static int add_constants(PyObject *module) {
-    for (Py_ssize_t i = 0; i < LENGTH(CONSTANTS); i++)
-        if (PyModule_AddIntConstant(module, CONSTANTS[i].name, CONSTANTS[i].value) < 0)
-            return -1;
-    for (Py_ssize_t i = 0; i < LENGTH(TEXTS); i++) {
-        PyObject *text = PyBytes_FromString(TEXTS[i].text);
-        int error = text == NULL ? -1 : PyModule_AddObjectRef(module, TEXTS[i].name, text);
-        Py_XDECREF(text);
-        if (error < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, add_types}, {Py_mod_exec, add_constants}, {0, NULL}};
-
-static struct PyModuleDef speedups = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "penstock.hot._speedups",
-    .m_doc = "The compiled twins of the functions penstock.hot picks.",
-    .m_size = sizeof(Types),
-    .m_methods = methods,
-    .m_slots = slots,
-    .m_traverse = traverse_types,
-    .m_clear = clear_types,
-};
-
-PyMODINIT_FUNC PyInit__speedups(void) {
-    fill_checksum_tables();
-    fill_s2_table();
-    return PyModuleDef_Init(&speedups);
-}

@@ -71,7 +71,7 @@ class Usage:
 
 class Meter:
     """
-    What a block took of the machine: `with Meter(lambda: server.cpu_s) as meter`.
+    The resources that a block takes of the machine: `with Meter(lambda: server.cpu_s) as meter`.
 
     A neighbour that takes a core can slow one server to a third and spare the other, if it
     comes and goes between their turns. So a run notes how much went to other processes.

@@ -13,7 +13,7 @@ from penstock.protocol.tables import markdown
 OURS, THEIRS = "ours", "theirs"
 
 Figures: TypeAlias = Mapping[str, float]
-"""What one side did in one round, by name. `others` is the share of other processes."""
+"""The figures of one side in one round, by name; `others`: the share of other processes."""
 
 Column: TypeAlias = tuple[str, Callable[["Row"], str]]
 """A title, and the cell of a row."""

@@ -7,6 +7,7 @@ Called with what one life of it is like, as JSON; on its output it says how each
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -24,8 +25,11 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "plain": lambda rows: rows,
     "filtered": lambda rows: rows.where("length(data) > 0"),
     "spread": lambda rows: rows.repartition(5),
+    "gathered": lambda rows: rows.coalesce(1),
 }
 """Ways to write a query that gives the same rows."""
+OVERLOADED = re.compile(r"(waiting for the Python worker|Python worker failed) to connect back")
+"""Spark gives its Python ten seconds to start, which on a busy machine may be too few."""
 
 
 def main() -> None:
@@ -36,21 +40,36 @@ def main() -> None:
         settings[ALL_CHECKPOINTS] = life["checkpoints"]
     spark = session("ledger", master=life["master"], settings=settings)
     spark.sparkContext.setLogLevel("OFF")
-    copying = threading.Thread(target=tell, args=("copy", start_copy(spark, life).awaitTermination))
-    copying.start()
     config = archive_of(life)
-    tell("archive", lambda: runner.run(spark, config, once=life["once"], say=lambda text: None))
-    copying.join()
+    archiving = threading.Thread(
+        target=tell,
+        args=("archive", lambda: run_archive(spark, config, once=life["once"])),
+    )
+    archiving.start()
+    # Spark finds a sink in Python only for the thread that has made the session.
+    tell("copy", lambda: start_copy(spark, life).awaitTermination())
+    archiving.join()
+
+
+def run_archive(spark: Any, config: PipelineConfig, *, once: bool) -> None:
+    """Run the pipeline to its end."""
+    runner.run(spark, config, once=once, say=lambda text: None)
 
 
 def tell(query: str, run: Callable[[], object]) -> None:
     """Run a query to its end, and say how that came."""
-    error = ""
+    while OVERLOADED.search(error := error_of(run)):
+        """It is started again, as by what supervises it."""
+    print(json.dumps({"query": query, "error": error}), flush=True)
+
+
+def error_of(run: Callable[[], object]) -> str:
+    """Return by which error a query ended; empty if it came to its end."""
     try:
         run()
     except Exception as raised:
-        error = str(runner.cause_of(raised))
-    print(json.dumps({"query": query, "error": error}), flush=True)
+        return str(runner.cause_of(raised))
+    return ""
 
 
 def source_of(life: dict[str, Any]) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """
 A stream that is archived and copied at once while everything happens, and a witness.
 
-A producer never stops. Drivers, executors and servers are killed and come back; between two lives
-of the driver its cores, tasks, batches and queries are others, and its checkpoints are set
-another way. Single messages are deleted, and the head of the stream is trimmed, while it is read
-and between. In the end the witness looks into lake and target with tools of its own: each message
-is there once, or its deletion was asked for, or an error has told of it.
+A producer never stops. Drivers, executors and servers are killed and come back; a server of three
+misses some messages before it does. Between two lives of the driver its cores, tasks, batches,
+subjects and queries are others, and its checkpoints are set another way. Single messages are
+deleted, and the head of the stream is trimmed, while it is read and between. In the end the
+witness looks into lake and target with tools of its own: each message is there once, or its
+deletion was asked for, or an error has told of it. And all of that has to have happened.
 
 `SPARK_LEDGER_ROUNDS` makes the long form: on nats-server and on three of them as well, and with
 executors of their own.
@@ -24,6 +25,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,12 @@ from tests.spark.ledgerhost import COPIES
 from tests.spark.processes import descendants, executors, kill, kill_driver, kill_one_of
 
 ROUNDS = int(os.environ.get("SPARK_LEDGER_ROUNDS", "0"))
-MASTERS = ("local[2]", "local[3]") + (("local-cluster[2,1,1024]",) if ROUNDS else ())
+ALONE, CLUSTER = ("local[2]", "local[3]"), "local-cluster[2,1,1024]"
+MASTERS = (CLUSTER, ALONE[0], CLUSTER, ALONE[1]) if ROUNDS else ALONE
+"""In turns. A round has two or three lives, so that each kind of life meets each of these."""
 QUERIES = ("archive", "copy")
+SUBJECTS = ("", "SOURCE.>", "SOURCE.*, SOURCE.*.more")
+"""Ways to ask for all there is: what subjects leave out could hide what is gone."""
 STEP_S = 600
 PACE = 50
 """Messages the producer has under way at once, ten times a second."""
@@ -51,6 +57,8 @@ SLOW = 50
 WINDOW_S = 10
 """How long the target remembers ids: a server on a busy machine stores within half of it."""
 AHEAD = 3000
+MISSED = 300
+"""What a server of three misses while it is away."""
 LOST = 700
 """How far behind the newest batch the head of the stream is trimmed to."""
 GONE = re.compile(r"messages (\d+) to (\d+) of stream `SOURCE` are gone")
@@ -192,14 +200,19 @@ class Place:
         wait_until(is_answered, timeout_s=STEP_S)
         return answers[0]
 
-    def restart(self, *, leader: bool) -> None:
-        """Kill a server, and have it come back with what it had."""
-        chosen = self.servers[0]
-        if self.is_cluster:
-            led_by = self.ask(lambda js: js.stream_info("SOURCE")).cluster.leader
-            leading = self.servers[int(led_by.removeprefix("n"))]
-            chosen = leading if leader else next(s for s in self.servers if s is not leading)
+    def restart(self) -> None:
+        """Kill the only server, and have it come back with what it had."""
+        self.servers[0].process.kill()
+        self.servers[0].start_again()
+
+    def restart_one(self, stream: str, *, leader: bool) -> None:
+        """Kill a server of three, and have it come back when the others are ahead of it."""
+        led_by = self.ask(lambda js: js.stream_info(stream)).cluster.leader
+        leading = self.servers[int(led_by.removeprefix("n"))]
+        chosen = leading if leader else next(s for s in self.servers if s is not leading)
+        missed = self.last_sequence() + MISSED
         chosen.process.kill()
+        wait_until(lambda: self.last_sequence() >= missed, timeout_s=STEP_S)
         chosen.start_again()
 
     def last_sequence(self) -> int:
@@ -289,10 +302,11 @@ class Ledger:
 
     def __init__(self, place: Place, home: Path) -> None:
         self.place, self.witness = place, Witness()
+        self.happened: Counter[str] = Counter()
         self._home = home
         self._chance = random.Random()
-        self._masters, self._copies = cycle(MASTERS), cycle(COPIES)
-        self._tasks, self._checkpoint_by = cycle((2, 3, 5, 1)), cycle(("setting", "option"))
+        self._masters, self._checkpoint_by = cycle(MASTERS), cycle(("setting", "option"))
+        self._before: dict[str, Any] = {}
         self._lives = 0
 
     def live(
@@ -305,7 +319,7 @@ class Ledger:
         life = {
             "master": next(self._masters),
             "servers": ",".join(self.place.urls),
-            "copy": next(self._copies),
+            "copy": self._another("copy", tuple(COPIES)),
             "checkpoint_by": next(self._checkpoint_by),
             "checkpoints": str(self._home / "checkpoints"),
             "lake": str(self._home / "lake"),
@@ -314,21 +328,52 @@ class Ledger:
             "source": {
                 "failOnDataLoss": str(not accepting).lower(),
                 "maxMessagesPerTrigger": "5000" if once else str(self._chance.randint(100, 300)),
-                "minPartitions": str(next(self._tasks)),
+                "minPartitions": self._another("tasks", ("1", "2", "3", "5")),
+                "subjects": self._another("subjects", SUBJECTS),
             },
         }
         return Driver(home, life)
 
+    def _another(self, what: str, values: tuple[str, ...]) -> str:
+        """Return one of some values, but not the one of the life before."""
+        others = [each for each in values if each != self._before.get(what)]
+        self._before[what] = self._chance.choice(others)
+        return str(self._before[what])
+
     def faults(self, driver: Driver) -> list[Callable[[], None]]:
         """Return what may happen to a life, in any order."""
-        pid = driver.process.pid
-        faults = [self.delete, lambda: self.place.restart(leader=True)]
-        if self.place.is_cluster:
-            faults.append(lambda: self.place.restart(leader=False))
+        pid, place = driver.process.pid, self.place
+        faults = {"messages deleted": self.delete}
+        if place.is_cluster:
+            for stream in ("SOURCE", "TARGET"):
+                faults[f"leader of {stream} killed"] = partial(
+                    place.restart_one, stream, leader=True
+                )
+            faults["follower killed"] = partial(place.restart_one, "SOURCE", leader=False)
+        else:
+            faults["server killed"] = place.restart
         if executors(pid):
-            faults.append(lambda: kill_one_of(lambda: executors(pid), self._chance, STEP_S))
-        self._chance.shuffle(faults)
-        return faults
+            faults["executor killed"] = partial(
+                kill_one_of, lambda: executors(pid), self._chance, STEP_S
+            )
+        chosen = [partial(self._do, *each) for each in faults.items()]
+        self._chance.shuffle(chosen)
+        return chosen
+
+    def _do(self, what: str, fault: Callable[[], None]) -> None:
+        fault()
+        self.happened[what] += 1
+
+    def check_coverage(self) -> None:
+        """See that nothing this ledger is about was left out."""
+        wanted = {"messages deleted", "head trimmed", "driver killed"}
+        if self.place.is_cluster:
+            wanted |= {"leader of SOURCE killed", "leader of TARGET killed", "follower killed"}
+        else:
+            wanted.add("server killed")
+        if CLUSTER in MASTERS:
+            wanted.add("executor killed")
+        assert wanted == self.happened.keys()
 
     def delete(self) -> None:
         """Delete single messages that are being read, and some that were or will be."""
@@ -348,7 +393,9 @@ class Ledger:
         head = self.planned() + LOST
         wait_until(lambda: self.place.last_sequence() > head, timeout_s=STEP_S)
         self.witness.trimmed_to = head - 1
-        self.place.ask(lambda js: js.purge_stream("SOURCE", seq=head))
+        self._do(
+            "head trimmed", lambda: self.place.ask(lambda js: js.purge_stream("SOURCE", seq=head))
+        )
 
     def wait_until_noticed(self, driver: Driver) -> None:
         """Return once each query has ended, or was past what was trimmed before that was."""
@@ -363,7 +410,7 @@ class Ledger:
     def kill_within_a_batch(self, driver: Driver) -> None:
         """Kill a driver that has written a part of what it will have to write again."""
         wait_until(lambda: driver.is_within_a_batch(self.place.copied), timeout_s=STEP_S)
-        kill_driver(driver.process.pid, STEP_S)
+        self._do("driver killed", lambda: kill_driver(driver.process.pid, STEP_S))
         self.hear(driver.told())
         # Ids alone do not do for what is written again.
         wait_until_forgotten(Broker(self.place.urls[0]), "TARGET", WINDOW_S)
@@ -463,5 +510,7 @@ def test_every_message_arrives_once_or_an_error_tells_why_not(place: Place, tmp_
     with ledger.live(accepting=True, once=True) as driver:
         assert dict.fromkeys(QUERIES, "") == driver.wait_for_end()
 
+    ledger.check_coverage()
+    print("happened", dict(ledger.happened))
     print("lake", ledger.witness.judge("archive", ledger.lake()))
     print("target", ledger.witness.judge("copy", place.target()))

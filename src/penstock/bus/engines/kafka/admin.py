@@ -38,12 +38,20 @@ SEGMENT_BYTES_MIN = 1024 * 1024
 SEGMENTS_PER_LIMIT = 4
 """Kafka drops whole segments, so a topic that is limited is made of several."""
 PROPAGATION_POLL_S = 0.02
-LEADERLESS = (
+PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,
 )
-"""Errors of a broker for a new partition, which is known before it has a leader."""
+"""
+Errors for a partition that has no leader yet, or another than we know of.
+
+A new partition is known before it has a leader; one of a broker that was restarted has a new one.
+"""
 
 COMPRESSIONS = {"none": "uncompressed", "gzip": "gzip", "snappy": "snappy"}
 COMPRESSIONS |= {"lz4": "lz4", "zstd": "zstd"}
@@ -152,19 +160,20 @@ class KafkaAdmin:
         return list(zip(first, behind, strict=True))
 
     def _offsets(self, wanted: list[TopicPartition], spec: OffsetSpec) -> list[int]:
-        """Ask for offsets, again while a partition that was just made has no leader."""
+        """Ask for offsets, again while a partition has no leader that both sides know of."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(dict.fromkeys(wanted, spec))
             try:
                 return [futures[one].result(self._timeout_s).offset for one in wanted]
             except (KafkaException, TimeoutError) as error:
-                is_passing = (
-                    isinstance(error, KafkaException) and error.args[0].code() in LEADERLESS
-                )
+                is_passing = isinstance(error, KafkaException) and error.args[0].code() in PASSING
                 if not is_passing or time.monotonic() > deadline_s:
                     raise BusError(f"offsets cannot be asked: {text_of(error)}") from error
             time.sleep(PROPAGATION_POLL_S)
+            with suppress(KafkaException):
+                # It would go on asking for the leader it knows, for a quarter of an hour.
+                self._admin.list_topics(timeout=self._timeout_s)
 
     def _metadata(self, timeout_s: float) -> dict[str, TopicMetadata]:
         try:

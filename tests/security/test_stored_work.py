@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.jetstream.world import World
 from tests.work import work_of
 
 from penstock.core.broker import TURN_NS
 from penstock.jetstream.api import streamapi
-from penstock.jetstream.store.catalog import LOOKED_AT_AT_ONCE
+from penstock.jetstream.store.memory import open_memory_store
+from penstock.jetstream.store.walk import LOOKED_AT_AT_ONCE
 
 FEW, MANY = 5_000, 20_000
 GROWTH_MAX = 1.5
@@ -306,6 +309,55 @@ def test_a_stream_that_is_deleted_ends_a_purge(tmp_path: Path) -> None:
         world.session.go_on()
 
     assert stream.store.messages > 0
+
+
+@pytest.mark.parametrize("limit", [{"max_msgs": 100}, {"max_bytes": 100}])
+@pytest.mark.parametrize("per_subject", [-1, 5])
+def test_a_lower_limit_is_reached_in_turns(
+    tmp_path: Path, limit: dict[str, int], per_subject: int
+) -> None:
+    fields = {"name": "S", "subjects": ["S.>"], "storage": "memory", "allow_direct": True}
+    fields["max_msgs_per_subject"] = per_subject
+    world = busy(filled(tmp_path, MANY, max_msgs_per_subject=per_subject))
+
+    turns = turns_of(world, "STREAM.UPDATE.S", fields | limit)
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    (answer,) = world.received()
+    assert answer["state"]["messages"] <= 100
+    assert limit.items() <= answer["config"].items()
+
+
+def test_messages_that_go_while_they_wait_for_acks_are_settled_in_turns(tmp_path: Path) -> None:
+    world = filled(tmp_path, MANY)
+    world.call("CONSUMER.CREATE.S.c", stream_name="S", config=CONSUMER | {"name": "c"})
+    ledger = world.engine.streams["S"].consumers["c"].ledger
+    ledger.deliver(range(1, MANY + 1), world.now_ns)
+    world.call("STREAM.PURGE.S", seq=MANY)
+
+    works: list[int] = []
+    while len(ledger.pending) > 1:
+        world.now_ns += 100_000_000
+        works.append(work_of(lambda: world.shared.timers.run(world.now_ns)))
+        world.settle()
+
+    assert max(works) < TURN_WORK_MAX
+    assert [MANY] == [*ledger.pending]
+
+
+@given(st.data())
+def test_what_is_missing_is_found_as_by_a_look_at_each(data: st.DataObject) -> None:
+    store = open_memory_store()
+    for count in data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)):
+        store.append([(b"S.a", b"", b"x" * 4096, 1)] * count)
+        last = store.last_sequence
+        store.remove(data.draw(st.lists(st.integers(1, last))))
+        if data.draw(st.booleans()):
+            store.skip(data.draw(st.integers(1, 9)))
+    asked = sorted(data.draw(st.sets(st.integers(1, store.last_sequence + 3))))
+
+    assert [each for each in asked if store.get(each) is None] == store.missing(asked)
 
 
 # What a stream does by itself, it does in turns as well.

@@ -258,15 +258,22 @@ class Engine:
             if other is not None:
                 other.origins.on_stream(stream)
 
-    def update_stream(
-        self, stream: Stream, config: StreamConfig, done: Made, *, pedantic: bool = False
-    ) -> None:
-        """Change a stream's configuration; call `done` when it is safe."""
+    def check_update(
+        self, stream: Stream, config: StreamConfig, *, pedantic: bool = False
+    ) -> StreamConfig:
+        """Return a changed configuration as it will be, or raise why it is refused."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
         originrules.check_reach(config, self._reach.includes)
         self._check_overlap(config)
         self.quota.check_stream(config, stream.config)
         consumers.check_limits(stream, config)
+        return config
+
+    def update_stream(
+        self, stream: Stream, config: StreamConfig, done: Made, *, pedantic: bool = False
+    ) -> None:
+        """Change a stream's configuration; call `done` when it is safe."""
+        config = self.check_update(stream, config, pedantic=pedantic)
         old = stream.config
         stream.update(config)
         self._know(config)

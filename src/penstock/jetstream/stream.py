@@ -171,6 +171,14 @@ class Stream:
         self.intake.close()
         self._unneeded.cancel()
 
+    def trim(self, config: StreamConfig) -> Iterator[None]:
+        """Remove messages that a new configuration has no room for, with time for others."""
+        for _ in self.store.trim(store_limits(config)):
+            self.touch()
+            yield
+            if self.is_closed:
+                return
+
     def update(self, config: StreamConfig) -> None:
         """Apply a checked configuration."""
         self.stop_listening()

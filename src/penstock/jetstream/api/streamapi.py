@@ -105,7 +105,7 @@ def create(request: Request) -> Answer:
     return None
 
 
-def update(request: Request) -> Answer:
+def update(request: Request) -> Portions:
     """`STREAM.UPDATE.<stream>`, with the whole configuration."""
     values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
     config, pedantic = StreamConfig.from_json(values), values.get("pedantic", False)
@@ -120,7 +120,10 @@ def update(request: Request) -> Answer:
         else:
             request.answer(streaminfo.describe(updated))
 
-    request.engine.update_stream(stream, config, done, pedantic=pedantic)
+    checked = request.engine.check_update(stream, config, pedantic=pedantic)
+    yield from stream.trim(checked)
+    # Much may have changed meanwhile.
+    request.engine.update_stream(request.stream(), config, done, pedantic=pedantic)
     return None
 
 

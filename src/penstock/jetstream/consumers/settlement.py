@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GONE_CHECK_NS = 100_000_000
 """How long after a purge to check which messages waiting for an ack are gone."""
+LOST_AT_ONCE = 1024
+"""The number of those to settle before others have their turn."""
 REMOVED_REASON = "Unacknowledged message was deleted"
 
 Request = Callable[[bytes, bytes], None]
@@ -44,6 +46,8 @@ class Settlement:
         self._reader = reader
         self._deadlines = deadlines
         self._request = request
+        self._lost: list[int] = []
+        """Messages that are gone and still count as waiting."""
 
     # Acks.
 
@@ -234,6 +238,8 @@ class Settlement:
         following = common.stream.store.last_sequence + 1
         common.backlog.go_back(max(following, common.config.opt_start_seq))
         common.ledger.go_back(common.backlog.next_sequence)
+        # Sequences of messages that were taken back are given again.
+        self._lost = []
         common.may_have_lost = True
 
     def drop_settled(self) -> None:
@@ -249,12 +255,15 @@ class Settlement:
 
     def forget_lost(self) -> None:
         """Settle messages that are not in the stream any more."""
-        common = self._common
-        if common.may_have_lost:
+        common, ledger = self._common, self._common.ledger
+        if common.may_have_lost and not self._lost:
             common.may_have_lost = False
-            get = common.stream.store.get
-            waiting = {**common.ledger.pending, **common.ledger.redelivered}
-            self.lose([each for each in waiting if get(each) is None])
+            waiting = ledger.pending.keys() | ledger.redelivered.keys()
+            self._lost = common.stream.store.missing(sorted(waiting))
+        lost, self._lost = self._lost[:LOST_AT_ONCE], self._lost[LOST_AT_ONCE:]
+        if self._lost or common.may_have_lost:
+            self._deadlines.soon()
+        self.lose(lost)
 
     def lose(self, sequences: list[int]) -> None:
         """Settle messages that were found to be gone."""

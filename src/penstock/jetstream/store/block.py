@@ -155,6 +155,17 @@ class Block:
             self.live is None or self.live[position] == 1
         )
 
+    def missing(self, sequences: list[int]) -> list[int]:
+        """Return those of some sequences, in order, that have no message here."""
+        if not self.dense:
+            return [each for each in sequences if self.find(each) < 0]
+        first = self.first_sequence
+        start = bisect_left(sequences, first + self.start)
+        stop = bisect_left(sequences, first + self.total, start)
+        live = self.live
+        gone = [each for each in sequences[start:stop] if not live[each - first]] if live else []
+        return sequences[:start] + gone + sequences[stop:]
+
     def resolve(self) -> None:
         """Find the positions of messages that were removed while the places were not loaded."""
         if self.unresolved:

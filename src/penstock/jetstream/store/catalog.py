@@ -9,10 +9,11 @@ block is gone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
+from penstock.jetstream.store import walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.segment import Removal, ranges_above
@@ -28,8 +29,7 @@ from penstock.protocol import subjects
 
 MATCHERS_MAX = 64
 PURGED_AT_ONCE = 1024
-LOOKED_AT_AT_ONCE = 8192
-"""The number of messages to purge, or to look at, before others have their turn."""
+"""The number of messages to purge before others have their turn."""
 MAX = 1 << 64
 FEW = 16
 """Removing a message by its sequence costs as much as searching this number of messages."""
@@ -109,9 +109,9 @@ class Catalog:
             self._evict(evicted)
         self.settle()
         if self.surveys:
-            self._tell(subjects)
+            self.tell(subjects)
 
-    def _tell(self, subjects: Iterable[bytes]) -> None:
+    def tell(self, subjects: Iterable[bytes]) -> None:
         for survey in self.surveys:
             survey.changed(subjects)
 
@@ -221,7 +221,7 @@ class Catalog:
         block.clear(position, position + 1)
         self._reduce(block, 1, block.places.lengths[position])
         if self.surveys:
-            self._tell([subject])
+            self.tell([subject])
 
     def _clear_many(self, block: Block, start: int, stop: int) -> None:
         assert block.places is not None
@@ -244,7 +244,7 @@ class Catalog:
         block.clear(start, stop)
         self._reduce(block, count, size_bytes)
         if touched:
-            self._tell(touched)
+            self.tell(touched)
 
     def lose(self, block: Block, position: int) -> None:
         """Count a message as lost: its bytes are damaged. That is not written down."""
@@ -313,7 +313,7 @@ class Catalog:
         """Remove the messages that match, below a sequence; yield the number of each portion."""
         matcher, is_literal = self.matcher((pattern,)), subjects.is_literal(pattern)
         before, sequence = before or self.last_sequence + 1, self.first_sequence
-        while block := self._reaching(sequence):
+        while block := self.reaching(sequence):
             left = self.last(pattern) if is_literal else (0, MAX)
             if max(sequence, block.first_sequence) >= before or not left[1]:
                 return
@@ -327,7 +327,7 @@ class Catalog:
             self.settle()
             yield len(chosen)
 
-    def _reaching(self, sequence: int) -> Block | None:
+    def reaching(self, sequence: int) -> Block | None:
         """Return the first block with messages that ends at or after a sequence."""
         later = islice(self.blocks, max(self.block_at(sequence), 0), None)
         return next((each for each in later if each.count and each.last_sequence >= sequence), None)
@@ -447,51 +447,10 @@ class Catalog:
     def last(self, subject: bytes) -> tuple[int, int]:
         """Return a subject's last sequence and its number of messages."""
         if subject in self.subjects.stale:
-            for _ in self.refreshing():
+            for _ in walk.refreshing(self):
                 pass
             assert subject not in self.subjects.stale, "messages are counted that do not exist"
         return self.subjects.last(subject)
-
-    def refreshing(self) -> Iterator[None]:
-        """
-        Find the last message of every stale subject, giving others their turn in between.
-
-        All of them in one walk: after another removal the next walk has only that one to find.
-        """
-        table = self.subjects
-        removed = {subject: table.last(subject)[0] for subject in table.stale}
-        for found in self.latest(set(removed), max(removed.values(), default=0)):
-            if self.subjects is not table:
-                return
-            for subject, sequence in found.items():
-                # Unless its messages have changed meanwhile: then it is the next walk's.
-                if subject in table.stale and table.last(subject)[0] == removed[subject]:
-                    table.correct(subject, sequence)
-            if self.surveys:
-                self._tell(found)
-            yield
-
-    def latest(self, wanted: set[bytes], before: int) -> Iterator[dict[bytes, int]]:
-        """
-        Yield the last sequences of some subjects below another, walking back a stretch at a time.
-
-        Others have their turn in between. What is found is no longer `wanted`.
-        """
-        while wanted and (block := self._beginning_below(before)):
-            self.described(block)
-            assert block.topics is not None
-            stop = block.position(before)
-            start = max(stop - LOOKED_AT_AT_ONCE, 0)
-            names = enumerate(block.topics.slice(start, stop), start)
-            places = {name: place for place, name in names if name in wanted and block.holds(place)}
-            wanted.difference_update(places)
-            before = block.sequence(start) if start else block.first_sequence
-            yield {name: block.sequence(place) for name, place in places.items()}
-
-    def _beginning_below(self, sequence: int) -> Block | None:
-        """Return the last block with messages that begins below a sequence."""
-        last = self.block_at(sequence - 1)
-        return next((self.blocks[i] for i in range(last, -1, -1) if self.blocks[i].count), None)
 
     def matching_subjects(self, filters: Filters) -> list[tuple[bytes, int, int]]:
         """Return subject, last sequence and number of messages of all that match."""
@@ -513,20 +472,6 @@ class Catalog:
                 return
             yield {subject: table.last(subject)[1] for subject in found}
 
-    def counting(self, sequence: int, filters: Filters) -> Generator[None, None, int]:
-        """Return how many messages match from a sequence on, giving others their turn."""
-        matcher, total = self.matcher(filters), 0
-        if matcher is None:
-            return self.count(sequence, filters)
-        while block := self._reaching(sequence):
-            self.described(block)
-            start = block.position(sequence)
-            stop = min(start + LOOKED_AT_AT_ONCE, block.total)
-            total += block.count_matching(matcher, start, stop)
-            sequence = block.sequence(stop) if stop < block.total else block.last_sequence + 1
-            yield
-        return total
-
     def last_sequences(self, filters: Filters) -> list[int]:
         """Return the last sequence of each subject that matches."""
         survey = self._surveyed(filters)
@@ -543,7 +488,7 @@ class Catalog:
 
     def _rows(self, found: list[bytes]) -> list[tuple[bytes, int, int]]:
         if not self.subjects.stale.isdisjoint(found):
-            for _ in self.refreshing():
+            for _ in walk.refreshing(self):
                 pass
         return self.subjects.rows(found)
 

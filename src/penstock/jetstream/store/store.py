@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from penstock.errors import StoreError
+from penstock.jetstream.store import walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.keptids import ids_of
@@ -43,6 +44,8 @@ from penstock.protocol import subjects as patterns
 
 LITERALS_MAX = 16
 """Up to this number of filters without wildcards are looked up one by one."""
+TRIMMED_AT_ONCE = 2048
+"""The number of messages to remove before others have their turn."""
 VOID = b""
 """The subject of a record without a message in its place: nobody can publish to it."""
 
@@ -227,6 +230,10 @@ class Store:
             self._catalog.lose(block, position)
         return message
 
+    def missing(self, sequences: list[int]) -> list[int]:
+        """Return those of some sequences, in order, that have no message; nothing is read."""
+        return walk.missing(self._catalog, sequences)
+
     def read(
         self,
         first_sequence: int,
@@ -298,15 +305,15 @@ class Store:
 
     def refreshing(self) -> Iterator[None]:
         """Bring the last sequences of all subjects up to date, giving others their turn."""
-        return self._catalog.refreshing()
+        return walk.refreshing(self._catalog)
 
     def latest(self, subjects: set[bytes], before: int) -> Iterator[dict[bytes, int]]:
         """Yield the last sequences of some subjects below another, a stretch at a time."""
-        return self._catalog.latest(subjects, before)
+        return walk.latest(self._catalog, subjects, before)
 
     def counting(self, sequence: int, filters: Filters) -> Generator[None, None, int]:
         """Return how many messages match from a sequence on, giving others their turn."""
-        return self._catalog.counting(sequence, filters)
+        return walk.counting(self._catalog, sequence, filters)
 
     def survey(self, filters: Filters) -> Survey:
         """
@@ -421,6 +428,16 @@ class Store:
             catalog.remove_before(young_sequence)
         self._drop_surplus()
         return before - catalog.messages
+
+    def trim(self, limits: StoreLimits) -> Iterator[None]:
+        """Remove messages over some limits for number and bytes, giving others their turn."""
+        surplus_sequence = self._catalog.surplus_sequence(limits)
+        while self._catalog.first_sequence < surplus_sequence:
+            if self.failure is not None and self.takes_back:
+                return
+            stop = self._catalog.sequence_after(TRIMMED_AT_ONCE)
+            self._catalog.remove_before(min(stop, surplus_sequence))
+            yield
 
     def state(self) -> StoreState:
         """Return the figures of the store."""

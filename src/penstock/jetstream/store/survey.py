@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
+from penstock.jetstream.store import walk
 from penstock.jetstream.store.values import Filters
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Survey:
 
     def __iter__(self) -> Iterator[None]:
         """Look at all the subjects, giving others their turn in between."""
-        yield from self._catalog.refreshing()
+        yield from walk.refreshing(self._catalog)
         for rows in self._catalog.subject_portions(self.filters):
             if self._is_void:
                 return

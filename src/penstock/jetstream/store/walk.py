@@ -1,0 +1,94 @@
+"""
+Going through the messages of a catalog, a stretch at a time, without reading any.
+
+What yields gives others their turn: messages may come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.jetstream.store.block import Block
+    from penstock.jetstream.store.catalog import Catalog
+    from penstock.jetstream.store.values import Filters
+
+LOOKED_AT_AT_ONCE = 8192
+"""The number of messages to look at before others have their turn."""
+
+
+def refreshing(catalog: Catalog) -> Iterator[None]:
+    """
+    Find the last message of every stale subject, giving others their turn in between.
+
+    All of them in one walk: after another removal the next walk has only that one to find.
+    """
+    table = catalog.subjects
+    removed = {subject: table.last(subject)[0] for subject in table.stale}
+    for found in latest(catalog, set(removed), max(removed.values(), default=0)):
+        if catalog.subjects is not table:
+            return
+        for subject, sequence in found.items():
+            # Unless its messages have changed meanwhile: then it is the next walk's.
+            if subject in table.stale and table.last(subject)[0] == removed[subject]:
+                table.correct(subject, sequence)
+        if catalog.surveys:
+            catalog.tell(found)
+        yield
+
+
+def latest(catalog: Catalog, wanted: set[bytes], before: int) -> Iterator[dict[bytes, int]]:
+    """
+    Yield the last sequences of some subjects below another, walking back a stretch at a time.
+
+    Others have their turn in between. What is found is no longer `wanted`.
+    """
+    while wanted and (block := _beginning_below(catalog, before)):
+        catalog.described(block)
+        assert block.topics is not None
+        stop = block.position(before)
+        start = max(stop - LOOKED_AT_AT_ONCE, 0)
+        names = enumerate(block.topics.slice(start, stop), start)
+        places = {name: place for place, name in names if name in wanted and block.holds(place)}
+        wanted.difference_update(places)
+        before = block.sequence(start) if start else block.first_sequence
+        yield {name: block.sequence(place) for name, place in places.items()}
+
+
+def _beginning_below(catalog: Catalog, sequence: int) -> Block | None:
+    """Return the last block with messages that begins below a sequence."""
+    last = catalog.block_at(sequence - 1)
+    return next((catalog.blocks[i] for i in range(last, -1, -1) if catalog.blocks[i].count), None)
+
+
+def counting(catalog: Catalog, sequence: int, filters: Filters) -> Generator[None, None, int]:
+    """Return how many messages match from a sequence on, giving others their turn."""
+    matcher, total = catalog.matcher(filters), 0
+    if matcher is None:
+        return catalog.count(sequence, filters)
+    while block := catalog.reaching(sequence):
+        catalog.described(block)
+        start = block.position(sequence)
+        stop = min(start + LOOKED_AT_AT_ONCE, block.total)
+        total += block.count_matching(matcher, start, stop)
+        sequence = block.sequence(stop) if stop < block.total else block.last_sequence + 1
+        yield
+    return total
+
+
+def missing(catalog: Catalog, sequences: list[int]) -> list[int]:
+    """Return those of some sequences, in order, that have no message; nothing is read."""
+    found: list[int] = []
+    start = 0
+    while start < len(sequences):
+        index = catalog.block_at(sequences[start])
+        if index + 1 < len(catalog.blocks):
+            stop = bisect_left(sequences, catalog.blocks[index + 1].first_sequence, start)
+        else:
+            stop = len(sequences)
+        some = sequences[start:stop]
+        found += catalog.positioned(catalog.blocks[index]).missing(some) if index >= 0 else some
+        start = stop
+    return found

@@ -236,6 +236,29 @@ async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
 
 
 @asynchronous
+async def test_the_command_replays_and_discards_dead_letters(kafka: KafkaBroker) -> None:
+    base = on_broker(kafka)
+    at = ("--all", "--bus", kafka.url, "--namespace", base.namespace)
+
+    async def penstock(verb: str, *options: str) -> None:
+        command = [sys.executable, "-m", "penstock", "dlq", verb, *at, *options]
+        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        assert 0 == ended.returncode, ended.stderr
+
+    async with EventBus(base) as bus:
+        for topic in ("orders", "bills"):
+            await bus.publish(f"dead-letters.{topic}", bus.codec.encode(event(1)), key="k")
+        await penstock("replay", "--topic", "orders")
+        box = DeadLetterBox(bus)
+        left = [letter.topic async for letter in box.find()]
+        replayed = [envelope.payload async for _, envelope in bus.replay("orders")]
+        await penstock("discard")
+
+        assert (["bills"], [1]) == (left, replayed)
+        assert [] == [letter async for letter in box.find()]
+
+
+@asynchronous
 async def test_a_key_may_be_parked_for_longer_than_the_poll_interval(
     cluster: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

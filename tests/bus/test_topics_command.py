@@ -149,6 +149,13 @@ async def test_without_a_namespace_the_topics_of_every_bus_are_listed(
     ]
 
 
+def test_the_option_for_a_broker_of_kafka_is_named() -> None:
+    for words in (("topics", "list"), ("dlq", "list"), ("dlq", "replay", "--all")):
+        command = [PENSTOCK, *words, "--server", "kafka://127.0.0.1:1"]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert (2, True) == (ended.returncode, "--bus kafka://" in ended.stderr)
+
+
 def test_what_is_not_declared_cannot_be_compared_and_the_remedy_is_named(
     server: ServerProcess,
 ) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.context import CONNECTION, SERVER, given, identity
 from penstock.cli.runner import run_command
-from penstock.errors import ConnectFailed
+from penstock.errors import ConfigError, ConnectFailed
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _config(arguments: Namespace, environ: Mapping[str, str]) -> BusConfig:
 def _nats(nats: NatsConfig, arguments: Namespace, environ: Mapping[str, str]) -> NatsConfig:
     changes: dict[str, Any] = identity(arguments, environ)
     server = given(arguments, environ, "server")
+    if server and server.startswith("kafka:"):
+        raise ConfigError("--server and NATS_URL name NATS servers; hint: --bus kafka://host:9092")
     if server:
         changes["urls"] = tuple(one.strip() for one in server.split(","))
     elif not arguments.bus and not os.environ.get("PENSTOCK_BUS_NATS_URLS"):

@@ -155,6 +155,9 @@ def _open(config: BusConfig) -> EventBus:
     if config.type == "embedded" and not config.embedded.store_dir:
         raise ConfigError("this bus stores nothing; hint: --bus nats://… or embedded:<directory>")
     # Only look at the broker: do not apply the declared topics.
+    if config.type == "kafka":
+        # A topic remembers what is discarded there, and may have to be made.
+        return EventBus(replace(config, strategy="create_only", topics={}))
     return EventBus(replace(config, strategy="skip"))
 
 

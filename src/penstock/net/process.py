@@ -40,7 +40,7 @@ class Program:
 
     name: str
     command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 PENSTOCK = Program("penstock", (sys.executable, "-m", "penstock", "serve"))

@@ -6,7 +6,7 @@ REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
 .PHONY: help all setup demo test test-again test-pure coverage lint format types docs docs-check build fuzz nightly clean constraints
-.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark
+.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins
 
 # The first target is the default.
 all: lint types docs-check test  ## what has to pass
@@ -52,8 +52,9 @@ lint: setup  ## layout and lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: setup  ## mypy, strict
+types: setup  ## mypy, strict, and the stub of the compiled twins
 	$(BIN)/mypy --strict src
+	$(BIN)/stubtest penstock.hot._speedups
 
 # What the reference says comes from the code; the tests fail when it is stale.
 docs: setup  ## write the reference pages from the code
@@ -72,7 +73,7 @@ bench: setup  ## servers side by side, on a page
 	$(BIN)/penstock bench compare
 
 # Each prints a table of ratios to its peer, measured in turns in one run.
-bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka: setup
+bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-twins: setup
 	$(BIN)/python -m benchmarks.$(@:bench-%=%)
 
 bench-spark: setup

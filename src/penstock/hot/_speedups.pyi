@@ -9,6 +9,38 @@ from penstock.hot.outbox import write_outbox as write_outbox
 from penstock.hot.records import Entry, Message
 from penstock.hot.wire import Buffer, Op, Parsed
 
+# The constants that both twins must agree on.
+PUB: int
+SUB: int
+UNSUB: int
+CONNECT: int
+PING: int
+PONG: int
+OK: int
+FAIL: int
+MSG: int
+INFO: int
+ERR: int
+KIND: int
+SUBJECT: int
+REPLY: int
+HEADER_BYTES: int
+SIZE: int
+DATA: int
+SIZE_DIGITS_MAX: int
+VERB_BYTES_MAX: int
+SHARED_BYTES: int
+WRITE_BYTES: int
+WRITE_BUFFERS: int
+RECORD_BYTES_MIN: int
+RECORD_MARK: int
+POLYNOMIAL: int
+BLOCK_BYTES_MAX: int
+UNKNOWN_OPERATION: bytes
+PAYLOAD_VIOLATION: bytes
+CONTROL_LINE_EXCEEDED: bytes
+MALFORMED: bytes
+
 def parse_commands(
     buffer: Buffer,
     payload_bytes_max: int,

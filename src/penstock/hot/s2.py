@@ -30,7 +30,11 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes, /) -> int:
-    """Return the CRC-32C of some bytes."""
+    """
+    Return the CRC-32C of some bytes.
+
+    The compiled twin is 39 x as fast.
+    """
     checksum = 0xFFFFFFFF
     for byte in data:
         checksum = (checksum >> 8) ^ _TABLE[(checksum ^ byte) & 0xFF]
@@ -38,7 +42,11 @@ def crc32c(data: bytes, /) -> int:
 
 
 def decode_s2(block: bytes, /) -> bytes:
-    """Return the decoded bytes of a block; raise ValueError if it is damaged."""
+    """
+    Return the decoded bytes of a block; raise ValueError if it is damaged.
+
+    The compiled twin is 180 x as fast.
+    """
     size, position = _varint(block)
     if size > BLOCK_BYTES_MAX:
         raise ValueError("an S2 block is too large")

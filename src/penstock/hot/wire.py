@@ -81,14 +81,22 @@ class Malformed(Exception):
 def parse_commands(
     buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
-    """Parse the bytes that a client sends to a server."""
+    """
+    Parse the bytes that a client sends to a server.
+
+    The compiled twin is 26 x as fast.
+    """
     return _parse(bytes(buffer), COMMANDS, _command, payload_bytes_max, control_line_bytes_max)
 
 
 def parse_messages(
     buffer: Buffer, payload_bytes_max: int, control_line_bytes_max: int, /
 ) -> Parsed:
-    """Parse the bytes that a server sends to a client."""
+    """
+    Parse the bytes that a server sends to a client.
+
+    The compiled twin is 13 x as fast.
+    """
     return _parse(bytes(buffer), MESSAGES, _message, payload_bytes_max, control_line_bytes_max)
 
 
@@ -262,6 +270,8 @@ def publish_totals(publishes: list[Op], reserved: tuple[bytes, ...], /) -> tuple
     Return the numbers of messages and bytes in publishes, and whether any needs care.
 
     A publish needs care if it has a reserved reply subject, or asks to be traced.
+
+    The compiled twin is 17 x as fast.
     """
     messages = sum([len(publish[DATA]) // (publish[SIZE] + 2) for publish in publishes])
     payload_bytes = sum([len(publish[DATA]) for publish in publishes]) - 2 * messages
@@ -283,6 +293,8 @@ def message_pieces(publishes: Sequence[Op], /) -> list[bytes]:
     The deliveries to two subscribers differ only in the sid, in the middle of each control
     line. So everything between two sids is encoded once, and one join, at C speed, makes
     the bytes for a subscriber.
+
+    The compiled twin is 7 x as fast.
     """
     pieces: list[bytes] = []
     behind = b""

@@ -2,27 +2,70 @@
 
 #include "twins.h"
 
+/* What `inspect` and `stubtest` read of a function: all its parameters are positional. */
+#define SIGNATURE(name, parameters) name "($module, " parameters ", /)\n--\n\n"
+
 static PyMethodDef methods[] = {
-    {"parse_commands", FAST(parse_commands), "Parse what a client sent to a server."},
-    {"parse_messages", FAST(parse_messages), "Parse what a server sent to a client."},
-    {"publish_totals", FAST(publish_totals), "Return what publishes hold in all."},
-    {"message_pieces", message_pieces, METH_O, "Encode publishes, with the sid left out."},
-    {"collect_deliveries", FAST(collect_deliveries), "Gather JetStream deliveries as columns."},
-    {"have_prefix", FAST(have_prefix), "Tell whether all subjects start alike."},
-    {"plain_acks", FAST(plain_acks), "Return the sequences of plain acks."},
-    {"are_siblings", FAST(are_siblings), "Tell whether subjects have one parent."},
-    {"numbered_answers", FAST(numbered_answers), "Encode answers that differ in a number."},
-    {"stored_answer", FAST(stored_answer), "Return a stored message as an answer."},
-    {"first_deliveries", FAST(first_deliveries), "Return messages as they are delivered."},
-    {"encode_deliveries", FAST(encode_deliveries), "Encode messages for one subscriber."},
-    {"plain_entries", FAST(plain_entries), "Return publishes as messages to append."},
-    {"encode_records", FAST(encode_records), "Return the records of messages."},
-    {"decode_messages", FAST(decode_messages), "Return the messages of records."},
-    {"crc32c", crc32c, METH_O, "Return the CRC-32C of some bytes."},
-    {"decode_s2", decode_s2, METH_O, "Return what a block of S2 stands for."},
-    {"fan_out", FAST(fan_out), "Deliver one message to its receivers."},
-    {"fan_out_each", FAST(fan_out_each), "Deliver messages that go one by one."},
-    {"write_outbox", FAST(write_outbox), "Write an outbox as far as the kernel takes it."},
+    {"parse_commands", FAST(parse_commands),
+     SIGNATURE("parse_commands", "buffer, payload_bytes_max, control_line_bytes_max")
+     "Parse what a client sent to a server."},
+    {"parse_messages", FAST(parse_messages),
+     SIGNATURE("parse_messages", "buffer, payload_bytes_max, control_line_bytes_max")
+     "Parse what a server sent to a client."},
+    {"publish_totals", FAST(publish_totals),
+     SIGNATURE("publish_totals", "publishes, reserved")
+     "Return what publishes hold in all."},
+    {"message_pieces", message_pieces, METH_O,
+     SIGNATURE("message_pieces", "publishes")
+     "Encode publishes, with the sid left out."},
+    {"collect_deliveries", FAST(collect_deliveries),
+     SIGNATURE("collect_deliveries", "buffer, wanted, consumer_sequence, sequence_max")
+     "Gather JetStream deliveries as columns."},
+    {"have_prefix", FAST(have_prefix),
+     SIGNATURE("have_prefix", "publishes, prefix")
+     "Tell whether all subjects start alike."},
+    {"plain_acks", FAST(plain_acks),
+     SIGNATURE("plain_acks", "publishes, prefix, start")
+     "Return the sequences of plain acks."},
+    {"are_siblings", FAST(are_siblings),
+     SIGNATURE("are_siblings", "subjects, parent")
+     "Tell whether subjects have one parent."},
+    {"numbered_answers", FAST(numbered_answers),
+     SIGNATURE("numbered_answers", "replies, sid, before, after, first_number")
+     "Encode answers that differ in a number."},
+    {"stored_answer", FAST(stored_answer),
+     SIGNATURE("stored_answer", "reply, stream, message")
+     "Return a stored message as an answer."},
+    {"first_deliveries", FAST(first_deliveries),
+     SIGNATURE("first_deliveries", "messages, prefix, consumer_sequence, pending")
+     "Return messages as they are delivered."},
+    {"encode_deliveries", FAST(encode_deliveries),
+     SIGNATURE("encode_deliveries", "messages, prefix, consumer_sequence, pending, sid, request_count")
+     "Encode messages for one subscriber."},
+    {"plain_entries", FAST(plain_entries),
+     SIGNATURE("plain_entries", "publishes, time_ns")
+     "Return publishes as messages to append."},
+    {"encode_records", FAST(encode_records),
+     SIGNATURE("encode_records", "first_sequence, entries, salt")
+     "Return the records of messages."},
+    {"decode_messages", FAST(decode_messages),
+     SIGNATURE("decode_messages", "buffer, offsets, base, salt")
+     "Return the messages of records."},
+    {"crc32c", crc32c, METH_O,
+     SIGNATURE("crc32c", "data")
+     "Return the CRC-32C of some bytes."},
+    {"decode_s2", decode_s2, METH_O,
+     SIGNATURE("decode_s2", "block")
+     "Return what a block of S2 stands for."},
+    {"fan_out", FAST(fan_out),
+     SIGNATURE("fan_out", "shared, single, queues, publish, random")
+     "Deliver one message to its receivers."},
+    {"fan_out_each", FAST(fan_out_each),
+     SIGNATURE("fan_out_each", "publishes, routes, random")
+     "Deliver messages that go one by one."},
+    {"write_outbox", FAST(write_outbox),
+     SIGNATURE("write_outbox", "outlet, fd")
+     "Write an outbox as far as the kernel takes it."},
     {NULL, NULL, 0, NULL},
 };
 

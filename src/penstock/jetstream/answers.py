@@ -83,9 +83,12 @@ class Answers:
         if self._is_settled() or not reply:
             self.answer(reply, document)
         else:
-            message = new_message(reply, document)
-            self.owe(Promise([message], never, lambda error: self._refuse(reply, error)))
-            self._touch()
+            self.show([new_message(reply, document)], lambda error: self._refuse(reply, error))
+
+    def show(self, messages: list[Op], refuse: Callable[[JetStreamError], None]) -> None:
+        """Send messages that show stored ones, once those are safe."""
+        self.owe(Promise(messages, never, refuse, is_view=True))
+        self._touch()
 
     def answer(self, reply: bytes, document: bytes) -> None:
         """Answer immediately, without waiting for anything."""
@@ -149,6 +152,26 @@ class Answers:
         for first_sequence, items in owed:
             try:
                 self._decide(first_sequence, items, error)
+            except Exception as caught:
+                failed(caught)
+
+    def refuse_views(self, error: JetStreamError, failed: Callable[[Exception], None]) -> None:
+        """
+        Refuse what only shows messages, while nobody knows which of them exist.
+
+        Everything else stays owed: it may have happened, and then a refusal would be wrong.
+        """
+        owed, self._owed = self._owed, []
+        views: list[Promise] = []
+        for first_sequence, items in owed:
+            if not first_sequence:
+                views += [each for each in items if each.is_view]
+                items = [each for each in items if not each.is_view]
+            if items:
+                self._owed.append((first_sequence, items))
+        for view in views:
+            try:
+                view.refuse(error)
             except Exception as caught:
                 failed(caught)
 

@@ -21,6 +21,8 @@ class Promise(NamedTuple):
     refuse: Callable[[JetStreamError], None]
     """Reports that they never will be true."""
     is_answer: bool = True
+    is_view: bool = False
+    """Whether it changes nothing: it can be refused even while nobody knows what is stored."""
 
 
 def never() -> bool:

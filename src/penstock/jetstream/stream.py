@@ -14,8 +14,8 @@ Answers that show stored messages also wait for the commit, if those are not dur
 answers that report a failure.
 
 When the disk fails, the store goes back to what is durable (see `retreat`), and only then does
-everybody who waits get an answer: stored after all, or lost. Until that is known, nobody gets an
-answer.
+everybody who waits get an answer: stored after all, or lost. If even that fails, whoever changed
+something waits until it is known, and readers get what is certain, or an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.routing.route import Subscription
-from penstock.errors import JetStreamError, cause
+from penstock.errors import JetStreamError, StoreError, cause
 from penstock.jetstream.answers import Answers, Owed
 from penstock.jetstream.config.patterns import PatternIndex
 from penstock.jetstream.config.stream import StreamConfig, store_limits
@@ -104,6 +104,8 @@ class Stream:
         self._retry: Timer | None = None
         self.is_held = False
         """Whether consumers wait until it is known which messages exist."""
+        self.is_deciding = False
+        """Whether the next commit may tell which messages exist, so that requests wait for it."""
         self._waiting: list[Callable[[], None]] = []
         """Actions for when that is known."""
         self._had_failure = False
@@ -313,12 +315,13 @@ class Stream:
             consumer.on_purged()
 
     def fail_commit(self, reason: str) -> None:
-        """Try again, and answer nobody: it is not known what is safe."""
+        """Try again later: it is not known what is safe."""
         owed = self.answers.take_committing()
         if not self.is_closed:
             self.answers.put_back(owed)
             self._note_failure(reason)
             self.context.retry(self)
+            self._stop_deciding(reason)
 
     # Failures.
 
@@ -333,12 +336,20 @@ class Stream:
             self._retreats = self.store.retreats
             self._go_back(JetStreamError(errorcodes.STREAM_STORE_FAILED, err=failure))
         elif self.is_in_doubt and not self._is_retreating:
-            self.is_held = True
+            self.is_held = self.is_deciding = True
             self.touch()
             return
         self.is_held = False
-        self._go_on()
+        self._stop_deciding(failure)
         self._retry_later()
+
+    def _stop_deciding(self, failure: str) -> None:
+        """Let nobody wait for the disk except those who must not be refused."""
+        self.is_deciding = False
+        if self.is_in_doubt:
+            error = JetStreamError(errorcodes.STREAM_STORE_FAILED, err=failure)
+            self.answers.refuse_views(error, lambda failed: self._complain("an answer", failed))
+        self._go_on()
 
     def _retry_later(self) -> None:
         """Commit again after a while: the disk may work by then."""
@@ -369,13 +380,13 @@ class Stream:
 
     def _go_back(self, error: JetStreamError) -> None:
         """Answer everybody who waits whether their message exists."""
-        self.is_held = False
+        self.is_held = self.is_deciding = False
         self.answers.decide(error, lambda failed: self._complain("an answer", failed))
         self._wake()
 
     def _on_well(self) -> None:
         """Take messages again, and do the removals that had to wait."""
-        self._had_failure = False
+        self._had_failure = self.is_deciding = False
         log.info("Stream '%s > %s' stores again", self.context.account.name, self.name)
         if self._is_untidy:
             self._is_untidy = False
@@ -461,8 +472,21 @@ class Stream:
         if self.config.retention == "workqueue":
             self.remove(sequences)
         elif self.config.retention == "interest":
-            others = [each for each in self.readers if each is not reader]
+            self._drop_unneeded(reader, tuple(sequences))
+
+    def _drop_unneeded(self, reader: Reader, sequences: tuple[int, ...]) -> None:
+        others = [each for each in self.readers if each is not reader]
+        try:
             self.remove([each for each in sequences if not self._is_needed(each, others)])
+        except StoreError as error:
+            # Who needs a message depends on its subject, which can not be read for now.
+            self._complain("what was acked", error)
+            deadline_ns = self.context.clock_ns() + RETRY_NS
+            self.context.timers.at(deadline_ns, lambda now_ns: self._drop_again(reader, sequences))
+
+    def _drop_again(self, reader: Reader, sequences: tuple[int, ...]) -> None:
+        if not self.is_closed:
+            self._drop_unneeded(reader, sequences)
 
     def _is_needed(self, sequence: int, readers: list[Reader]) -> bool:
         message = self.store.get(sequence) if readers else None

@@ -23,7 +23,7 @@ from penstock.hot.wire import DATA, HEADER_BYTES, REPLY, SUBJECT, Op
 from penstock.jetstream.api import audit, directget, domain
 from penstock.jetstream.api.domain import PREFIX
 from penstock.jetstream.config.stream import is_api_level_known
-from penstock.jetstream.promise import NO_END, Promise, never
+from penstock.jetstream.promise import NO_END, Promise
 from penstock.protocol import errorcodes, jsontext, strictjson, subjects
 
 if TYPE_CHECKING:
@@ -217,17 +217,17 @@ class Api:
     ) -> list[Op]:
         """Return the answers to a direct get that may leave immediately; the others come later."""
         again = partial(self._read_again, stream, publish, subject, publisher)
-        if stream.is_in_doubt:
-            if not stream.is_held:
-                return directget.failure(publish)
+        if stream.is_deciding:
             stream.wait(again)
             return []
         try:
             quick = directget.quick_answer(stream, publish, subject)
         except StoreError as error:
             return self._unread(publish, error)
-        if quick is not None:
+        if quick is not None and (quick[1] <= stream.safe_sequence or not stream.is_in_doubt):
             return self._shown(stream, [quick[0]], quick[1], again)
+        if stream.is_in_doubt:
+            return directget.failure(publish)
         reading = directget.answers(stream, publish, subject)
         return self._read_on(_Reading(stream, publish, reading, again), publisher)
 
@@ -260,8 +260,7 @@ class Api:
         """Return answers that show messages up to a sequence, unless they have to wait for it."""
         if sequence <= stream.safe_sequence:
             return found
-        stream.answers.owe(Promise(found, never, lambda error: again()))
-        self._engine.context.touch(stream)
+        stream.answers.show(found, lambda error: again())
         return []
 
     def _read_again(
@@ -336,7 +335,7 @@ class Api:
             creation.wait(lambda: self._run(request))
             return
         stream = self._engine.streams.get(request.names[0]) if request.names else None
-        if stream is not None and stream.is_in_doubt and stream.is_held:
+        if stream is not None and stream.is_deciding:
             stream.wait(lambda: self._run(request))
             return
         self._engine.context.api_requests += 1
@@ -379,10 +378,11 @@ class Api:
         """Answer with messages of a stream up to a sequence, once those are safe."""
         if sequence <= stream.safe_sequence:
             self.answer(request, document)
+        elif stream.is_in_doubt:
+            self.refuse(request, _in_doubt(stream))
         else:
             messages = self._messages(request, document)
-            stream.answers.owe(Promise(messages, never, lambda error: self._run(request)))
-            self._engine.context.touch(stream)
+            stream.answers.show(messages, lambda error: self._run(request))
 
     def refuse(self, request: Request, error: JetStreamError) -> None:
         """Answer with an error."""
@@ -426,14 +426,18 @@ class Api:
 
 
 def _portions(request: Request, stream: Stream | None) -> Portions:
-    if stream is not None and stream.is_in_doubt:
-        raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=stream.store.failure)
+    if stream is not None and stream.is_in_doubt and not request.call.is_view:
+        raise _in_doubt(stream)
     if not is_api_level_known(request.header):
         raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
     answer = request.call.run(request)
     if isinstance(answer, Generator):
         answer = yield from answer
     return answer
+
+
+def _in_doubt(stream: Stream) -> JetStreamError:
+    return JetStreamError(errorcodes.STREAM_STORE_FAILED, err=stream.store.failure)
 
 
 def encode_answer(kind: str, document: Mapping[str, Any]) -> bytes:

@@ -6,10 +6,13 @@ Messages go in batches. After each batch, others have their turn before the next
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from penstock.errors import StoreError
 from penstock.jetstream.consumers import encoding
+from penstock.jetstream.consumers.deadlines import RETRY_NS
 from penstock.jetstream.consumers.encoding import Deliveries
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.settlement import Settlement
     from penstock.jetstream.store.values import Message
 
+log = logging.getLogger("penstock")
+
 
 class Dispatch:
     """Delivers the messages of one consumer."""
@@ -27,6 +32,8 @@ class Dispatch:
         self._common = common
         self._settlement = settlement
         self._deadlines = deadlines
+        self._is_unreadable = False
+        """Whether messages could not be read the last time."""
 
     def deliver(self) -> None:
         """Deliver the requested messages, as far as limits allow."""
@@ -39,9 +46,26 @@ class Dispatch:
             common.outlet.idle(now_ns, is_at_end=True)
             self._deadlines.watch()
             return
-        self._deliver_batch(now_ns)
+        try:
+            self._deliver_batch(now_ns)
+        except StoreError as error:
+            # Neither the client who asks nor the consumer is to blame: the disk may recover.
+            self._try_again(now_ns, error)
+            return
+        self._is_unreadable = False
         common.outlet.idle(now_ns, is_at_end=common.is_at_end)
         self._deadlines.watch(now_ns if self._can_go_on() else 0)
+
+    def _try_again(self, now_ns: int, error: StoreError) -> None:
+        """Log once that the messages cannot be read, and look again in a while."""
+        common = self._common
+        if not self._is_unreadable:
+            self._is_unreadable = True
+            stream = f"{common.context.account_name} > {common.stream.name}"
+            log.error("Stream '%s': consumer `%s` has to wait: %s", stream, common.name, error)
+        common.wants_delivery = True
+        common.outlet.idle(now_ns, is_at_end=True)
+        self._deadlines.watch(now_ns + RETRY_NS)
 
     def _deliver_batch(self, now_ns: int) -> None:
         """Deliver one batch."""

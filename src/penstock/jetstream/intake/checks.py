@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.errors import JetStreamError
+from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream.intake import counters, schedules
 from penstock.jetstream.intake.dedupe import DuplicateWindow
 from penstock.jetstream.intake.expiry import NEVER, time_to_live_ns
@@ -93,6 +93,21 @@ class Checks:
         staged: Staged | None = None,
     ) -> Prepared:
         """Return the message to store; raise JetStreamError, or Duplicate."""
+        try:
+            return self._examined(subject, header, payload, now_ns, is_internal, staged)
+        except StoreError as error:
+            # What it is compared with can not be read.
+            raise store_failed(str(error)) from error
+
+    def _examined(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ns: int,
+        is_internal: bool,
+        staged: Staged | None,
+    ) -> Prepared:
         config = self._stream.config
         rollup = message_id = ttl_ns = None
         if config.sealed:
@@ -181,8 +196,10 @@ class Checks:
     def window(self, now_ns: int) -> DuplicateWindow:
         """Return the known message ids, read back from the store on first use."""
         if self._duplicates is None:
-            self._duplicates = DuplicateWindow(self._stream.config.duplicate_window)
-            self._duplicates.recover(self._stream.store, now_ns)
+            window = DuplicateWindow(self._stream.config.duplicate_window)
+            # If this fails, nothing is known yet: an empty window would let duplicates in.
+            window.recover(self._stream.store, now_ns)
+            self._duplicates = window
         return self._duplicates
 
     def _known(self, first_sequence: int, last_sequence: int) -> list[Known] | None:

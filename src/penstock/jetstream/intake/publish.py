@@ -211,7 +211,12 @@ class Intake:
         self._append_with_ids(entries, replies, ids, now_ns)
 
     def _is_known(self, message_id: bytes, ids: dict[bytes, int], now_ns: int) -> bool:
-        return message_id in ids or self.checks.window(now_ns).find(message_id, now_ns) is not None
+        """Tell whether an id may be known: its message then needs a look of its own."""
+        try:
+            known = self.checks.window(now_ns).find(message_id, now_ns)
+        except StoreError:
+            return True
+        return message_id in ids or known is not None
 
     def _append_with_ids(
         self, entries: list[Entry], replies: list[bytes], ids: dict[bytes, int], now_ns: int

@@ -40,6 +40,16 @@ def heal(world: World) -> None:
     assert {} == world.engine.failures()
 
 
+def test_a_list_of_consumers_shows_only_what_is_durable(world: World) -> None:
+    world.publish("s.a", "3")
+    world.publish("$JS.API.CONSUMER.LIST.S", reply="_INBOX.1")
+    assert [] == world.received()
+    world.settle()
+
+    (listed,) = world.received()
+    assert 3 == listed["consumers"][0]["num_pending"]
+
+
 def test_readers_get_what_is_certain_while_nobody_knows_the_rest(world: World) -> None:
     assert 3 == world.ask("s.b", "b")["seq"]
     world.disk.fault_rate = 1.0

@@ -236,5 +236,7 @@ CALLS = {
     ("CONSUMER", "UNPIN"): Call("consumer_unpin", 2, unpin),
     ("CONSUMER", "RESET"): Call("consumer_reset", 2, reset, {"reset_seq": 0}, is_audited=False),
     ("CONSUMER", "NAMES"): Call("consumer_names", 1, names, UNPAGED | {"consumers": []}),
-    ("CONSUMER", "LIST"): Call("consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}),
+    ("CONSUMER", "LIST"): Call(
+        "consumer_list", 1, list_consumers, UNPAGED | {"consumers": []}, is_view=True
+    ),
 }

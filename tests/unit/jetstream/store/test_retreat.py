@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 from typing import Any
 
 import pytest
@@ -230,3 +232,26 @@ def test_with_a_sync_interval_nothing_is_taken_back() -> None:
     world.shared.write_unsynced()
 
     assert [1] == [each["seq"] for each in world.received()]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_killed_server_could_not_sync_is_durable_after_a_restart(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = SmallWorld()
+    world.disk = SimDisk(seed)
+    world._start()
+    world.create("S", subjects=["s.*"], storage="file")
+    assert 1 == world.ask("s.a", "before")["seq"]
+    with monkeypatch.context() as patched:
+        broken = OSError(errno.EIO, os.strerror(errno.EIO))
+        patched.setattr(world.disk, "trouble", lambda action: broken if action != "write" else None)
+        world.publish("s.a", "in doubt")
+        world.settle()
+    # Killed: what the failed sync dropped is still in the page cache.
+    world._start()
+    assert 3 == world.ask("s.a", "acked")["seq"]
+    world.disk = world.disk.crash()
+    world._start()
+
+    assert [b"before", b"in doubt", b"acked"] == [each[2] for each in world.messages("S")]

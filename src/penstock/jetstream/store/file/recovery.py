@@ -57,6 +57,8 @@ class Loaded:
     """The summary in the trailer; None when the records were walked."""
     synced_sequence: int = 0
     """This sequence and all below it were given, whether their messages can be read or not."""
+    synced_end: int = 0
+    """The end of the records that are known to be synced."""
 
 
 @dataclass
@@ -238,7 +240,16 @@ def _by_walk(header: Header, walked: Scan, file_bytes: int) -> Loaded:
     block.total = block.count = len(walked.sequences)
     block.size_bytes = block.stored_bytes = sum(walked.lengths)
     removals = tuple(walked.removals)
-    return Loaded(header, block, removals, walked.end, file_bytes, None, walked.synced_sequence)
+    return Loaded(
+        header,
+        block,
+        removals,
+        walked.end,
+        file_bytes,
+        summary=None,
+        synced_sequence=walked.synced_sequence,
+        synced_end=walked.synced_end,
+    )
 
 
 def _guess_header(
@@ -371,10 +382,19 @@ def _write_header(disk: Disk, directory: str, header: Header) -> None:
 
 
 def secure(disk: Disk, directory: str, found: Recovered) -> None:
-    """Make the found records durable: a killed server may not have synced them."""
+    """
+    Make the found records durable: a killed server may not have synced them.
+
+    They are written again, because a sync may have failed before: Linux then takes the data for
+    written, and the next sync succeeds without it.
+    """
     if found.segments and found.segments[-1].summary is None:
-        file = disk.open(segment_path(directory, found.segments[-1].block.number))
+        last = found.segments[-1]
+        file = disk.open(segment_path(directory, last.block.number))
         try:
+            file.write(
+                file.read(last.synced_end, last.records_end - last.synced_end), last.synced_end
+            )
             file.sync()
         finally:
             file.close()

@@ -81,13 +81,13 @@ def _measure(
         [row],
         programs,
         options.rounds,
-        lambda program: _run(program, work, quick=options.quick),
+        lambda program: run(program, work, quick=options.quick),
     )
 
 
-def _run(program: Program, work: Work, *, quick: bool) -> Figures:
+def run(program: Program, work: Work, *, quick: bool) -> Figures:
     """Start a server on an empty store and run one work on it."""
-    is_ours = program.name == OURS
+    is_ours = program.name != THEIRS
     divisor = QUICK_DIVISOR if quick else 1
     with _server(program, work.our_sync if is_ours else work.their_sync) as server:
         for load in work.before:

@@ -14,6 +14,8 @@ import os
 import random
 
 from penstock.errors import StoreError
+from penstock.jetstream.store.file.disk import File
+from penstock.jetstream.store.file.encryption import EncryptedFile, Keys
 
 SECTOR_BYTES = 64
 """Small, so that small tests tear records too."""
@@ -98,7 +100,10 @@ class SimDisk:
     A `Disk` in memory. `capacity_bytes` is all it holds.
 
     `fault_rate` of the calls that change it fail, and `read_fault_rate` of those that read.
+    With `keys` its files are encrypted; `names_now` has them as they lie on the disk.
     """
+
+    keys: Keys | None = None
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
@@ -182,20 +187,30 @@ class SimDisk:
         inside = [name for name in everything if name.rpartition("/")[0] == path and name != path]
         return sorted(name.rpartition("/")[2] for name in inside)
 
-    def create(self, path: str) -> SimFile:
+    def create(self, path: str) -> File:
         assert path.rpartition("/")[0] in self.directories
         if problem := self.trouble("create"):
             raise problem
         inode = SimInode()
         self._change(path, inode)
-        return SimFile(self, inode)
+        return self._file(inode)
 
-    def open(self, path: str) -> SimFile:
+    def open(self, path: str) -> File:
         if path not in self.names_now:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if problem := self.unreadable("open"):
             raise problem
-        return SimFile(self, self.names_now[path])
+        return self._file(self.names_now[path])
+
+    def add(self, path: str, content: bytes) -> None:
+        """Put a durable file there, as it lies on the disk."""
+        inode = SimInode()
+        inode.content[:] = inode.durable[:] = content
+        self.names_now[path] = self._names_durable[path] = inode
+
+    def _file(self, inode: SimInode) -> File:
+        file = SimFile(self, inode)
+        return file if self.keys is None else EncryptedFile(file, self.keys)
 
     def rename(self, path: str, new_path: str) -> None:
         if problem := self.trouble("rename"):

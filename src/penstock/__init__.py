@@ -10,7 +10,8 @@ from penstock.version import VERSION as __version__
 if TYPE_CHECKING:
     from penstock.bus import Envelope, EventBus
     from penstock.client import connect
-    from penstock.config.server import JetStreamConfig, Limits, ServerConfig
+    from penstock.config.jetstream import JetStreamConfig
+    from penstock.config.server import Limits, ServerConfig
     from penstock.errors import PenstockError
     from penstock.net.embedded import serve
     from penstock.net.server import Server
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Envelope": "penstock.bus",
     "EventBus": "penstock.bus",
-    "JetStreamConfig": "penstock.config.server",
+    "JetStreamConfig": "penstock.config.jetstream",
     "Limits": "penstock.config.server",
     "PenstockError": "penstock.errors",
     "Server": "penstock.net.server",

@@ -67,6 +67,16 @@ TAKEN = {
     "jetstream": "jetstream: enabled\nstore_dir: '/tmp/x'\n",
     "jetstream block": "jetstream { store_dir: '/tmp/x', max_mem: 1G, max_file: 10GB, domain: d }",
     "jetstream sync": "jetstream { store_dir: '/tmp/x', sync_interval: always }",
+    "encryption": "jetstream { store_dir: '/tmp/x', key: secret }",
+    "encryption by other names": (
+        "secret: abc\njetstream { store_dir: '/tmp/x', ek: $secret, cipher: AES, prev_ek: old }"
+    ),
+    "encryption by long names": (
+        "jetstream { store_dir: '/tmp/x', encryption_key: a, prev_encryption_key: b\n"
+        " cipher: chacha }"
+    ),
+    "a cipher without a key": "jetstream { store_dir: '/tmp/x', cipher: chachapoly }",
+    "an empty key": "jetstream { store_dir: '/tmp/x', key: '' }",
     "websocket": "websocket { port: 8333, no_tls: true, compression: true, same_origin: true }",
     "websocket headers": "websocket { listen: 'a:8333', no_tls: true, headers { X-A: b } }",
     "tls": "tls { cert_file: CERT, key_file: KEY, ca_file: CA, verify: true, timeout: 5 }",
@@ -131,6 +141,7 @@ NOT_TAKEN = {
     "missing variable": "port: $NET_TEST_NO_SUCH",
     "missing include": "include 'nowhere.conf'",
     "not a number": "port: abc",
+    "not a cipher": "jetstream { store_dir: '/tmp/x', cipher: rot13, key: a }",
     "not a boolean": "debug: 1",
     "not an address": "listen: a",
     "no certificate": "tls { cert_file: '/nowhere', key_file: KEY }",
@@ -200,7 +211,6 @@ REFUSED = {
         "`gateway.gateways`",
     ),
     "mqtt": ("server_name: x\nmqtt { port: 1883 }\njetstream: on", "`mqtt`"),
-    "encryption": ("jetstream { store_dir: '/tmp/x', key: secret }", "`key`"),
     "proxies": ("proxies { trusted = [] }", "`proxies`"),
     "no system account": ("no_sys_acc: true", "`no_sys_acc`"),
 }

@@ -14,7 +14,7 @@ from tests.aio import until
 from tests.servers import DEADLINE_S, PENSTOCK, Program, RawClient, ServerProcess
 
 import penstock
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.net.embedded import EmbeddedServer
 
 CONFIG = 'jetstream { store_dir: "./js" }\n'

@@ -13,6 +13,8 @@ from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 from penstock.jetstream.store.values import complete
 
+pytestmark = pytest.mark.usefixtures("each_encryption")
+
 DIRECTORY = "streams/s/consumers"
 
 

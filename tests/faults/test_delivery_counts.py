@@ -21,10 +21,12 @@ from tests.unit.jetstream.consuming import Received, ack, consume, publish, requ
 from tests.unit.jetstream.world import START_NS, World
 
 from penstock.client import JetStream, connect
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.errors import PenstockError
 from penstock.jetstream.consumers import consumerlog
 from penstock.jetstream.files.streamfiles import StreamFiles
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 MESSAGES = 6
 DELIVERIES_MAX = 3

@@ -20,7 +20,7 @@ from tests.aio import asynchronous
 from tests.servers import HOST, PENSTOCK, ServerProcess, wait_until
 
 from penstock.client import JetStream, connect
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.errors import BatchFailed, JetStreamError, RequestTimeout
 from penstock.net.server import Server
 

@@ -40,7 +40,12 @@ STREAMS = {"S": "limits", "W": "workqueue"}
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 10 * ROUNDS)
-def test_a_killed_server_has_lost_nothing_it_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [None, "s3cret"], ids=["plain", "encrypted"])
+def test_a_killed_server_has_lost_nothing_it_acknowledged(
+    tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key is not None:
+        monkeypatch.setenv("PENSTOCK__JETSTREAM__KEY", key)
     chance = random.Random(SEED)
     witnesses = [Witness(name, chance) for name in STREAMS]
     with server(tmp_path) as running:

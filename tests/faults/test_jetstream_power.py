@@ -21,13 +21,15 @@ from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import BIG, START_NS, World
 
 from penstock.client.jetstream.window import PubAck
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.store.file.compression import MAGIC
 from penstock.jetstream.store.file.log import FileSettings
 from penstock.jetstream.store.file.segmentfile import SUFFIX
 from penstock.jetstream.store.values import complete
 from penstock.protocol import subjects
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 ROUNDS = int(os.environ.get("POWER_ROUNDS", "400"))
 CUTS = 3
@@ -195,7 +197,7 @@ class History(World):
     def segments(self) -> Counter[bytes]:
         """Return how many files of messages there are, by what they begin with."""
         files = [name for name in self.disk.names_now if name.endswith(SUFFIX)]
-        return Counter(bytes(self.disk.names_now[name].content[:8]) for name in files)
+        return Counter(self.disk.open(name).read(0, 8) for name in files)
 
     def check(self) -> None:
         """See that all that was promised is there."""

@@ -16,10 +16,12 @@ import pytest
 from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import SECOND_NS, START_NS, World
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.store.file.log import FileSettings
 from penstock.jetstream.store.values import complete
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 ROUNDS = 25
 FAILING_ROUNDS = 100

@@ -10,6 +10,8 @@ from tests.unit.jetstream.world import SECOND_NS, START_NS, World
 
 from penstock.protocol.rfc3339 import format_time
 
+pytestmark = pytest.mark.usefixtures("each_encryption")
+
 FILL = 2500
 """More messages than are read at once."""
 

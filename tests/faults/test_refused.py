@@ -19,11 +19,13 @@ import pytest
 from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import SECOND_NS, START_NS, World
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.store.file.log import FileSettings
 from penstock.jetstream.store.values import complete
 from penstock.protocol import headers
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 SEEDS = int(os.environ.get("REFUSED_SEEDS", "40"))
 SETTINGS = FileSettings(

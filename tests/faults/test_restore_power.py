@@ -14,8 +14,10 @@ from tests.faults.test_jetstream_power import SETTINGS, PowerCut, PoweredDisk
 from tests.unit.jetstream.snapshots.test_snapshot import chunks, restore, snapshot
 from tests.unit.jetstream.world import BIG, START_NS, World
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 MESSAGES = 60
 CONSUMERS = 18

@@ -20,6 +20,8 @@ from penstock.protocol import headers
 from penstock.protocol.rfc3339 import format_time
 from penstock.protocol.times import SECOND_NS
 
+pytestmark = pytest.mark.usefixtures("each_encryption")
+
 ROUNDS = int(os.environ.get("POWER_ROUNDS", "400")) // 2
 LATEST_S = 20
 

@@ -8,9 +8,12 @@ from tests.simdisk import SimDisk
 from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
+from penstock.jetstream.store.file.encryption import frames_in
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Message, complete
+
+pytestmark = pytest.mark.usefixtures("each_encryption")
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(segment_bytes_max=400, segment_messages_max=4, reserve_bytes=0)
@@ -44,14 +47,17 @@ def read_all(store: Store) -> list[Message]:
 
 
 def copy(disk: SimDisk) -> SimDisk:
+    """Return a disk with the same bytes, all of them durable."""
     other = SimDisk()
     other.directories = set(disk.directories)
     for path, inode in disk.names_now.items():
-        file = other.create(path)
-        file.write(bytes(inode.content), 0)
-        file.sync()
-    other.sync_directory(DIRECTORY)
+        other.add(path, bytes(inode.content))
     return other
+
+
+def places(content: bytearray) -> range:
+    """Return the bytes to damage: of encrypted files not all, because they are more and alike."""
+    return range(0, len(content), 1 if SimDisk.keys is None else 3)
 
 
 def examine(
@@ -90,7 +96,7 @@ def test_no_flipped_bit_makes_a_store_lie(closed: bool) -> None:
     original = SimDisk()
     held = make(original, closed=closed)
     for path, inode in original.names_now.items():
-        for offset in range(len(inode.content)):
+        for offset in places(inode.content):
             disk = copy(original)
             disk.names_now[path].content[offset] ^= 1 << offset % 8
             examine(disk, held, {2, 6})
@@ -101,7 +107,7 @@ def test_no_cut_makes_a_store_lie(closed: bool) -> None:
     original = SimDisk()
     held = make(original, closed=closed)
     for path, inode in original.names_now.items():
-        for length in range(len(inode.content)):
+        for length in places(inode.content):
             disk = copy(original)
             del disk.names_now[path].content[length:]
             examine(disk, held, {2, 6}, is_cut=path == max(original.names_now))
@@ -111,10 +117,20 @@ def test_a_damaged_record_in_a_complete_segment_costs_one_message() -> None:
     original = SimDisk()
     held = make(original, closed=True)
     path = min(original.names_now)
-    at = bytes(original.names_now[path].content).index(b"payload 3")
+    at = place_of(original, path, b"payload 3")
     disk = copy(original)
     disk.names_now[path].content[at] ^= 1
     assert examine(disk, held, set()) == 1
+
+
+def place_of(disk: SimDisk, path: str, text: bytes) -> int:
+    """Return where some bytes lie on the disk; of an encrypted file the frame with them."""
+    file = disk.open(path)
+    offset = file.read(0, file.size()).index(text)
+    if SimDisk.keys is None:
+        return offset
+    frames = frames_in(bytes(disk.names_now[path].content), 0)
+    return next(frame.place_end - 1 for frame in frames if offset < frame.end)
 
 
 def test_a_missing_segment_costs_its_messages_only() -> None:
@@ -149,7 +165,7 @@ def test_no_flipped_bit_makes_a_consumer_log_lie() -> None:
     original = SimDisk()
     truth = consumer_log(original)
     (path,) = original.names_now
-    for offset in range(len(original.names_now[path].content)):
+    for offset in places(original.names_now[path].content):
         disk = copy(original)
         disk.names_now[path].content[offset] ^= 1 << offset % 8
         log, states, notes = open_consumer_log(disk, "consumers")

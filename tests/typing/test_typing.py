@@ -17,7 +17,8 @@ from penstock.client.jetstream.consume import ConsumeOptions, ConsumeSettings
 from penstock.client.jetstream.jetstream import JetStreamOptions, JetStreamSettings
 from penstock.client.jetstream.settings import ConsumerSettings, StreamSettings
 from penstock.client.options import ClientOptions, ClientSettings
-from penstock.config.server import JetStreamConfig, ServerConfig, ServerSettings
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import ServerConfig, ServerSettings
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.config.stream import StreamConfig
 

@@ -15,13 +15,8 @@ from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
 from penstock.config.file.flags import Flag, parse_flags
 from penstock.config.file.loading import Options, load
-from penstock.config.server import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-)
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.protocol.tables import render

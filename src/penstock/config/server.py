@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 from penstock.config import accounttokens
 from penstock.config.accounts import (
@@ -27,7 +27,7 @@ from penstock.config.accounts import (
     SubjectMapping,
     User,
 )
-from penstock.config.remotes import RemoteConfig, check_remotes
+from penstock.config.jetstream import JetStreamConfig
 from penstock.config.setting import check_bounds, setting
 from penstock.config.transport import (
     DEFAULT_HOST,
@@ -343,65 +343,6 @@ class Authorization:
             if account.name == name:
                 return account
         return Account(name=name, mappings=self.mappings if name == GLOBAL else ())
-
-
-@dataclass(frozen=True, kw_only=True)
-class JetStreamConfig:
-    """Where streams are stored, and how safely."""
-
-    store_dir: str = setting(
-        MISSING,
-        "Directory of the streams (default: `$XDG_DATA_HOME/penstock/jetstream`).",
-        directive="jetstream.store_dir",
-        aliases=("jetstream.storedir", "jetstream.store", "store_dir", "storedir"),
-        flags=("sd", "store_dir"),
-    )
-    max_mem: int | None = setting(
-        None,
-        "Maximum bytes of all memory streams (default: no limit).",
-        directive="jetstream.max_mem",
-        aliases=("jetstream.max_memory_store", "jetstream.max_mem_store"),
-        size=True,
-    )
-    max_file: int | None = setting(
-        None,
-        "Maximum bytes of all file streams (default: no limit).",
-        directive="jetstream.max_file",
-        aliases=("jetstream.max_file_store",),
-        size=True,
-    )
-    sync_interval: float | Literal["always"] = setting(
-        "always",
-        "`always` acks a message once it would survive a power cut; a duration syncs "
-        "at that interval instead, as nats-server does.",
-        directive="jetstream.sync_interval",
-        aliases=("jetstream.sync",),
-    )
-    domain: str | None = setting(None, "JetStream domain.", directive="jetstream.domain")
-    remotes: tuple[RemoteConfig, ...] = setting(
-        (),
-        "Other servers that streams may mirror and source from, as `external` with the API prefix "
-        "`$JS.<name>.API`: each has `name` and `urls`; optional: `account`, `domain`, one of "
-        "`user` and `password`, `token`, `nkey` or `credentials`, and `tls`. nats-server has leaf "
-        "nodes instead.",
-        directive="jetstream.remotes",
-    )
-    max_index: int = setting(
-        64 * 1024 * 1024,
-        "Memory for the index of complete segments, per stream; what does not fit is read "
-        "from disk again.",
-        directive="jetstream.max_index",
-        positive=True,
-        size=True,
-    )
-
-    def __post_init__(self) -> None:
-        if not self.store_dir:
-            raise ConfigError("`jetstream.store_dir` is empty: name a directory")
-        if self.sync_interval != "always" and self.sync_interval <= 0:
-            raise ConfigError("`jetstream.sync_interval` must be `always` or more than 0")
-        check_remotes(self.remotes, self.domain)
-        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True)

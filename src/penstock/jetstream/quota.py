@@ -17,7 +17,7 @@ from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
     from penstock.config.accounts import JetStreamLimits
-    from penstock.config.server import JetStreamConfig
+    from penstock.config.jetstream import JetStreamConfig
     from penstock.jetstream.config.consumer import ConsumerConfig
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.shared import Tenant

@@ -21,7 +21,7 @@ from penstock.jetstream.store.values import Work
 from penstock.jetstream.timers import Timers
 
 if TYPE_CHECKING:
-    from penstock.config.server import JetStreamConfig
+    from penstock.config.jetstream import JetStreamConfig
 
 RETRY_NS = 1_000_000_000
 """How long after a failure of the disk to try again."""

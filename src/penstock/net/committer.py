@@ -20,17 +20,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.config.accounts import GLOBAL, JetStreamLimits
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.core.account import Account
 from penstock.core.broker import Broker
-from penstock.errors import StoreError, cause
+from penstock.errors import StoreError, cause, reason
 from penstock.jetstream.api.accountpurge import AccountPurge
 from penstock.jetstream.api.refusal import Refusal
 from penstock.jetstream.commit import Commit, Together
+from penstock.jetstream.files.storekey import check_unlocked, unlock
 from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.server import JetStream
 from penstock.jetstream.shared import Shared
-from penstock.jetstream.store.file.disk import Lock, RealDisk
+from penstock.jetstream.store.file.disk import Disk, Lock, RealDisk
+from penstock.jetstream.store.file.encryption import Keys, encrypted
 from penstock.jetstream.store.file.log import FileSettings
 from penstock.jetstream.store.values import Work
 from penstock.net.reactor import Reactor
@@ -78,7 +80,9 @@ class Journal:
     def __init__(self, broker: Broker, config: JetStreamConfig) -> None:
         self.config = config
         self._broker = broker
-        self._disk = RealDisk()
+        self._bare_disk: Disk = RealDisk()
+        self._keys = Keys(config.cipher) if config.key else None
+        self._disk = encrypted(self._bare_disk, self._keys) if self._keys else self._bare_disk
         self._remotes = self._open_remotes()
         self._shared = Shared(
             config,
@@ -163,6 +167,7 @@ class Journal:
         log.info("Starting JetStream")
         log.info("  Store Directory: %s", directory)
         log.info("  Sync:            %s", self._describe_sync())
+        self._unlock(directory)
         for name in self.engines:
             self._jetstream.open(name)
         for refusal in self._refusals.values():
@@ -170,6 +175,21 @@ class Journal:
         self._purge.open()
         streams = sum(len(engine.streams) for engine in self.engines.values())
         log.info("  Streams:         %d", streams)
+
+    def _unlock(self, directory: str) -> None:
+        """Find the key of an encrypted store before anything in it is read."""
+        config = self.config
+        if self._keys is None:
+            check_unlocked(self._bare_disk, directory)
+            return
+        assert config.key is not None
+        log.info("  Encryption:      %s", config.cipher)
+        try:
+            notes = unlock(self._bare_disk, directory, self._keys, config.key, config.prev_key)
+        except OSError as error:
+            raise StoreError(f"`{directory}` cannot be encrypted: {reason(error)}") from error
+        for note in notes:
+            log.info("  Encryption:      %s", note)
 
     def _describe_sync(self) -> str:
         sync = self.config.sync_interval

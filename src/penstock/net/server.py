@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import hot
-from penstock.config.server import Authorization, JetStreamConfig, ServerConfig, ServerSettings
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, ServerConfig, ServerSettings
 from penstock.core import reload
 from penstock.core.broker import OF_LISTENER, Broker
 from penstock.errors import ConfigError, PenstockError

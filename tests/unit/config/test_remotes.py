@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.config.file.loading import load
+from penstock.config.jetstream import JetStreamConfig
 from penstock.config.remotes import RemoteConfig, RemoteTls
-from penstock.config.server import JetStreamConfig, ServerConfig
+from penstock.config.server import ServerConfig
 from penstock.errors import ConfigError
 from penstock.net.remotes import Remotes
 

@@ -3,13 +3,8 @@
 import pytest
 
 from penstock.config.accounts import User
-from penstock.config.server import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-)
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.errors import ConfigError
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.unit.core.peers import Later
 
-from penstock.config.server import JetStreamConfig, ServerConfig
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import ServerConfig
 from penstock.core.broker import Broker
 from penstock.hot import wire
 from penstock.jetstream.copies.remote import Remote

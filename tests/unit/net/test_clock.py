@@ -8,7 +8,8 @@ import pytest
 from tests.aio import asynchronous
 
 from penstock.client import connect
-from penstock.config.server import JetStreamConfig, ServerConfig
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import ServerConfig
 from penstock.net.clock import SteadyClock
 from penstock.net.server import Server
 

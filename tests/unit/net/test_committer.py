@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.aio import asynchronous, until
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.errors import StoreError
 from penstock.jetstream.files.rubbish import SWEPT_MAX
 from penstock.jetstream.store.file import disk

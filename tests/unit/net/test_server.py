@@ -14,7 +14,8 @@ from tests.unit.net.streams import DEADLINE_S, QUIET, connected, run, until
 
 import penstock
 from penstock.config.accounts import User
-from penstock.config.server import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ServerConfig
 from penstock.config.transport import WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.net.server import Server

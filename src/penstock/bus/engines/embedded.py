@@ -11,7 +11,7 @@ import tempfile
 
 from penstock.bus.config.bus import BusConfig
 from penstock.bus.engines.nats.engine import NatsEngine
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.net.server import Server
 
 

@@ -110,7 +110,7 @@ LEFT_OUT = {
         "client for one; a proxy in front of the server can, with `proxy_protocol`"
     ),
     "certificate stores": "certificate files",
-    "encryption at rest (`jetstream.key`, `cipher`)": "an encrypted disk",
+    "a key in the machine's TPM (`jetstream.tpm`)": "`jetstream.key`, from the environment",
     "separate TLS settings for a URL resolver (`resolver_tls`)": (
         "`https://` with a certificate that the machine trusts"
     ),
@@ -125,6 +125,11 @@ DIFFERENT = {
     "Checking a file with `-t`": (
         "ours reports errors that nats-server reports only at its start, such as `https` without a "
         "certificate, an unknown `system_account` or a port above 65535"
+    ),
+    "Encryption at rest": (
+        "the files are not nats-server's: take a stream along with a backup. A wrong key ends the "
+        "start; a store that is not encrypted is encrypted as a whole before the start goes on; "
+        "`cipher` may change at any time"
     ),
     "Insecure settings": (
         "`password` without a `user`, with which nats-server lets everybody in, `tls {}` for all "

@@ -75,6 +75,7 @@ KINDS = {
     "int | None": "number",
     "float": "duration",
     "float | Literal['always']": "duration or `always`",
+    "Literal['chacha', 'aes']": "`chacha` or `aes`",
     "tuple[CertificateFiles, ...]": "list of blocks",
     "HandshakeFirst": "boolean, `auto` or duration",
     "TlsVersion": "version",
@@ -95,7 +96,7 @@ INTRODUCTION = f"""\
 # Configuration
 
 Every setting of `penstock serve`. This page is made by `penstock reference configuration`
-from the fields of `penstock.config.server`; change it there.
+from the fields in `penstock.config`; change it there.
 
 A setting comes from, each winning over those before it:
 

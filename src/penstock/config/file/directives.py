@@ -14,13 +14,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from penstock.config.file.flags import Flag
-from penstock.config.server import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-)
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
 
 WEBSOCKET = "websocket."
@@ -150,7 +145,7 @@ MQTT = "MQTT clients need a separate nats-server with a leaf node or a bridge"
 PROXY = "let the proxy pass connections through unchanged"
 PINGS = "`ping_interval` applies to WebSocket too"
 SYSLOG = "use `log_file`, or let the service manager collect standard error"
-ENCRYPTION = "keep `store_dir` on an encrypted disk"
+TPM = "set `jetstream.key`, for instance from the environment: `key: $JETSTREAM_KEY`"
 
 JOINING = {"cluster": "routes", "gateway": "gateways", "leafnodes": "remotes"}
 """
@@ -172,11 +167,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     ACCOUNTS: ("resolver_tls", "resolver_pinned_accounts"),
     MQTT: ("mqtt",),
     PROXY: ("proxies", "authorization.proxy_required"),
-    ENCRYPTION: (
-        *("jetstream.key", "jetstream.ek", "jetstream.encryption_key", "jetstream.cipher"),
-        *("jetstream.prev_key", "jetstream.prev_ek", "jetstream.prev_encryption_key"),
-        "jetstream.tpm",
-    ),
+    TPM: ("jetstream.tpm",),
 }
 
 _IGNORED: dict[str, tuple[str, ...]] = {

@@ -39,13 +39,8 @@ from penstock.config.file.flags import Given
 from penstock.config.file.joiningreaders import check_joining
 from penstock.config.file.language import Block, Node
 from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
-from penstock.config.server import (
-    Authorization,
-    JetStreamConfig,
-    Limits,
-    ProcessConfig,
-    ServerConfig,
-)
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
 from penstock.protocol import times

@@ -113,6 +113,16 @@ def read_sync(node: Node, name: str) -> float | Literal["always"]:
     return "always" if node.text.lower() == "always" else read_duration(node, name)
 
 
+def read_cipher(node: Node, name: str) -> Literal["chacha", "aes"]:
+    """Return the cipher of the store."""
+    match node.text.lower():
+        case "chacha" | "chachapoly":
+            return "chacha"
+        case "aes":
+            return "aes"
+    fail(node, f"`{name}` expects `chacha` or `aes`, not {_shown(node)}")
+
+
 def read_handshake_first(node: Node, name: str) -> HandshakeFirst:
     """Return how long to wait for a TLS client to start: a switch, `auto` or a duration."""
     words: dict[str, HandshakeFirst] = {
@@ -205,6 +215,7 @@ READERS: dict[str, Callable[[Node, str], Any]] = {
     "int | None": read_number,
     "float": read_duration,
     "float | Literal['always']": read_sync,
+    "Literal['chacha', 'aes']": read_cipher,
     "HandshakeFirst": read_handshake_first,
     "TlsVersion": read_tls_version,
     "tuple[str, ...]": read_texts,

@@ -16,7 +16,7 @@ from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.consumers.consumerrecords import is_complete, replay
 from penstock.jetstream.consumers.consumerrecords import scan as scan_consumers
 from penstock.jetstream.store.columns import Places, Topics, columns_of
-from penstock.jetstream.store.file.compression import TransparentDisk, is_compressed
+from penstock.jetstream.store.file.compression import is_compressed, transparent
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store.file.recovery import SET_ASIDE, load, mend
 from penstock.jetstream.store.file.reserve import NAME as RESERVE
@@ -95,7 +95,7 @@ def is_store(names: list[str]) -> bool:
 def check(disk: Disk, directory: str) -> Report:
     """Read everything in a directory, and report what does not check out."""
     report = Report(directory)
-    disk = TransparentDisk(disk)
+    disk = transparent(disk)
     segments = list(_segments(disk, directory))
     previous = 0
     for segment in segments:
@@ -204,7 +204,7 @@ def _check_consumers(disk: Disk, path: str, report: Report) -> None:
 def repair(disk: Disk, directory: str) -> list[str]:
     """Make a store fit to be opened, and return the repairs."""
     done: list[str] = []
-    disk = TransparentDisk(disk)
+    disk = transparent(disk)
     segments = list(_segments(disk, directory))
     previous = 0
     for segment in segments:

@@ -6,7 +6,7 @@ from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerfiles import read_meta as read_consumer
 from penstock.jetstream.consumers.consumerlog import missing_log, read_states
 from penstock.jetstream.files.streamfiles import RESTORING, read_meta, salt_of
-from penstock.jetstream.store.file.compression import TransparentDisk
+from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk
 from penstock.jetstream.store.file.recovery import load
 
@@ -28,7 +28,7 @@ def _meta_faults(disk: Disk, directory: str) -> list[str]:
         return [f"`{directory}/stream.json` is that of stream `{config.name}`"]
     messages = f"{directory}/messages"
     try:
-        found = load(TransparentDisk(disk), messages, salt_of(name))
+        found = load(transparent(disk), messages, salt_of(name))
     except StoreError as error:
         return [str(error)]
     if found.salt != salt_of(name):

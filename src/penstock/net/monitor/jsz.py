@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.api import streaminfo
 from penstock.jetstream.config.stream import REQUIRED_LEVEL
 from penstock.jetstream.consumers.consumer import Consumer

@@ -42,6 +42,7 @@ VALUES = {
     "str | None": "text",
     "float": '"45s"',
     "float | Literal['always']": "always",
+    "Literal['chacha', 'aes']": "aes",
     "HandshakeFirst": "auto",
     "TlsVersion": '"1.3"',
     "address": '"h:1"',

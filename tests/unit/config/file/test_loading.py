@@ -20,7 +20,8 @@ from penstock.config.file.directives import (
 )
 from penstock.config.file.flags import parse_flags
 from penstock.config.file.loading import ALL_READERS, load
-from penstock.config.server import Authorization, JetStreamConfig, Limits, ServerConfig
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, Limits, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
 
@@ -316,8 +317,9 @@ def test_permissions_are_subjects_lists_or_blocks(text, permissions, options):
             "use a nats-server cluster for more",
         ),
         (
-            "jetstream { cipher: aes }",
-            "1:13: `cipher` is not supported: keep `store_dir` on an encrypted disk",
+            "jetstream { tpm {} }",
+            "1:13: `tpm` is not supported: set `jetstream.key`, for instance from the "
+            "environment: `key: $JETSTREAM_KEY`",
         ),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 from tests.unit.core.peers import Later
 
 from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
-from penstock.config.server import Authorization, JetStreamConfig, ServerConfig
+from penstock.config.jetstream import JetStreamConfig
+from penstock.config.server import Authorization, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
 from penstock.version import FEATURE_FLAGS, NATS_VERSION

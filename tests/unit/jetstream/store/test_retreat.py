@@ -13,7 +13,7 @@ from tests.simdisk import SimDisk
 from tests.unit.jetstream.consuming import consume, payloads, request
 from tests.unit.jetstream.world import SECOND_NS, START_NS, World, error
 
-from penstock.config.server import JetStreamConfig
+from penstock.config.jetstream import JetStreamConfig
 from penstock.core.broker import TURN_NS
 from penstock.jetstream.files.streamfiles import StreamFiles
 

@@ -2,7 +2,7 @@
 Complete segments, compressed: `compression: s2`.
 
 A segment that takes no more records is written again as frames, each a stretch of 64 KiB compressed
-by itself, after an index of them. A `TransparentDisk` opens such a file so that it reads as the
+by itself, after an index of them. A `transparent` disk opens such a file so that it reads as the
 original segment: no other module needs to know.
 
 What nats-server calls s2 is its own dialect of Snappy. Our bytes on disk are private, so a frame is
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import snappy
 from penstock.core.snappy import Codec
-from penstock.jetstream.store.file.disk import Disk, File, Lock, read_whole
+from penstock.jetstream.store.file.disk import Disk, File, read_whole
+from penstock.jetstream.store.file.layereddisk import LayeredDisk
 
 if TYPE_CHECKING:
     from penstock.jetstream.store.block import Block
@@ -147,60 +148,9 @@ def is_compressed(file: File) -> bool:
     return isinstance(file, CompressedFile) or _header(file)[:2] == (MAGIC, VERSION)
 
 
-class TransparentDisk:
-    """A disk on which compressed segments read as if they were uncompressed. See `Disk`."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    def make_directory(self, path: str) -> None:
-        """Make a directory and those above it, durably."""
-        self._disk.make_directory(path)
-
-    def add_directory(self, path: str) -> None:
-        """Make one directory, in an existing one."""
-        self._disk.add_directory(path)
-
-    def remove_directory(self, path: str) -> None:
-        """Remove a directory and everything in it."""
-        self._disk.remove_directory(path)
-
-    def remove_some(self, path: str, count_max: int) -> int:
-        """Remove at most `count_max` files and directories of a directory, itself last."""
-        return self._disk.remove_some(path, count_max)
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a directory, in order."""
-        return self._disk.names(path)
-
-    def create(self, path: str) -> File:
-        """Open a new, empty file."""
-        return self._disk.create(path)
-
-    def open(self, path: str) -> File:
-        """Open an existing file, compressed or not."""
-        file = self._disk.open(path)
-        try:
-            return CompressedFile(file) if is_compressed(file) else file
-        except OSError:
-            file.close()
-            raise
-
-    def rename(self, path: str, new_path: str) -> None:
-        """Rename a file, replacing any file of that name."""
-        self._disk.rename(path, new_path)
-
-    def remove(self, path: str) -> None:
-        """Remove a file."""
-        self._disk.remove(path)
-
-    def sync_directory(self, path: str) -> None:
-        """Return once the names in a directory would survive a power cut."""
-        self._disk.sync_directory(path)
-
-    def lock(self, path: str) -> Lock:
-        """Lock a directory for this process."""
-        return self._disk.lock(path)
+def transparent(disk: Disk) -> Disk:
+    """Return a disk on which compressed segments read as if they were uncompressed."""
+    return LayeredDisk(disk, opened=lambda f: CompressedFile(f) if is_compressed(f) else f)
 
 
 class Press:

@@ -18,6 +18,7 @@ from typing import Protocol
 from penstock.errors import StoreError
 from penstock.jetstream.store.file.openfiles import OpenFile, OpenFiles, files_max, sync_data
 
+LOCK = "LOCK"
 NAME_BYTES_MAX = 255
 """The longest name of a file or directory that file systems accept."""
 
@@ -284,7 +285,7 @@ class RealDisk:
 
     def lock(self, path: str) -> RealLock:
         """Lock a directory for this process; raise StoreError if another has it."""
-        descriptor = os.open(f"{path}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

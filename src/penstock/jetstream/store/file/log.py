@@ -42,7 +42,7 @@ from penstock.hot.records import record_bytes
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.file.assembly import assemble
-from penstock.jetstream.store.file.compression import TransparentDisk
+from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk, File
 from penstock.jetstream.store.file.keptids import KeptIds
 from penstock.jetstream.store.file.recovery import load, mend, secure
@@ -116,7 +116,7 @@ def open_file_store(
     Returns it with notes about repairs and losses, in words for people. `salt` tells streams apart:
     files with another salt are ignored.
     """
-    disk = TransparentDisk(disk)
+    disk = transparent(disk)
     disk.make_directory(directory)
     limits = limits or StoreLimits()
     found = load(disk, directory, salt)

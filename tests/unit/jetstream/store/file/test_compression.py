@@ -11,7 +11,7 @@ from tests.unit.jetstream.world import World
 from penstock.errors import StoreError
 from penstock.jetstream.files.storecheck import check, repair
 from penstock.jetstream.store.file import compression
-from penstock.jetstream.store.file.compression import CompressedFile, TransparentDisk, compressed
+from penstock.jetstream.store.file.compression import CompressedFile, compressed, transparent
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.store import Store
@@ -59,7 +59,7 @@ def packed(directory: Path) -> list[Path]:
 def test_a_compressed_file_reads_as_what_it_was_made_of(tmp_path: Path, size: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(compressed(DATA[:size]))
-    file = TransparentDisk(RealDisk()).open(str(path))
+    file = transparent(RealDisk()).open(str(path))
 
     assert isinstance(file, CompressedFile)
     assert size == file.size()
@@ -73,7 +73,7 @@ def test_what_does_not_shrink_stays_as_it_is(tmp_path: Path) -> None:
     noise = bytes(range(256))
     path = tmp_path / "file"
     path.write_bytes(compressed(noise))
-    file = TransparentDisk(RealDisk()).open(str(path))
+    file = transparent(RealDisk()).open(str(path))
 
     assert noise in path.read_bytes()
     assert noise == file.read(0, 256)
@@ -83,7 +83,7 @@ def test_what_does_not_shrink_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_compressed_file_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(compressed(DATA))
-    file = TransparentDisk(RealDisk()).open(str(path))
+    file = transparent(RealDisk()).open(str(path))
 
     with pytest.raises(OSError, match="not written to"):
         file.write(b"x", 0)
@@ -99,7 +99,7 @@ def test_what_is_damaged_reads_as_nothing(tmp_path: Path, place: int) -> None:
     data = bytearray(compressed(DATA))
     data[place] ^= 1
     path.write_bytes(bytes(data))
-    file = TransparentDisk(RealDisk()).open(str(path))
+    file = transparent(RealDisk()).open(str(path))
     found = file.read(0, len(DATA))
     file.close()
 

@@ -325,6 +325,8 @@ class EncryptedFile:
             self._cut(self._place_end)
         if offset == self._end:
             self._append(self._writer.frames(data, offset), len(data))
+        elif offset + len(data) <= self._end and data == self.read(offset, len(data)):
+            self._write_again(offset)
         elif offset + len(data) <= self._end:
             self._replace(data, offset)
         else:
@@ -340,6 +342,11 @@ class EncryptedFile:
         self._file_bytes = self._place_end
         self._end += length
         self._is_torn = False
+
+    def _write_again(self, offset: int) -> None:
+        """Write the same frames again, byte by byte: torn, they are still what they were."""
+        place = self._place_before(offset)
+        self._file.write(self._file.read(place, self._place_end - place), place)
 
     def _replace(self, data: bytes, offset: int) -> None:
         """Write frames again in their places, with other content in a part of them."""

@@ -233,3 +233,15 @@ def test_the_front_of_a_file_is_written_again_where_it_was_damaged(disk, bare, l
 
     assert mended.read(0, 100) == b"header".ljust(min(length, 100), b"\0")
     assert length == reading(bare).size()
+
+
+def test_the_same_bytes_are_written_again_as_they_lie_on_the_disk(disk, bare):
+    file = disk.create("/file")
+    file.write(b"some synced records", 0)
+    file.truncate(11)
+    file.write(b" and more", 11)
+    before = bytes(content(bare))
+    disk.open("/file").write(b"synced and more", 5)
+
+    assert before == content(bare)
+    assert bare.names_now["/file"].unsynced[-1][1] in before

@@ -188,6 +188,9 @@ class History(World):
     # Answers.
 
     def take_answers(self) -> None:
+        while self.session.put_off:
+            # On a busy machine a turn may end in the middle of a read.
+            self.session.go_on()
         for _, subject, _, reply, header_bytes, data in self.operations():
             if reply:
                 self.on_delivered(reply, data[header_bytes:])

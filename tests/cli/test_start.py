@@ -14,7 +14,7 @@ NET = {
     *("allocator", "checks", "clock", "connection", "poller", "reactor", "server"),
     *("listeners", "listeners.addresses", "listeners.acceptor", "listeners.listener"),
     *("monitor", "monitor.query", "monitor.usage"),
-    *("system", "system.claims", "system.sysrequests"),
+    *("system", "system.claimsrequests", "system.sysrequests"),
 }
 """The part of `penstock.net` that every server has."""
 SETTINGS = {

@@ -201,7 +201,7 @@ SHOWN_ONLY = {
     *("jetstream/intake/counters.py", "jetstream/intake/expiry.py"),
     *("jetstream/intake/fastbatch.py", "jetstream/intake/publish.py"),
     *("jetstream/intake/schedules.py", "jetstream/snapshots/restore.py"),
-    *("net/monitor/connz.py", "net/system/accountserver.py", "net/system/claims.py"),
+    *("net/monitor/connz.py", "net/system/accountserver.py", "net/system/claimsrequests.py"),
     *("protocol/headers.py", "protocol/strictjson.py", "protocol/subjects.py"),
     "protocol/transforms.py",
 }

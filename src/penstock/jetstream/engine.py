@@ -22,7 +22,7 @@ from penstock.jetstream.config.stream import StreamConfig
 from penstock.jetstream.consumers import consumers
 from penstock.jetstream.consumers.replies import FLOW_CONTROL_PREFIX, Replies
 from penstock.jetstream.context import Context
-from penstock.jetstream.copies.reach import Reach
+from penstock.jetstream.copies.originlookup import OriginLookup
 from penstock.jetstream.files.streamfiles import Creation, StreamFiles, close_store
 from penstock.jetstream.housekeeping import Housekeeping
 from penstock.jetstream.quota import Quota
@@ -64,7 +64,9 @@ class Engine:
         self.quota = Quota(limits, shared.config, self, shared.tenants)
         self.context = Context(account, shared, files=files, quota=self.quota)
         self.streams: dict[str, Stream] = {}
-        self._reach = Reach(self.context, self.streams, {} if remotes is None else remotes)
+        self._origin_lookup = OriginLookup(
+            self.context, self.streams, {} if remotes is None else remotes
+        )
         self._subjects = PatternIndex()
         """The subjects of the existing streams, and of those being made."""
         self._copying: dict[str, None] = {}
@@ -164,7 +166,7 @@ class Engine:
     def create_stream(self, config: StreamConfig, done: Made, *, pedantic: bool = False) -> None:
         """Make a stream, or take an identical existing one; call `done` when it is safe."""
         config = rules.checked_create(config, self.find_config, pedantic=pedantic)
-        originrules.check_reach(config, self._reach.includes)
+        originrules.check_reach(config, self._origin_lookup.includes)
         existing = self.streams.get(config.name)
         if existing is not None:
             if existing.config != config:
@@ -235,7 +237,13 @@ class Engine:
         self.context.touch(Change(creation.run, made, last=self.files.sync_names))
 
     def _new_stream(self, config: StreamConfig, created_ns: int, store: Store) -> Stream:
-        stream = Stream(self.context, config, created_ns=created_ns, store=store, reach=self._reach)
+        stream = Stream(
+            self.context,
+            config,
+            created_ns=created_ns,
+            store=store,
+            origin_lookup=self._origin_lookup,
+        )
         self.streams[stream.name] = stream
         self._know(stream.config)
         return stream
@@ -263,7 +271,7 @@ class Engine:
     ) -> StreamConfig:
         """Return a changed configuration as it will be, or raise why it is refused."""
         config = rules.checked_update(stream.config, config, self.find_config, pedantic=pedantic)
-        originrules.check_reach(config, self._reach.includes)
+        originrules.check_reach(config, self._origin_lookup.includes)
         self._check_overlap(config)
         self.quota.check_stream(config, stream.config)
         consumers.check_limits(stream, config)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.consumer import Consumer
     from penstock.jetstream.consumers.consumerfiles import ConsumerFiles
     from penstock.jetstream.context import Context
-    from penstock.jetstream.copies.reach import Reach
+    from penstock.jetstream.copies.originlookup import OriginLookup
 
 log = logging.getLogger("penstock")
 
@@ -71,7 +71,7 @@ class Stream:
         *,
         created_ns: int,
         store: Store,
-        reach: Reach,
+        origin_lookup: OriginLookup,
     ) -> None:
         self.context = context
         self.config = config
@@ -97,7 +97,7 @@ class Stream:
         pubacks = PubAcks(context.account, context.domain)
         self.answers = Answers(context.account, store, pubacks, self.touch, lambda: self.is_settled)
         self.intake = Intake(self, pubacks)
-        self.origins = Origins(self, reach)
+        self.origins = Origins(self, origin_lookup)
         self._subscriptions: list[Subscription] = []
         self._committing_position = 0
         self._age_timer: Timer | None = None

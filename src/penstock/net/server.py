@@ -32,7 +32,7 @@ from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.listeners.listener import listening_socket
 from penstock.net.monitor.usage import Usage
 from penstock.net.reactor import Reactor
-from penstock.net.system.claims import ClaimsRequests
+from penstock.net.system.claimsrequests import ClaimsRequests
 from penstock.net.system.sysrequests import SystemRequests
 from penstock.version import NATS_VERSION, VERSION
 

@@ -26,7 +26,7 @@ from penstock.protocol import headers
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.copies.reach import Reach
+    from penstock.jetstream.copies.originlookup import OriginLookup
     from penstock.jetstream.copies.streams import Copied, Copying
 
 log = logging.getLogger("penstock")
@@ -42,9 +42,9 @@ UNWANTED_PREFIXES = (b"Nats-Expected-", b"Nats-Batch-")
 class Origins:
     """The followers of one stream."""
 
-    def __init__(self, stream: Copying, reach: Reach) -> None:
+    def __init__(self, stream: Copying, origin_lookup: OriginLookup) -> None:
         self._stream = stream
-        self._reach = reach
+        self._origin_lookup = origin_lookup
         self._mirror: Follower | None = None
         self._sources: dict[tuple[str, ...], Follower] = {}
         self._is_changed = False
@@ -75,9 +75,9 @@ class Origins:
     def _follow(self, config: Mapping[str, Any], take: Take) -> Follower:
         stream = self._stream
         origin = Origin(config, stream.context.random)
-        remote = self._reach.remote_of(config)
+        remote = self._origin_lookup.remote_of(config)
         if remote is None:
-            return StreamFollower(stream, origin, take, find=self._reach.find)
+            return StreamFollower(stream, origin, take, find=self._origin_lookup.find)
         return RemoteFollower(stream, origin, take, remote, skip_to=self._skip_to)
 
     @property

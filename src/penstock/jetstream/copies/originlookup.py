@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.copies.streams import Copied
 
 
-class Reach:
+class OriginLookup:
     """The streams of one account, and the remote servers and accounts it can ask."""
 
     def __init__(

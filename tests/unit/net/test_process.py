@@ -116,3 +116,9 @@ def test_a_process_that_is_gone_takes_nothing() -> None:
     process.wait()
 
     assert (cpu_s(process.pid), resident_bytes(process.pid)) == (0.0, 0)
+
+
+def test_programs_can_be_keys_whatever_their_environment() -> None:
+    pure = Program(PENSTOCK.name, PENSTOCK.command, {"PENSTOCK_PURE": "1"})
+
+    assert {PENSTOCK: 1, pure: 2}[pure] == 2

@@ -5,14 +5,14 @@ BIN    := $(VENV)/bin
 REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
-.PHONY: help all setup demo test test-again test-pure coverage lint format types docs docs-check build fuzz nightly clean constraints
+.PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check build fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins
 
 # The first target is the default.
 all: lint types docs-check test  ## what has to pass
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## a virtual environment with everything in it
 
@@ -40,9 +40,14 @@ test-pure: setup  ## the unit tests of the core in pure Python
 	PENSTOCK_PURE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit/core tests/unit/hot \
 		tests/unit/protocol tests/unit/jetstream tests/unit/client
 
-coverage: setup  ## which lines and branches the unit tests reach
+# A floor for each module; what the servers and engines of other tests reach does not count.
+coverage: setup  ## lines and branches that the unit tests reach, held to a floor per module
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov=penstock --cov-branch \
-		--cov-report=term:skip-covered --cov-report=html tests/unit
+		--cov-report=term:skip-covered --cov-report=html --cov-report=json tests/unit
+	$(BIN)/python -m tests.floors coverage.json
+
+coverage-raise: setup  ## raise the floors to what `make coverage` has measured
+	$(BIN)/python -m tests.floors coverage.json --raise
 
 format: setup  ## lay the code out
 	$(BIN)/ruff format .

@@ -12,6 +12,8 @@ from nats.aio.msg import Msg
 from tests.conformance.test_nats_py import connected, run, settle
 from tests.servers import DEADLINE_S, PENSTOCK, Program, RawClient, ServerProcess
 
+from penstock.net.process import ServerFailed
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -226,7 +228,7 @@ def test_a_reload_changes_accounts_and_lets_stay_who_may(program: Program) -> No
     ],
 )
 def test_a_bad_account_is_an_error_with_its_place_and_a_remedy(config: str, error: str) -> None:
-    with pytest.raises(AssertionError, match=re.escape(error)):
+    with pytest.raises(ServerFailed, match=re.escape(error)):
         ServerProcess(PENSTOCK, config).__enter__()
 
 

@@ -16,6 +16,7 @@ from tests.contract.credentials import ACCOUNT, ACCOUNT_LIMITS, NO_LIMITS, OPERA
 from tests.servers import HOST, Program, RawClient, ServerProcess, wait_until
 
 from penstock.client.connection import auth
+from penstock.net.process import ServerFailed
 
 UPDATE, LIST, DELETE = (f"$SYS.REQ.CLAIMS.{order}" for order in ("UPDATE", "LIST", "DELETE"))
 STREAMING = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
@@ -379,7 +380,7 @@ def test_an_account_server_that_is_not_there_stops_the_start(
     realm: Realm, program: Program
 ) -> None:
     config = realm.bare_config(f"URL(http://{HOST}:1/accounts)")
-    with pytest.raises(AssertionError, match="could not fetch"), ServerProcess(program, config):
+    with pytest.raises(ServerFailed, match="could not fetch"), ServerProcess(program, config):
         pass
 
 

@@ -23,6 +23,7 @@ from tests.servers import HOST, PENSTOCK, PROGRAMS, Program, RawClient, ServerPr
 from tests.websocket import RawWebSocket
 
 from penstock.client.connection import auth
+from penstock.net.process import ServerFailed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -393,5 +394,5 @@ def test_an_account_that_no_operator_has_signed_is_an_error() -> None:
     _, _, preload = foreign.config.partition("resolver_preload")
     config = realm.config.partition("resolver_preload")[0] + "resolver_preload" + preload
 
-    with pytest.raises(AssertionError, match="no trusted operator has signed it"):
+    with pytest.raises(ServerFailed, match="no trusted operator has signed it"):
         ServerProcess(PENSTOCK, config).__enter__()

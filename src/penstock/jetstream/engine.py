@@ -277,11 +277,8 @@ class Engine:
         consumers.check_limits(stream, config)
         return config
 
-    def update_stream(
-        self, stream: Stream, config: StreamConfig, done: Made, *, pedantic: bool = False
-    ) -> None:
-        """Change a stream's configuration; call `done` when it is safe."""
-        config = self.check_update(stream, config, pedantic=pedantic)
+    def update_stream(self, stream: Stream, config: StreamConfig, done: Made) -> None:
+        """Change a stream's configuration, which is checked; call `done` when it is safe."""
         old = stream.config
         stream.update(config)
         self._know(config)

@@ -121,9 +121,14 @@ def update(request: Request) -> Portions:
             request.answer(streaminfo.describe(updated))
 
     checked = request.engine.check_update(stream, config, pedantic=pedantic)
-    yield from stream.trim(checked)
-    # Much may have changed meanwhile.
-    request.engine.update_stream(request.stream(), config, done, pedantic=pedantic)
+    took_turns = False
+    for _ in stream.trim(checked):
+        took_turns = True
+        yield
+    if took_turns:  # and much may have changed meanwhile
+        stream = request.stream()
+        checked = request.engine.check_update(stream, config, pedantic=pedantic)
+    request.engine.update_stream(stream, checked, done)
     return None
 
 

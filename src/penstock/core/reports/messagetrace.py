@@ -49,6 +49,10 @@ FLAGS_MAX = 0x7F
 CLIENT = 0
 """The kind of a client connection; the other kinds connect servers."""
 
+WILDCARDS = {b">": 0, b"*": 1}
+LITERAL, STAR_AT_END = 2, 3
+"""The places of tokens among the receivers of one subject."""
+
 NO_ECHO = "Not delivered because of no echo"
 DENIED = "Not delivered because subscription denies this subject"
 EXCEEDED = "Not delivered because auto-unsubscribe exceeded"
@@ -278,14 +282,25 @@ def deliver(account: Account, message: Op, publisher: Session, trace: MessageTra
     """Deliver a message to each of its receivers; in a dry run, only note them."""
     routes, subject = account.routes, message[SUBJECT]
     route = routes.cache.get(subject) or routes.find(subject)
-    plain = chain(route.single, *(group for _, group in route.shared), route.careful)
     give = partial(_give, account, message, publisher, trace)
-    taken = [give(each) for each in plain]
-    taken += [_hand(account, message, publisher, trace, each) for each in route.handlers]
+    receivers = sorted(routes.receivers(subject), key=_place)
+    taken = [give(each) for each in receivers if not each.queue]
     for members in chain(route.queues, route.careful_queues):
         taken.append(any(map(give, _in_turn(members, account.random))))
     if not any(taken):
         account.answer_no_responders([message], publisher)
+
+
+def _place(subscription: Subscription) -> list[int]:
+    """
+    Return a key that sorts receivers as nats-server finds them.
+
+    At each token it takes `>` first, then `*`, then the token itself. The last token is an
+    exception: there `*` comes last.
+    """
+    *tokens, last = subscription.subject.split(b".")
+    ranks = [WILDCARDS.get(token, LITERAL) for token in tokens]
+    return [*ranks, STAR_AT_END if last == b"*" else WILDCARDS.get(last, LITERAL)]
 
 
 def _in_turn(

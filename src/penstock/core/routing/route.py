@@ -347,11 +347,16 @@ class RouteTable:
             self.find(replies[0])
         return self._by_prefix.get(parent)
 
+    def receivers(self, subject: bytes) -> tuple[Subscription, ...]:
+        """Return all that listen to a subject, those of one pattern in the order they came."""
+        found = self.trie.match(subject)
+        if self._leaving:
+            return tuple(each for each in found if each.session not in self._leaving)
+        return tuple(found)
+
     def _match(self, subject: bytes) -> Route:
         self.matches += 1
-        receivers = tuple(self.trie.match(subject))
-        if self._leaving:
-            receivers = tuple(each for each in receivers if each.session not in self._leaving)
+        receivers = self.receivers(subject)
         route = self._by_receivers.get(receivers)
         if route is None:
             route = self._by_receivers[receivers] = Route(receivers)

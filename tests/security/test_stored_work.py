@@ -20,6 +20,7 @@ from tests.unit.jetstream.world import World
 from tests.work import work_of
 
 from penstock.core.broker import TURN_NS
+from penstock.core.runs import new_message
 from penstock.jetstream.api import streamapi
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.walk import LOOKED_AT_AT_ONCE
@@ -135,8 +136,14 @@ def busy(world: World) -> World:
 def turns_of(world: World, call: str, fields: dict[str, Any]) -> list[int]:
     """Ask for something; return how much work each turn was."""
     body = json.dumps(fields).encode()
-    asked = b"PUB $JS.API.%b _INBOX.t %d\r\n%b\r\n" % (call.encode(), len(body), body)
-    works = [work_of(lambda: world.session.receive(asked))]
+    return turns_after(
+        world, b"PUB $JS.API.%b _INBOX.t %d\r\n%b\r\n" % (call.encode(), len(body), body)
+    )
+
+
+def turns_after(world: World, sent: bytes) -> list[int]:
+    """Send something; return how much work each turn was."""
+    works = [work_of(lambda: world.session.receive(sent))]
     while world.session.put_off:
         world.broker.behind.clear()
         works.append(work_of(world.session.go_on))
@@ -358,6 +365,201 @@ def test_what_is_missing_is_found_as_by_a_look_at_each(data: st.DataObject) -> N
     asked = sorted(data.draw(st.sets(st.integers(1, store.last_sequence + 3))))
 
     assert [each for each in asked if store.get(each) is None] == store.missing(asked)
+
+
+# A message that expects the last sequence of a pattern.
+
+
+def expecting(
+    subject: bytes,
+    pattern: bytes,
+    sequence: int = 0,
+    extra: bytes = b"",
+    reply: bytes = b"_INBOX.p",
+) -> bytes:
+    expected = b"Nats-Expected-Last-Subject-Sequence"
+    header = b"NATS/1.0\r\n%b: %d\r\n%b-Subject: %b\r\n" % (expected, sequence, expected, pattern)
+    header += extra + b"\r\n"
+    return b"HPUB %b %b %d %d\r\n%b\r\n" % (subject, reply, len(header), len(header), header)
+
+
+def begin(world: World, sent: bytes) -> None:
+    world.session.receive(sent)
+    assert world.session.put_off
+
+
+def finish(world: World) -> list[Any]:
+    while world.session.put_off:
+        world.broker.behind.clear()
+        world.session.go_on()
+    world.settle()
+    return world.received()
+
+
+@pytest.mark.parametrize("limit", [-1, 5])
+def test_a_last_message_that_is_not_there_is_looked_for_in_turns(
+    tmp_path: Path, limit: int
+) -> None:
+    world = busy(filled(tmp_path, MANY, max_msgs_per_subject=limit))
+    hundred = b"".join(expecting(b"S.new", b"S.*.x.%d" % i) for i in range(100))
+
+    turns = turns_after(world, hundred)
+    world.settle()
+
+    assert len(turns) >= 100 * MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    assert [MANY + 1 + i for i in range(100)] == [each["seq"] for each in world.received()]
+
+
+@pytest.mark.parametrize("pattern", [b"S.seven.*", b"S.*.>"])
+def test_the_last_message_of_a_pattern_is_found_among_few(tmp_path: Path, pattern: bytes) -> None:
+    """The subjects of one are few; the last message of the other is the newest."""
+
+    def ask(world: World) -> None:
+        last = world.engine.streams["S"].store.last_sequence
+        world.send(expecting(b"S.new", pattern, last))
+        world.settle()
+        (answer,) = world.received()
+        assert answer["seq"] == last + 1
+
+    check_growth(tmp_path, ask)
+
+
+def test_a_last_message_that_was_found_is_not_looked_for_again(tmp_path: Path) -> None:
+    world = filled(tmp_path, MANY)
+    world.send(expecting(b"S.new", b"S.*.x"))
+
+    again = work_of(lambda: world.send(expecting(b"S.new", b"S.*.x")))
+
+    assert again < FEW
+    world.settle()
+    assert [MANY + 1, MANY + 2] == [each["seq"] for each in world.received()]
+
+
+def test_what_comes_during_the_search_for_a_last_message_counts(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY))
+    begin(world, expecting(b"S.new", b"S.*.x"))
+    world.engine.streams["S"].store.append([(b"S.1.x", b"", b"", world.now_ns)])
+
+    (answer,) = finish(world)
+
+    assert answer["error"]["description"] == f"wrong last sequence: {MANY + 1}"
+
+
+def test_messages_stay_in_order_behind_one_that_waits(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY))
+    later = b"".join(b"PUB S.%d _INBOX.%d 1\r\n%d\r\n" % (i, i, i) for i in range(5))
+    begin(world, expecting(b"S.new", b"S.*.x") + later + expecting(b"S.new", b"S.*.y"))
+
+    answers = finish(world)
+
+    assert [MANY + 1 + i for i in range(7)] == [each["seq"] for each in answers]
+    stored = [each[2] for each in world.messages("S")[-7:]]
+    assert [b"", b"0", b"1", b"2", b"3", b"4", b""] == stored
+
+
+def test_others_store_while_a_message_waits(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY))
+    begin(world, expecting(b"S.new", b"S.*.x"))
+    other = world.broker.open("127.0.0.1", 2)
+    other.receive(b'CONNECT {"verbose":false}\r\nPUB S.other 1\r\nx\r\n')
+    assert world.engine.streams["S"].store.last(b"S.other") == (MANY + 1, 1)
+
+    assert [MANY + 2] == [each["seq"] for each in finish(world)]
+
+
+def test_a_stream_that_is_deleted_answers_a_message_that_waits(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY))
+    begin(world, expecting(b"S.new", b"S.*.x"))
+    world.engine.delete_stream(world.engine.streams["S"], lambda: None)
+
+    ((header, _),) = finish(world)
+
+    assert header.startswith(b"NATS/1.0 503")
+
+
+def test_a_disk_that_fails_answers_a_message_that_waits(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY, storage="file"))
+    begin(world, expecting(b"S.new", b"S.*.x"))
+    world.disk.is_broken = True
+    assert finish(world) == []
+
+    # Now it is known what the disk has.
+    world.disk.is_broken = False
+    world.advance(1.1)
+    (answer,) = world.received()
+    assert answer["error"]["err_code"] == 10077  # not stored
+
+
+def test_a_batch_looks_for_last_messages_in_turns(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY, allow_atomic=True))
+    lines = [
+        b"Nats-Batch-Id: b\r\nNats-Batch-Sequence: %d\r\n" % i
+        + (b"Nats-Batch-Commit: 1\r\n" if i == 9 else b"")
+        for i in range(1, 10)
+    ]
+    sent = [expecting(b"S.new.%d" % i, b"S.*.x.%d" % i, 0, each) for i, each in enumerate(lines)]
+
+    turns = turns_after(world, b"".join(sent))
+    world.settle()
+
+    assert len(turns) >= 9 * MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    assert world.received()[-1]["seq"] == MANY + 9
+
+
+def test_deliveries_that_expect_a_last_message_give_others_their_turn(tmp_path: Path) -> None:
+    world = filled(tmp_path, MANY)
+    begun = work_of(
+        lambda: world.engine.account.publish(
+            [
+                new_message(
+                    b"S.new",
+                    b"",
+                    header=b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n"
+                    b"Nats-Expected-Last-Subject-Sequence-Subject: S.*.x\r\n\r\n",
+                )
+            ],
+            None,
+        )
+    )
+    store = world.engine.streams["S"].store
+    assert store.last_sequence == MANY
+    assert begun < TURN_WORK_MAX
+
+    works = []
+    while store.last_sequence == MANY:
+        works.append(work_of(lambda: world.shared.timers.run(world.now_ns)))
+
+    assert len(works) >= MANY // MESSAGES_A_TURN
+    assert max(works) < TURN_WORK_MAX
+
+
+@given(st.data())
+def test_a_last_message_is_found_as_by_a_look_at_each(data: st.DataObject) -> None:
+    store = open_memory_store()
+    pattern = data.draw(st.sampled_from([b"S.*", b"S.a.>", b"S.*.b", b">"]))
+    names = st.sampled_from([b"S.a", b"S.b", b"S.a.b", b"S.b.b", b"S.a.c"])
+
+    def change() -> None:
+        subjects = data.draw(st.lists(names, max_size=200))
+        store.append([(name, b"", b"", 1) for name in subjects])
+        if store.last_sequence:
+            store.remove(data.draw(st.lists(st.integers(1, store.last_sequence))))
+
+    change()
+    for _ in range(3):
+        steps, found = store.finding_last(pattern), -1
+        while found < 0:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+            else:
+                change()
+        expected = [last for _, last, _ in store.subjects(pattern)]
+        assert found == max(expected, default=0)
+        change()
 
 
 # What a stream does by itself, it does in turns as well.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import JetStreamError
 from penstock.jetstream.config.stream import without_api_level
-from penstock.jetstream.intake.checks import Prepared, Staged
+from penstock.jetstream.intake.checks import Prepared, Staged, expected_pattern
 from penstock.jetstream.intake.openbatches import ID_BYTES_MAX, OpenBatches, check_message
 from penstock.protocol import errorcodes, headers
 
@@ -38,6 +38,8 @@ class Batch:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.size_bytes = 0
+        self.patterns: set[bytes] = set()
+        """The patterns whose last messages its commit is compared with."""
 
 
 def check_allowed(config: StreamConfig) -> None:
@@ -85,6 +87,11 @@ class AtomicBatches:
         else:
             stream.answers.answer(reply, b"")
 
+    def patterns(self, header: bytes) -> set[bytes]:
+        """Return the patterns whose last messages have to be known for a commit."""
+        batch = self._batches.get(headers.get(header, b"Nats-Batch-Id") or b"")
+        return ({expected_pattern(header)} | (batch.patterns if batch else set())) - {b""}
+
     def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> Batch:
         batch = self._batches.get(batch_id)
         if batch is not None:
@@ -117,6 +124,7 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT)
         batch.messages.append(message)
         batch.size_bytes += size_bytes
+        batch.patterns |= {expected_pattern(message[1])} - {b""}
 
     def _check_place(
         self, batch_id: bytes, batch: Batch, sequence: int, commit: bytes | None

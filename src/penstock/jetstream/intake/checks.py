@@ -18,7 +18,7 @@ from penstock.jetstream.intake.expiry import NEVER, time_to_live_ns
 from penstock.jetstream.store import lookup
 from penstock.jetstream.store.file.keptids import id_of
 from penstock.jetstream.store.values import Entry, Known
-from penstock.protocol import errorcodes, headers
+from penstock.protocol import errorcodes, headers, subjects
 from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 from penstock.protocol.times import SECOND_NS
 
@@ -29,6 +29,8 @@ HEADER_BYTES_MAX = 64 * 1024 - 1
 
 Prepared: TypeAlias = tuple[Entry, bytes | None, bytes | None, int | None]
 """A message to store, its id, the subject it rolls up, its time to live."""
+
+OTHER_SUBJECT = b"Nats-Expected-Last-Subject-Sequence-Subject"
 
 REQUEST_INFO = (b"Nats-Request-Info:",)
 """The server's facts about a requester are for services. Not stored: they may be forged."""
@@ -168,7 +170,7 @@ class Checks:
         self, subject: bytes, header: bytes, staged: Staged | None
     ) -> None:
         sequence = _expected(header, b"Nats-Expected-Last-Subject-Sequence")
-        other = headers.get(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
+        other = headers.get(header, OTHER_SUBJECT)
         if sequence is None or len(other or b"") > SUBJECT_CHARACTERS_MAX:
             if other:
                 raise JetStreamError(errorcodes.STREAM_EXPECTED_LAST_SEQUENCE_PER_SUBJECT_INVALID)
@@ -277,6 +279,15 @@ class Checks:
         store = self._stream.store
         oldest = next(lookup.following(store, 0, (subject,)), None)
         return oldest is not None and store.size_of(*oldest[2:]) >= size_bytes
+
+
+def expected_pattern(header: bytes) -> bytes:
+    """Return the pattern whose last message a message is compared with; empty without one."""
+    if OTHER_SUBJECT not in header:
+        return b""
+    other = headers.get(header, OTHER_SUBJECT) or b""
+    is_short = len(other) <= SUBJECT_CHARACTERS_MAX
+    return b"" if not is_short or subjects.is_literal(other) else other
 
 
 def store_failed(text: str) -> JetStreamError:

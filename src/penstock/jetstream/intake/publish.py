@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from penstock import hot
 from penstock.core.reports import messagetrace
-from penstock.core.runs import new_message, payloads
+from penstock.core.runs import new_message, single_messages
 from penstock.errors import JetStreamError, StoreError
-from penstock.hot.wire import KIND, REPLY, SUBJECT, Op
+from penstock.hot.wire import DATA, HEADER_BYTES, KIND, REPLY, SUBJECT, Op
 from penstock.jetstream.intake import counters, fastbatch, traced
 from penstock.jetstream.intake.atomicbatch import AtomicBatches, check_allowed
 from penstock.jetstream.intake.checks import (
@@ -23,12 +23,14 @@ from penstock.jetstream.intake.checks import (
     Checks,
     Duplicate,
     Prepared,
+    expected_pattern,
     store_failed,
 )
 from penstock.jetstream.intake.expiry import Expiry
 from penstock.jetstream.intake.fastbatch import FastBatches
 from penstock.jetstream.intake.republish import Republish
 from penstock.jetstream.intake.schedules import Schedules
+from penstock.jetstream.intake.waiting import Waiting
 from penstock.protocol import headers, subjects
 from penstock.protocol.transforms import Transform
 
@@ -56,6 +58,7 @@ class Intake:
         self.pubacks = pubacks
         self._atomic = AtomicBatches(self)
         self._fast = FastBatches(self)
+        self._waiting = Waiting(stream, self._take_found)
 
     def configure(self) -> None:
         """Work out once how the stream's options affect each message."""
@@ -96,16 +99,30 @@ class Intake:
         now_ns = self.time_ns()
         if self._transform is not None:
             batch = [(each[KIND], self.transformed(each[SUBJECT]), *each[REPLY:]) for each in batch]
+        if self._waiting.batches and self._waiting.takes(batch, publisher):
+            return
         # A client sends the messages of a fast batch together, so one look is enough.
         if not self.is_careful and not batch[0][REPLY].endswith(fastbatch.SUFFIX):
             plain = hot.plain_entries(batch, now_ns)
             if plain is None:
-                self._take_together(batch, now_ns)
+                self._take_together(batch, now_ns, publisher)
             else:
                 self._append(*plain)
             return
-        for publish in batch:
-            self._take(publish, now_ns)
+        self._take_all(batch, now_ns, publisher)
+
+    def _take_all(self, batch: list[Op], now_ns: int, publisher: Session | None) -> None:
+        for index, publish in enumerate(batch):
+            if not self._take(publish, now_ns, publisher):
+                self._waiting.takes(batch[index + 1 :], publisher)
+                return
+
+    def _take_found(self, batch: list[Op], publisher: Session | None) -> None:
+        """Store messages that waited: what the first of them has to be compared with is found."""
+        first, *rest = single_messages(batch[0])
+        now_ns = self.time_ns()
+        self._take_message(first, now_ns)
+        self._take_all([*rest, *batch[1:]], now_ns, publisher)
 
     def on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:
         """Store a traced message, unless it is a dry run, and report it in the trace."""
@@ -126,7 +143,7 @@ class Intake:
             )
         if not trace.is_only:
             header = headers.put(header, messagetrace.DEST, messagetrace.DISABLED)
-            self._take(new_message(subject, payload, reply=reply, header=header), now_ns)
+            self._take_message(new_message(subject, payload, reply=reply, header=header), now_ns)
         elif isinstance(objection, Duplicate):
             self.owe_ack(reply, objection.sequence, DUPLICATE)
         elif isinstance(objection, JetStreamError) and not is_full:
@@ -187,18 +204,20 @@ class Intake:
         """Return the subject under which a message is stored."""
         return (self._transform and self._transform.apply(subject)) or subject
 
-    def _take_together(self, batch: list[Op], now_ns: int) -> None:
+    def _take_together(self, batch: list[Op], now_ns: int, publisher: Session | None) -> None:
         """Store messages in order, together as long as only their ids need a check."""
         entries: list[Entry] = []
         replies: list[bytes] = []
         ids: dict[bytes, int] = {}
-        for publish in batch:
+        for index, publish in enumerate(batch):
             _, subject, reply, header_bytes, size, data = publish
             message_id = _lone_id(publish)
             if message_id is None or (message_id and self._is_known(message_id, ids, now_ns)):
                 self._append_with_ids(entries, replies, ids, now_ns)
                 entries, replies, ids = [], [], {}
-                self._take(publish, now_ns)
+                if not self._take(publish, now_ns, publisher):
+                    self._waiting.takes(batch[index + 1 :], publisher)
+                    return
             elif header_bytes or len(data) == size + 2:
                 if message_id:
                     ids[message_id] = len(entries)
@@ -258,21 +277,43 @@ class Intake:
         stream.touch()
         return first_sequence
 
-    def _take(self, publish: Op, now_ns: int) -> None:
-        """Store the messages of a run one by one, each with all its checks."""
-        _, subject, reply, header_bytes, _, _ = publish
-        for message in payloads(publish):
-            header, payload = message[:header_bytes], message[header_bytes:-2]
-            try:
-                batch_id = headers.get(header, b"Nats-Batch-Id") if header_bytes else None
-                if reply.endswith(fastbatch.SUFFIX):
-                    self._fast.take((subject, header, payload), reply)
-                elif batch_id:
-                    self._atomic.take(batch_id, (subject, header, payload), reply)
-                else:
-                    self._take_one(subject, reply, header, payload, now_ns)
-            except JetStreamError as error:
-                self._refuse(reply, error)
+    def _take(self, publish: Op, now_ns: int, publisher: Session | None) -> bool:
+        """
+        Store the messages of a run one by one, each with all its checks.
+
+        False if that takes more than a turn: then the rest of the run waits.
+        """
+        messages = single_messages(publish)
+        for index, message in enumerate(messages):
+            patterns = self._patterns(message) if publish[HEADER_BYTES] else None
+            if patterns and not self._waiting.find(patterns, publisher):
+                self._waiting.takes(messages[index:], publisher)
+                return False
+            self._take_message(message, now_ns)
+        return True
+
+    def _patterns(self, message: Op) -> set[bytes]:
+        """Return the patterns whose last messages have to be known to store a message."""
+        header = message[DATA][: message[HEADER_BYTES]]
+        if b"\r\nNats-Batch-Commit:" in header:
+            return self._atomic.patterns(header)
+        pattern = expected_pattern(header)
+        return {pattern} if pattern else set()
+
+    def _take_message(self, message: Op, now_ns: int) -> None:
+        """Store one message, with all its checks."""
+        _, subject, reply, header_bytes, _, data = message
+        header, payload = data[:header_bytes], data[header_bytes:-2]
+        try:
+            batch_id = headers.get(header, b"Nats-Batch-Id") if header_bytes else None
+            if reply.endswith(fastbatch.SUFFIX):
+                self._fast.take((subject, header, payload), reply)
+            elif batch_id:
+                self._atomic.take(batch_id, (subject, header, payload), reply)
+            else:
+                self._take_one(subject, reply, header, payload, now_ns)
+        except JetStreamError as error:
+            self._refuse(reply, error)
 
     def _refuse(self, reply: bytes, error: JetStreamError) -> None:
         """Report why a message is not stored; the reason may show stored messages."""

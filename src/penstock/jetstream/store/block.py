@@ -290,6 +290,12 @@ class Block:
         start, stop = max(start, self.start), self.total if stop is None else stop
         return self._mask(matcher, start, stop).count(1) if start < stop else 0
 
+    def last_matching(self, matcher: Matcher, start: int, stop: int) -> int:
+        """Return the last existing position of a stretch that matches; -1 if there is none."""
+        start = max(start, self.start)
+        place = self._mask(matcher, start, stop).rfind(1) if start < stop else -1
+        return start + place if place >= 0 else -1
+
     def tally(self, start: int, stop: int) -> dict[bytes, int]:
         """Return the number of existing messages of each subject in a stretch."""
         assert self.topics is not None

@@ -84,7 +84,13 @@ def last_sequence(store: Store, subject: bytes) -> int:
     """Return the last sequence of a subject, or of all that match a pattern; 0 if there is none."""
     if patterns.is_literal(subject):
         return store.last(subject)[0]
-    return max(store.last_sequences((subject,)), default=0)
+    steps = store.finding_last(subject)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: int = end.value
+            return found
 
 
 def following(

@@ -26,6 +26,7 @@ from penstock.jetstream.store import walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.keptids import ids_of
+from penstock.jetstream.store.lastmatches import LastMatches
 from penstock.jetstream.store.log import Log
 from penstock.jetstream.store.reading import Reading, pieces
 from penstock.jetstream.store.retreat import Probe, Retreat
@@ -65,6 +66,7 @@ class Store:
         self._limits = limits
         self.size_of = size_of
         self._catalog = log.catalog
+        self._last_matches = LastMatches(log.catalog)
         self._log = log
         self._configure_log()
         self._first_time: tuple[int, int] = (0, 0)
@@ -327,6 +329,18 @@ class Store:
         """Return the last sequence of each matching subject, unordered."""
         return self._catalog.last_sequences(filters)
 
+    def finding_last(self, pattern: bytes) -> Generator[None, None, int]:
+        """Return the last sequence that matches now, 0 if none does, giving others their turn."""
+        while True:
+            catalog, steps = self._catalog, self._last_matches.find(pattern)
+            while catalog is self._catalog:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: int = end.value
+                    return found
+                yield
+
     def sequence_at(self, time_ns: int) -> int:
         """Return the first sequence stored at or after a time, else `last_sequence + 1`."""
         catalog = self._catalog
@@ -489,6 +503,7 @@ class Store:
         left.options.recall = self._log.options.recall
         self._log.close(saves=False)
         self._catalog, self._log = left.catalog, left
+        self._last_matches = LastMatches(left.catalog)
         self._first_time = (0, 0)
         # They may have been changed meanwhile.
         self.limits = self._limits

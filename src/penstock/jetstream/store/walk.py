@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.jetstream.store.block import Block
     from penstock.jetstream.store.catalog import Catalog
+    from penstock.jetstream.store.columns import Matcher
     from penstock.jetstream.store.values import Filters
 
 LOOKED_AT_AT_ONCE = 8192
 """The number of messages to look at before others have their turn."""
+LOOKED_AT_FIRST = 64
+"""The number of messages to look at first where the last one is probably near."""
 
 
 def refreshing(catalog: Catalog) -> Iterator[None]:
@@ -61,6 +64,24 @@ def _beginning_below(catalog: Catalog, sequence: int) -> Block | None:
     """Return the last block with messages that begins below a sequence."""
     last = catalog.block_at(sequence - 1)
     return next((catalog.blocks[i] for i in range(last, -1, -1) if catalog.blocks[i].count), None)
+
+
+def newest(catalog: Catalog, matcher: Matcher, first: int, last: int) -> Generator[None, None, int]:
+    """Return the last sequence between two that matches, 0 if none does, with time for others."""
+    before, size = last + 1, LOOKED_AT_FIRST
+    while before > first and (block := _beginning_below(catalog, before)):
+        catalog.described(block)
+        stop = block.position(before)
+        start = max(stop - size, 0)
+        place = block.last_matching(matcher, start, stop)
+        if place >= 0:
+            found = block.sequence(place)
+            return found if found >= first else 0
+        before = block.sequence(start) if start else block.first_sequence
+        if before > first:
+            yield
+        size = min(2 * size, LOOKED_AT_AT_ONCE)
+    return 0
 
 
 def counting(catalog: Catalog, sequence: int, filters: Filters) -> Generator[None, None, int]:

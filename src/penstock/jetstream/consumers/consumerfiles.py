@@ -139,6 +139,8 @@ class ConsumerFiles:
         self._had_failure = False
         self._is_discarded = False
         self._timer: Timer | None = None
+        self.unserved: dict[str, ConsumerState] = {}
+        """The states of consumers that could not be brought back: somebody may mend their files."""
         self.log, self.states, notes = open_consumer_log(self._disk, self._path)
         for note in notes:
             log.warning("Consumers of '%s > %s': %s", self._context.account_name, stream, note)

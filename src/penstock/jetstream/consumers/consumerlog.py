@@ -2,9 +2,11 @@
 The deliveries and acks of consumers: one small log for all consumers of a stream.
 
 The consumers in memory hold the truth; the log records what changed, and one sync covers the acks
-of all of them. When the log has grown, or after the disk failed, the next `flush` begins a new file
-with the whole state of every consumer and continues after it. The old file goes once the new one is
-durable. So a failure needs no repair, and a torn end costs only what was never synced.
+of all of them. When the log has grown, and after a failure of the disk or a restart, the next
+change begins a new file with the whole state of every consumer. The old file goes once the new one
+is durable. So a failure needs no repair, and a torn end costs only what was never synced. A killed
+server may have failed to sync its file: Linux then takes the data for written, and a later sync of
+that file would succeed without it.
 
     consumers-00000007.log = start · one state a consumer · changes …
 
@@ -63,7 +65,7 @@ def open_consumer_log(
         notes.append(f"`{path}` is not complete: a consumer missing in it starts over")
     if damaged:
         notes.append(f"`{path}`: {damaged} bytes are no record: dropped")
-    log.resume(chosen, is_whole=not damaged and chosen == generations[-1] and bool(complete_ones))
+    log.replace(generations)
     return log, replay(changes), notes
 
 
@@ -142,17 +144,9 @@ class ConsumerLog:
         self._is_new = False
         self._outdated: list[str] = []
 
-    def resume(self, generation: int, *, is_whole: bool) -> None:
-        """Continue after the records found on disk; begin a new file first unless all are good."""
-        if is_whole:
-            self._file = self.disk.open(log_path(self.directory, generation))
-            self._file_end = self._file.size()
-        numbers = _generations(self.disk, self.directory)
-        self._outdated = [
-            log_path(self.directory, number)
-            for number in numbers
-            if not (is_whole and number == generation)
-        ]
+    def replace(self, generations: Sequence[int]) -> None:
+        """Begin a new file before anything else is safe, and remove these once it counts."""
+        self._outdated = [log_path(self.directory, each) for each in generations]
 
     @property
     def dirty_bytes(self) -> int:
@@ -189,9 +183,11 @@ class ConsumerLog:
 
     def write(self) -> None:
         """Hand the buffer to the operating system, and leave the rest to `flush`."""
-        if self._file is None or self.failure is not None:
+        if self.failure is not None:
             return
         try:
+            if self._file is None:
+                self._begin_file()
             self._write_buffer()
         except OSError as error:
             self._fail(error)
@@ -217,8 +213,7 @@ class ConsumerLog:
 
     def _begin_file(self) -> None:
         """Begin a new file with the state of every consumer, buffered changes included."""
-        is_idle = self._file is None and not self._buffer and self.failure is None
-        if self._sync is not None or is_idle:
+        if self._sync is not None or self._is_idle:
             return
         states = self.snapshot()
         if self._file is not None:
@@ -232,6 +227,11 @@ class ConsumerLog:
         self._is_new = True
         self._buffer = [encode(start), *records]
         self._file_bytes_max = max(LOG_BYTES_MIN, 4 * sum(map(len, self._buffer)))
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether there is no file, and no need for one."""
+        return not (self._file or self._buffer or self._outdated or self.failure)
 
     def _drop_file(self) -> None:
         """Leave the file. It goes now if it never counted, else once the next one counts."""
@@ -286,8 +286,9 @@ class ConsumerLog:
 
     def close(self) -> None:
         """Make everything durable and close the file."""
-        for _ in range(2):
-            complete(self.flush())
+        if self._file is not None or self._buffer or self.failure is not None:
+            for _ in range(2):
+                complete(self.flush())
         if self._file is not None:
             self._file.close()
         if self.failure is not None:

@@ -193,11 +193,14 @@ def _files(stream: Stream, config: ConsumerConfig) -> ConsumerFiles | None:
 def open_files(stream: Stream) -> ConsumerFiles:
     """Open the files of a stream's consumers."""
     files = stream.consumer_files = ConsumerFiles(stream.context, stream.name)
-    files.log.snapshot = lambda: {
-        name: consumer.state()
-        for name, consumer in stream.consumers.items()
-        if consumer.files is not None
-    }
+    files.log.snapshot = lambda: (
+        files.unserved
+        | {
+            name: consumer.state()
+            for name, consumer in stream.consumers.items()
+            if consumer.files is not None
+        }
+    )
     return files
 
 
@@ -239,6 +242,8 @@ def recover(stream: Stream) -> None:
                 stream.consumers[name] = _recovered(stream, files, meta)
         except Exception as error:
             unconfigured.discard(name)
+            if name in files.states:
+                files.unserved[name] = files.states[name]
             _complain(stream, f"consumer `{name}`", error)
     for name in unconfigured:
         log.warning(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from tests.simdisk import SimDisk
 
@@ -158,3 +161,45 @@ def test_a_file_that_does_not_start_completely_does_not_count() -> None:
     log.put("one", states["one"])
     complete(log.flush())
     assert disk.names(DIRECTORY) == ["consumers-00000003.log"]
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_killed_server_could_not_sync_is_durable_after_a_restart(
+    seed: int, is_changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimDisk(seed)
+    log, states = open_it(disk)
+    one = create(log, states, "one")
+    complete(log.flush())
+    one.deliver(1, [1, 2, 3], 100)
+    log.delivered("one", 1, [1, 2, 3], 100)
+    one.ack([1])
+    log.acked("one", [1])
+    with monkeypatch.context() as patched:
+        broken = OSError(errno.EIO, os.strerror(errno.EIO))
+        patched.setattr(disk, "trouble", lambda action: broken if action == "sync" else None)
+        complete(log.flush())
+    # Killed: what the failed sync dropped is still in the page cache.
+    log, states = open_it(disk)
+    assert states == {"one": one}
+    if is_changed:
+        states["one"].ack([2])
+        log.acked("one", [2])
+    complete(log.flush())
+    assert log.dirty_bytes == 0
+
+    assert open_it(disk.crash())[1] == states
+
+
+def test_a_count_of_deliveries_is_written_at_once_after_a_restart() -> None:
+    disk = SimDisk()
+    log, states = open_it(disk)
+    create(log, states, "one")
+    log.close()
+    log, states = open_it(disk)
+    states["one"].deliver(1, [1], 100)
+    log.delivered("one", 1, [1], 100)
+    log.write()
+    # Killed.
+    assert open_it(disk)[1] == states

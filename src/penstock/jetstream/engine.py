@@ -344,6 +344,7 @@ class Engine:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
             self.files.make_room_for_consumers(name)
+            self._follow(config, store)
             self._serve(self._new_stream(config, created_ns, store))
         except Exception as error:
             stream = self.streams.pop(name, None)
@@ -359,6 +360,17 @@ class Engine:
         log.info(
             "  Restored %s messages for stream '%s > %s'", store.messages, self.account.name, name
         )
+
+    def _follow(self, config: StreamConfig, store: Store) -> None:
+        """Go on from the time of a stream's newest message, if the clock was set back since."""
+        # Times in a mirror are those of another clock.
+        if config.mirror is None and not self.shared.clock_ns.reach(store.state().last_time_ns):
+            log.warning(
+                "Stream '%s > %s' has messages of more than a day ahead: they expire late, and so "
+                "do new ones in it; check the clock of this machine",
+                self.account.name,
+                config.name,
+            )
 
     def _serve(self, stream: Stream) -> None:
         """Serve a stream that was found on disk."""

@@ -18,6 +18,7 @@ from penstock.jetstream.commit import Allowance, Commit, Crew, Durable, release
 from penstock.jetstream.files.rubbish import Rubbish
 from penstock.jetstream.store.file.disk import Disk
 from penstock.jetstream.store.values import Work
+from penstock.jetstream.storedclock import StoredClock
 from penstock.jetstream.timers import Timers
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Shared:
     ) -> None:
         self.config = config
         self.server_name = server_name
-        self.clock_ns = clock_ns
+        self.clock_ns = StoredClock(clock_ns)
         self.random = random
         self.waits_for_sync = config.sync_interval == "always"
         """Whether answers wait until the change they promise would survive a power cut."""

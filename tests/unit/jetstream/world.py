@@ -169,7 +169,7 @@ class World:
     def advance(self, seconds: float) -> None:
         """Let time pass, and do what is due."""
         self.now_ns += int(seconds * SECOND_NS)
-        self.shared.timers.run(self.now_ns)
+        self.shared.timers.run(self.shared.clock_ns())
         self.settle()
 
     def received(self) -> list[Any]:

@@ -302,7 +302,7 @@ def _at_state(
         sequence, selected = backlog.start(config, store, limit)
         ledger = Ledger(sequence)
     else:
-        ledger = Ledger.restore(state, config.ack_waits_ns)
+        ledger = Ledger.restore(state, config.ack_waits_ns, stream.context.clock_ns())
         sequence = max(ledger.delivered_sequence + 1, store.first_sequence)
         selected = None
         if sequence < meta.resume_sequence:

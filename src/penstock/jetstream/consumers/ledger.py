@@ -42,15 +42,16 @@ class Ledger:
         self._is_floor_stale = False
 
     @classmethod
-    def restore(cls, state: ConsumerState, backoff_ns: Sequence[int]) -> Ledger:
-        """Continue from a stored state."""
+    def restore(cls, state: ConsumerState, backoff_ns: Sequence[int], now_ns: int) -> Ledger:
+        """Continue from a stored state; no message waits for longer than its ack wait from now."""
         ledger = cls(state.delivered_stream_sequence + 1)
         ledger.next_consumer_sequence = state.delivered_consumer_sequence + 1
         ledger._floor = (state.ack_floor_consumer_sequence, state.ack_floor_stream_sequence)
         ledger.redelivered = dict(state.redelivered)
         ledger.backoff_ns = backoff_ns
         for sequence, (consumer_sequence, time_ns) in sorted(state.pending.items()):
-            deadline_ns = time_ns + ledger.wait_ns(sequence)
+            # The clock may have been set back meanwhile.
+            deadline_ns = min(time_ns, now_ns) + ledger.wait_ns(sequence)
             ledger.pending[sequence] = (consumer_sequence, deadline_ns)
             ledger.watch(deadline_ns)
         return ledger

@@ -167,7 +167,7 @@ def test_a_ledger_that_is_restored_goes_on_as_the_one_before() -> None:
                 case 3 if book.pending:
                     book.give_up(chance.choice(list(book.pending)))
 
-        again = Ledger.restore(book.state(stored + 1), book.backoff_ns)
+        again = Ledger.restore(book.state(stored + 1), book.backoff_ns, now_ns)
 
         assert again.pending == book.pending
         assert again.redelivered == book.redelivered

@@ -198,6 +198,80 @@ def test_who_looks_at_everything_gives_others_their_turn(
     assert max(turns) < TURN_WORK_MAX
 
 
+FROM_A_SEQUENCE = {"deliver_policy": "by_start_sequence", "opt_start_seq": 2}
+COUNTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "created": (
+        "CONSUMER.CREATE.S.d",
+        {
+            "stream_name": "S",
+            "config": CONSUMER | FROM_A_SEQUENCE | {"name": "d", "filter_subject": "S.*.>"},
+        },
+    ),
+    "given a filter": (
+        "CONSUMER.CREATE.S.c",
+        {
+            "stream_name": "S",
+            "config": CONSUMER | FROM_A_SEQUENCE | {"name": "c", "filter_subject": "S.*.>"},
+        },
+    ),
+    "reset": ("CONSUMER.RESET.S.c", {"seq": 3}),
+    "described": ("CONSUMER.INFO.S.c", {}),
+    "listed": ("CONSUMER.LIST.S", {}),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_messages_of_a_consumer_are_counted_in_turns(tmp_path: Path, name: str) -> None:
+    world = filled(tmp_path, MANY)
+    old = CONSUMER | FROM_A_SEQUENCE | {"name": "c", "filter_subject": "S.*.*"}
+    world.call("CONSUMER.CREATE.S.c", stream_name="S", config=old)
+    # After a removal, what was counted does not hold any more.
+    world.engine.streams["S"].remove([MANY - 5])
+    world.settle()
+    call, fields = COUNTS[name]
+
+    turns = turns_of(busy(world), call, fields)
+    world.settle()
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    (answer,) = world.received()
+    start = 3 if name == "reset" else 2
+    described = answer["consumers"][0] if name == "listed" else answer
+    assert described["num_pending"] == MANY - start
+
+
+def test_messages_that_come_and_go_while_they_are_counted_are_counted_right(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, MANY))
+    body = json.dumps(COUNTS["created"][1]).encode()
+    begin(world, b"PUB $JS.API.CONSUMER.CREATE.S.d _INBOX.t %d\r\n%b\r\n" % (len(body), body))
+    world.engine.streams["S"].store.append([(b"S.1.x", b"", b"", world.now_ns)] * 3)
+    world.engine.streams["S"].remove([2, 3, MANY - 5])
+
+    (answer,) = finish(world)
+
+    assert answer["num_pending"] == MANY - 1 + 3 - 3
+
+
+@pytest.mark.parametrize("name", ["described", "listed", "reset", "created"])
+def test_a_stream_that_is_deleted_answers_a_count_that_waits(tmp_path: Path, name: str) -> None:
+    world = filled(tmp_path, MANY, storage="file")
+    old = CONSUMER | FROM_A_SEQUENCE | {"name": "c", "filter_subject": "S.*.*"}
+    world.call("CONSUMER.CREATE.S.c", stream_name="S", config=old)
+    world.engine.streams["S"].remove([MANY - 5])
+    world.settle()
+    call, fields = COUNTS[name]
+    body = json.dumps(fields).encode()
+    sent = b"PUB $JS.API.%b _INBOX.t %d\r\n%b\r\n" % (call.encode(), len(body), body)
+    begin(busy(world), sent)
+    world.engine.streams["S"].store.append([(b"S.unsafe", b"", b"", world.now_ns)])
+    world.engine.delete_stream(world.engine.streams["S"], lambda: None)
+
+    (answer,) = finish(world)
+
+    assert answer["error"]["code"] == 404
+
+
 @pytest.mark.parametrize("storage", ["memory", "file"])
 def test_a_direct_get_in_turns_answers_as_one_in_a_single_turn(
     tmp_path: Path, storage: str

@@ -367,10 +367,11 @@ class Api:
         sequence = NO_END
         if isinstance(answer, Shown):
             sequence, answer = answer.sequence, answer.document
-        if stream is not None and call.is_view and not isinstance(answer, Deferred):
-            self._show(request, stream, answer, sequence)
-        else:
+        is_shown = call.is_view and stream is not None and not stream.is_closed
+        if stream is None or not is_shown or isinstance(answer, Deferred):
             self.answer(request, answer)
+        else:
+            self._show(request, stream, answer, sequence)
 
     def _show(
         self, request: Request, stream: Stream, document: Mapping[str, Any], sequence: int

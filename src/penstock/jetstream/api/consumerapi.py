@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import JetStreamError
 from penstock.jetstream.api.api import Answer, Call, Portions, Request
 from penstock.jetstream.config.consumer import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.config.consumerrules import check_group_name
-from penstock.jetstream.consumers import consumers
+from penstock.jetstream.consumers import backlog, consumers
 from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.copies import sourcing
 from penstock.protocol import errorcodes, headers, strictjson, subjects
 from penstock.protocol.rfc3339 import ZERO, parse_time
+
+if TYPE_CHECKING:
+    from penstock.jetstream.stream import Stream
 
 NAMES_MAX = 1024
 LIST_MAX = 256
@@ -106,6 +110,7 @@ def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) ->
     """Make or change a consumer; answer when that is safe."""
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
+    yield from _count_ahead(request.stream(), config)
     if not _needs_survey(config):
         _create_now(request, values, config)
         return None
@@ -113,6 +118,17 @@ def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) ->
         yield from steps
         _create_now(request, values, config)
     return None
+
+
+def _count_ahead(stream: Stream, config: ConsumerConfig) -> Iterator[None]:
+    """Count what a consumer with a filter still has to get, where that means a look at messages."""
+    existing = stream.consumers.get(config.name or config.durable_name)
+    if existing is not None:
+        yield from stream.store.count_ahead(existing.backlog.uncounted_sequence, config.filters)
+    elif config.deliver_policy in ("by_start_sequence", "by_start_time"):
+        limit = stream.config.max_msgs_per_subject
+        sequence, _ = backlog.start(config, stream.store, limit)
+        yield from stream.store.count_ahead(sequence, config.filters)
 
 
 def _needs_survey(config: ConsumerConfig) -> bool:
@@ -142,10 +158,11 @@ def _create_now(request: Request, values: dict[str, Any], config: ConsumerConfig
     )
 
 
-def info(request: Request) -> Answer:
+def info(request: Request) -> Portions:
     """`CONSUMER.INFO.<stream>.<consumer>`."""
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
+    yield from _consumer(request).backlog.count_ahead()
     return _consumer(request).info()
 
 
@@ -180,13 +197,17 @@ def unpin(request: Request) -> Answer:
     return {}
 
 
-def reset(request: Request) -> Answer:
+def reset(request: Request) -> Portions:
     """`CONSUMER.RESET.<stream>.<consumer>`: begin again. An unknown consumer gets no answer."""
     stream = request.engine.streams.get(request.names[0])
     consumer = stream.consumers.get(request.names[1]) if stream is not None else None
     if stream is None or consumer is None:
         return None
     options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
+    sequence = options.get("seq", 0) or consumers.unacked_sequence(consumer)
+    yield from stream.store.count_ahead(sequence, consumer.filters)
+    if consumer.is_closed:
+        raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
     answer: consumers.Answer = request.answer
     if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
         answer = partial(request.answer, header=sourcing.identity_header(stream.identity))
@@ -200,10 +221,16 @@ def names(request: Request) -> Answer:
     return page | {"consumers": [consumer.name for consumer in found]}
 
 
-def list_consumers(request: Request) -> Answer:
+def list_consumers(request: Request) -> Portions:
     """`CONSUMER.LIST.<stream>`."""
     found, page = _page(request, LIST_MAX, "JSApiConsumersRequest")
-    return page | {"consumers": [consumer.info() for consumer in found]}
+    infos = []
+    for consumer in found:
+        yield from consumer.backlog.count_ahead()
+        if not consumer.is_closed:
+            infos.append(consumer.info())
+    request.stream()  # It may be gone by now.
+    return page | {"consumers": infos}
 
 
 def _page(

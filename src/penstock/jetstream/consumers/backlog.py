@@ -9,6 +9,7 @@ messages were removed.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.jetstream.config.consumer import ConsumerConfig
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.source import Source
 
 READ_BYTES_MAX = 1024 * 1024
+ATTEMPTS = 3
+"""How often to count again in turns where deliveries go on meanwhile."""
 REPLAY_GAP_NS_MIN = 1_000_000
 """Messages stored closer together than this are replayed together."""
 
@@ -147,6 +150,22 @@ class Backlog:
             self._counted_to = store.last_sequence
         return self._count
 
+    def count_ahead(self) -> Iterator[None]:
+        """Count in turns what `count` would have to count at once, after a removal."""
+        store = self._store
+        for _ in range(ATTEMPTS):
+            if store.removals == self._counted_removals:
+                return
+            sequence = self.uncounted_sequence
+            yield from store.count_ahead(sequence, self._filters)
+            if sequence == self.uncounted_sequence:
+                return
+
+    @property
+    def uncounted_sequence(self) -> int:
+        """Where a new count begins."""
+        return self._selected.resume_sequence if self._selected is not None else self.next_sequence
+
     def overlook(self, removals: int) -> None:
         """Keep the count across these removals: all removed messages were delivered before."""
         if removals == self._counted_removals:
@@ -156,11 +175,9 @@ class Backlog:
         store = self._store
         self._counted_removals = store.removals
         self._counted_to = max(store.last_sequence, self.next_sequence - 1)
-        if self._selected is None:
-            self._count = store.count(self.next_sequence, self._filters)
-        else:
-            rest = store.count(self._selected.resume_sequence, self._filters)
-            self._count = len(self._selected) + rest
+        self._count = store.count(self.uncounted_sequence, self._filters)
+        if self._selected is not None:
+            self._count += len(self._selected)
 
 
 class Selection:

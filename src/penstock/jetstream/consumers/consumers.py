@@ -78,7 +78,7 @@ def _update(
         consumerrules.check_update(old, config, is_bound=is_bound)
         consumer.update(config)
         if config.sourcing:
-            consumer.restart(_unacked_sequence(consumer))
+            consumer.restart(unacked_sequence(consumer))
         _keep(consumer, consumer.info(), answer)
         consumer.deliver()
     if consumer.paused_until_ns:
@@ -103,13 +103,14 @@ def reset(consumer: Consumer, sequence: int, answer: Answer) -> None:
     if sequence:
         _check_reset(consumer, sequence)
     else:
-        sequence = _unacked_sequence(consumer)
+        sequence = unacked_sequence(consumer)
     consumer.restart(sequence)
     _keep(consumer, consumer.info() | {"reset_seq": sequence}, answer)
     consumer.deliver()
 
 
-def _unacked_sequence(consumer: Consumer) -> int:
+def unacked_sequence(consumer: Consumer) -> int:
+    """Return the first sequence that a consumer has not settled."""
     return consumer.ledger.floor(consumer.backlog.next_sequence)[1] + 1
 
 

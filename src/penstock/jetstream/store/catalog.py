@@ -16,6 +16,7 @@ from typing import Protocol
 from penstock.jetstream.store import walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
+from penstock.jetstream.store.counted import Counted
 from penstock.jetstream.store.file.segment import Removal, ranges_above
 from penstock.jetstream.store.subjecttable import (
     CountedSubjects,
@@ -70,6 +71,7 @@ class Catalog:
         self._erased: list[tuple[int, int]] = []
         self._floor_recorded = 1
         self._matchers: dict[Filters, Matcher] = {}
+        self.counted = Counted()
         self.surveys: list[Survey] = []
         """The surveys under way; each is notified of all changes."""
 
@@ -422,12 +424,14 @@ class Catalog:
         if first_sequence <= self.first_sequence and not filters:
             return self.messages
         matcher = self.matcher(filters)
-        if matcher is not None and first_sequence <= self.first_sequence:
+        known = self.counted.find(first_sequence, self.last_sequence, filters, self.removals)
+        if matcher is not None and first_sequence <= self.first_sequence and known is None:
             survey = self._surveyed(filters)
             if survey is not None:
                 return survey.messages
             return self.subjects.messages(self.subjects.matching(filters))
-        total = 0
+        total, last = known or (0, first_sequence - 1)
+        first_sequence = last + 1
         for block in reversed(self.blocks):
             if block.last_sequence < first_sequence:
                 break

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from penstock.errors import StoreError
-from penstock.jetstream.store import walk
+from penstock.jetstream.store import ahead, walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.keptids import ids_of
@@ -316,6 +316,14 @@ class Store:
     def counting(self, sequence: int, filters: Filters) -> Generator[None, None, int]:
         """Return how many messages match from a sequence on, giving others their turn."""
         return walk.counting(self._catalog, sequence, filters)
+
+    def count_ahead(self, sequence: int, filters: Filters) -> Iterator[None]:
+        """Give others their turn while counting what `count` is about to be asked for."""
+        catalog = self._catalog
+        for _ in ahead.count(catalog, sequence, filters):
+            yield
+            if catalog is not self._catalog:
+                return
 
     def survey(self, filters: Filters) -> Survey:
         """

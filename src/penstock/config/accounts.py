@@ -8,10 +8,11 @@ applies the rules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 from urllib.parse import quote
 
+from penstock.config.frozen import dataclass
 from penstock.errors import ConfigError
 from penstock.keys import nkeys
 from penstock.protocol import subjects

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from penstock.config.accounts import (
@@ -28,6 +28,7 @@ from penstock.config.accounts import (
     SubjectMapping,
     SubjectRules,
 )
+from penstock.config.frozen import dataclass
 from penstock.config.sharing import check_import
 from penstock.errors import ConfigError
 from penstock.keys import tokens
@@ -59,7 +60,7 @@ def read_accounts(preload: Mapping[str, str], operators: frozenset[str]) -> tupl
     return tuple(_with_allowed_imports(account, accounts) for account in accounts.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trust:
     """The combined claims of all operator tokens."""
 

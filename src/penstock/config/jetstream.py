@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Literal
 
+from penstock.config.frozen import dataclass
 from penstock.config.remotes import RemoteConfig, check_remotes
 from penstock.config.setting import check_bounds, setting
 from penstock.errors import ConfigError

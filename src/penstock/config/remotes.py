@@ -7,9 +7,8 @@ same prefix for a stream of another JetStream domain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.config.accounts import GLOBAL
+from penstock.config.frozen import dataclass
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
 from penstock.protocol import wellknown

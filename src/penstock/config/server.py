@@ -11,7 +11,7 @@ an `int` may be a size such as `64MB`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import cached_property
 from typing import TypedDict
 
@@ -27,6 +27,7 @@ from penstock.config.accounts import (
     SubjectMapping,
     User,
 )
+from penstock.config.frozen import dataclass
 from penstock.config.jetstream import JetStreamConfig
 from penstock.config.setting import check_bounds, setting
 from penstock.config.transport import (
@@ -152,7 +153,7 @@ class Authorization:
         "`permissions` and `allowed_connection_types`.",
         directive="authorization.users",
     )
-    default_permissions: Permissions | None = setting(  # noqa: RUF009
+    default_permissions: Permissions | None = setting(
         None,
         "Permissions of users without their own.",
         directive="authorization.default_permissions",
@@ -192,7 +193,7 @@ class Authorization:
         directive="trusted_keys",
         aliases=("trusted",),
     )
-    resolver: Resolver | None = setting(  # noqa: RUF009
+    resolver: Resolver | None = setting(
         None,
         "Source of account tokens: `MEMORY`, that is `resolver_preload`; `URL(http://…)`, "
         "a server that has them; or `type: full` with a `dir` to store them, optionally "
@@ -213,7 +214,7 @@ class Authorization:
         "`auth_callout` then decides about them.",
         directive="default_sentinel",
     )
-    auth_callout: AuthCallout | None = setting(  # noqa: RUF009
+    auth_callout: AuthCallout | None = setting(
         None,
         "Service that authenticates users: `issuer`, `account`, `auth_users`; optional: `xkey` "
         "and `allowed_accounts`.",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
+from penstock.config.frozen import dataclass
 from penstock.config.setting import check_bounds, setting
 from penstock.errors import ConfigError
 
@@ -113,7 +114,7 @@ class TlsConfig:
         "Require a valid certificate, and take the user from it.",
         directive="tls.verify_and_map",
     )
-    handshake_first: HandshakeFirst = setting(  # noqa: RUF009
+    handshake_first: HandshakeFirst = setting(
         None,
         "Start TLS before INFO: `true`; `auto` or a duration waits that long for the client to "
         "begin, and then sends INFO.",
@@ -123,7 +124,7 @@ class TlsConfig:
     timeout: float = setting(
         2.0, "Timeout of the handshake.", directive="tls.timeout", positive=True
     )
-    min_version: TlsVersion = setting(  # noqa: RUF009
+    min_version: TlsVersion = setting(
         "1.2", "Minimum TLS version, `1.2` or `1.3`.", directive="tls.min_version"
     )
     cipher_suites: tuple[str, ...] = setting(

@@ -10,10 +10,11 @@ warning with a reason, and never silently ignored.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from penstock.config.file.flags import Flag
+from penstock.config.frozen import dataclass
 from penstock.config.jetstream import JetStreamConfig
 from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig

@@ -9,9 +9,9 @@ not one, or at `--`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.config.frozen import dataclass
 from penstock.errors import ConfigError
 from penstock.protocol.suggestions import nearest
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ from penstock.config.file.flags import Given
 from penstock.config.file.joiningreaders import check_joining
 from penstock.config.file.language import Block, Node
 from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
+from penstock.config.frozen import dataclass
 from penstock.config.jetstream import JetStreamConfig
 from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
@@ -86,12 +87,12 @@ class Options:
     """Warnings about directives without effect."""
 
 
-@dataclass
 class _Findings:
     """The errors and warnings of a configuration."""
 
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
 
 
 def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> Options:
@@ -210,13 +211,13 @@ def _override(directives: Block, later: Block) -> None:
     directives.update(later)
 
 
-@dataclass
 class _Builder:
     """Reads directives into the dataclasses, and collects their errors."""
 
-    directives: Block
-    errors: list[str]
-    environ: Mapping[str, str]
+    def __init__(self, directives: Block, errors: list[str], environ: Mapping[str, str]) -> None:
+        self.directives = directives
+        self.errors = errors
+        self.environ = environ
 
     def options(self) -> Options | None:
         """Return the options, or `None` if there were errors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -152,7 +153,77 @@ async def test_a_server_that_stays_away_is_waited_for_and_what_comes_again_is_co
             goes_on.set()
             await until(lambda: bus.health().in_flight == 0)
 
-    assert f"that {KEYS} events were handled, so they come again" in caplog.text
+    assert f"that {KEYS} events were handled, so they may come again" in caplog.text
+
+
+def limit_files(server: PenstockServer, size: int) -> None:
+    """Let the server's files grow to a size, and no further."""
+    assert server.process is not None
+    limits = (size, resource.RLIM_INFINITY)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+
+
+@asynchronous
+async def test_acks_that_the_server_cannot_store_are_counted_when_a_bus_closes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PenstockServer(tmp_path) as server:
+        settings = replace(config(server.url), shutdown_timeout=2.0)
+        seen, goes_on = Seen(), asyncio.Event()
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            await seen(envelope)
+            await goes_on.wait()
+
+        async with EventBus(settings) as bus:
+            await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: seen.count == KEYS)
+            limit_files(server, 1)
+            goes_on.set()
+            await until(lambda: bus.health().in_flight == 0)
+        assert f"that {KEYS} events were handled, so they may come again" in caplog.text
+        server.kill()
+
+        server.start()
+        async with EventBus(settings) as bus:
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: seen.count == 2 * KEYS)
+
+
+@asynchronous
+async def test_a_bus_that_closes_waits_for_a_full_disk_to_get_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PenstockServer(tmp_path) as server:
+        settings = config(server.url)
+        seen, goes_on = Seen(), asyncio.Event()
+
+        async def handle(envelope: Envelope[Any]) -> None:
+            await seen(envelope)
+            await goes_on.wait()
+
+        async with EventBus(settings) as bus:
+            await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
+            await bus.subscribe_envelope("orders", handle)
+            await until(lambda: seen.count == KEYS)
+            limit_files(server, 1)
+            goes_on.set()
+            await until(lambda: bus.health().in_flight == 0)
+            closing = asyncio.ensure_future(bus.close())
+            await asyncio.wait([closing], timeout=0.5)
+            assert not closing.done()
+            limit_files(server, resource.RLIM_INFINITY)
+            await closing
+        assert "may come again" not in caplog.text
+        server.kill()
+
+        server.start()
+        async with EventBus(settings) as bus:
+            await bus.subscribe_envelope("orders", handle)
+            await bus.publish_envelope_sync("orders", event(KEYS))
+            await bus.drain()
+    assert seen.count == KEYS + 1
 
 
 @asynchronous

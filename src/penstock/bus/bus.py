@@ -473,7 +473,8 @@ class EventBus:
         """
         Accept nothing more, finish running handlers, flush, and give the other messages back.
 
-        It returns once the broker has all acks; if the broker is away, once it is back.
+        It returns once the broker has stored all acks; if it is away or cannot store, once it
+        is back or can.
         Within `shutdown_timeout`: a handler that takes longer is cancelled, and one
         that does not end even then is left behind.
         """
@@ -514,8 +515,8 @@ class EventBus:
                 await self.engine.flush()
         except (PenstockError, TimeoutError) as error:
             logger.warning(
-                "! closing: the broker could not be told within `shutdown_timeout` that %d events "
-                "were handled, so they come again%s",
+                "! closing: the broker has not confirmed within `shutdown_timeout` that %d events "
+                "were handled, so they may come again%s",
                 self.engine.untold,
                 f": {error}" if str(error) else "",
             )

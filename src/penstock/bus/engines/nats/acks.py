@@ -40,7 +40,12 @@ class State(NamedTuple):
 
 def stream_sequence(operation: Op) -> int:
     """Return the stream sequence of a message."""
-    tokens = operation[3].split(b".")
+    return stream_sequence_of(operation[3])
+
+
+def stream_sequence_of(handle: bytes) -> int:
+    """Return the stream sequence in an ack subject."""
+    tokens = handle.split(b".")
     return int(tokens[5 if len(tokens) == 9 else 7])
 
 

@@ -36,6 +36,7 @@ from penstock.bus.engines.nats.acks import (
     delivery_number,
     is_ack_subject,
     stream_sequence,
+    stream_sequence_of,
 )
 from penstock.bus.engines.nats.layout import topic_of
 from penstock.client import Client, JetStream
@@ -69,6 +70,10 @@ GROUP = "reader"
 """The priority group of a consumer, whose one client is pinned."""
 WRONG_PIN = 423
 
+CONFIRM_EVERY_S = 0.5
+"""The shortest time between two requests to confirm the acks so far."""
+
+ACK = b"+ACK"
 ACK_LINE = b"PUB %b 4\r\n+ACK\r\n"
 NAK_LINE = b"PUB %b 4\r\n-NAK\r\n"
 PROGRESS_LINE = b"PUB %b 4\r\n+WPI\r\n"
@@ -121,10 +126,12 @@ class Source:
         self._idle_waits = 1
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
-        self._acks = self._acks_asked = self._acks_heard = 0
-        """Acks so far, those before the last request, and those the server surely has."""
-        self._acks_told = 0
-        """Acks that the server was asked to confirm."""
+        self._acks = self._acks_confirmed = 0
+        """Acks so far, and those of them that the server has confirmed: stored."""
+        self._last_ack = b""
+        """The subject of the last ack: its confirmation says that all before it are stored."""
+        self._confirm_s = 0.0
+        """When the server was last asked to confirm."""
         self._cuts = self._cuts_mended = 0
         """Lost connections so far, and those of them after which all acks were confirmed."""
         self.is_done: Callable[[int], bool] | None = None
@@ -138,6 +145,7 @@ class Source:
         prefix = jetstream.options.prefix
         self._next_subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}".encode()
         self._inbox = f"{client.new_inbox()}.".encode()
+        self._confirmed = self._inbox + b"acks-"
         self._interest = client.listen((self._inbox + b"*").decode(), self._receive)
         client.connection.watchers.append(self)
 
@@ -294,6 +302,7 @@ class Source:
         for delivery in deliveries:
             held.pop(delivery.sequence, None)
             settled[delivery.sequence] = None
+            self._last_ack = delivery.handle
         self._acks += len(deliveries)
         if len(settled) > SETTLED_REMEMBERED_MAX:
             for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
@@ -301,26 +310,28 @@ class Source:
 
     @property
     def untold(self) -> int:
-        """The number of acks that may not have reached the server."""
-        return self._acks - self._acks_heard
+        """The number of acks that the server may not have stored."""
+        return self._acks - self._acks_confirmed
 
     @property
     def has_to_tell(self) -> bool:
         """Whether the server may lack acks."""
-        return self._acks != self._acks_told or self._cuts != self._cuts_mended
+        return self.untold > 0 or self._cuts != self._cuts_mended
 
     async def tell(self) -> None:
-        """Get every ack to the server, also those sent to a server that is gone by now."""
+        """Have the server store every ack, also those sent to a server that is gone by now."""
         acks, cuts = self._acks, self._cuts
         try:
             # In a cluster another server may lead the consumer, unknown to our connection.
-            await self._mend()
+            known = await self._mend()
         except JetStreamError as error:
             if not error.is_not_found:  # else there is nobody to tell
                 raise
-        await self._client.flush()
+            known = 0
+        if self._last_ack and stream_sequence_of(self._last_ack) <= known:
+            await self._client.request_at(self._last_ack, ACK)
         if cuts == self._cuts:
-            self._acks_heard = self._acks_told = acks
+            self._acks_confirmed = acks
             self._cuts_mended = cuts
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
@@ -361,7 +372,6 @@ class Source:
         """The server forgot our requests, and messages on their way may be lost."""
         self._requested = 0
         self._cuts += 1
-        self._acks_heard = self._acks_asked = self._acks  # but for those under way; see `tell`
         self.is_stale = True
         self._arrived.set()
 
@@ -375,7 +385,6 @@ class Source:
         self._arrived.set()
 
     def _receive(self, operations: list[Op]) -> None:
-        self._acks_heard = self._acks_asked
         # A message has a reply subject to ack to; a line about a request has none.
         messages = [operation for operation in operations if is_ack_subject(operation[3])]
         del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
@@ -391,6 +400,10 @@ class Source:
         self._arrived.set()
 
     def _read_status(self, operation: Op) -> None:
+        if operation[1].startswith(self._confirmed) and not operation[4]:
+            acks = int(operation[1].removeprefix(self._confirmed))
+            self._acks_confirmed = max(self._acks_confirmed, acks)
+            return
         outcome, error = read_status(operation)
         if outcome is Outcome.OVER:
             self._requested = max(0, self._requested - unfilled(operation))
@@ -415,10 +428,17 @@ class Source:
         body |= {"id": self._pin.decode()} if self._pin else {}
         self._requested += messages
         self._requests += 1
-        self._acks_asked = self._acks
         self._asked_s = monotonic()
         reply = self._inbox + b"%d" % self._requests
         self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
+        self._ask_to_confirm()
+
+    def _ask_to_confirm(self) -> None:
+        """Have the server say now and then which acks are stored: an ack alone has no answer."""
+        if self.untold and self._asked_s - self._confirm_s > CONFIRM_EVERY_S:
+            self._confirm_s = self._asked_s
+            reply = self._confirmed + b"%d" % self._acks
+            self._client.send_nowait(self._last_ack, ACK, reply, b"")
 
     def _came_again(self, sequence: int, reply: bytes) -> None:
         """Handle a message that is already here, or was."""
@@ -426,6 +446,7 @@ class Source:
         if known is not None:
             known.handle = reply
         else:
+            self._last_ack = reply
             self._send([ACK_LINE % reply])
 
     def _skip(self, sequence: int, reply: bytes) -> None:
@@ -484,8 +505,12 @@ class Source:
             self._found += self.take()
         self.is_stale = False
 
-    async def _mend(self) -> None:
-        """Repeat acks that a lost connection swallowed or a killed server forgot."""
+    async def _mend(self) -> int:
+        """
+        Repeat acks that a lost connection swallowed or a killed server forgot.
+
+        Return the last sequence that the server knows it has sent.
+        """
         info = await self.info()
         self._answer_for(State.of(info), asked_back=False)
         last = max(self._settled, default=0)
@@ -503,6 +528,7 @@ class Source:
             self._is_recovering = False
             others, self._found = self._found, []
             self.give_back(others)
+        return State.of(info).last
 
     async def _recall(self) -> int:
         """Ask the server to resend all missing messages now; return their number."""

@@ -6,7 +6,7 @@ REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
 .PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check build fuzz nightly clean constraints
-.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins
+.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation
 
 # The first target is the default.
 all: lint types docs-check test  ## what has to pass
@@ -78,7 +78,7 @@ bench: setup  ## servers side by side, on a page
 	$(BIN)/penstock bench compare
 
 # Each prints a table of ratios to its peer, measured in turns in one run.
-bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-twins: setup
+bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-twins bench-creation: setup
 	$(BIN)/python -m benchmarks.$(@:bench-%=%)
 
 bench-spark: setup

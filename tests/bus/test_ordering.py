@@ -86,6 +86,21 @@ async def test_cuts_while_handling_lose_repeat_and_reorder_nothing(server: Penst
 
 
 @asynchronous
+async def test_health_speaks_of_an_outage_only_while_it_lasts(tmp_path: Path) -> None:
+    with PenstockServer(tmp_path) as server:
+        async with EventBus(config(server.url)) as bus:
+            server.kill()
+            await until(lambda: bus.health().disconnected_s > 0)
+            assert bus.health().last_error
+            server.start()
+            await until(lambda: bus.health().connected)
+            assert (bus.health().disconnected_s, bus.health().last_error) == (0.0, "")
+
+        assert not bus.health().connected
+        assert (bus.health().disconnected_s, bus.health().last_error) == (0.0, "")
+
+
+@asynchronous
 async def test_lost_acks_of_handlers_repeat_nothing_in_one_process(server: PenstockServer) -> None:
     seen = Seen()
     async with FaultProxy(server.url) as proxy, EventBus(config(proxy.url)) as bus:

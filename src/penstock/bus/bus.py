@@ -62,8 +62,9 @@ class Health(NamedTuple):
 
     connected: bool
     disconnected_s: float
-    """Seconds since the connection was lost."""
+    """Seconds since the connection was lost; 0 while it is there, and once the bus is closed."""
     last_error: str
+    """Why the connection was lost; empty while it is there."""
     unacked: int
     in_flight: int
     parked_keys: Mapping[str, str]
@@ -78,7 +79,7 @@ class Health(NamedTuple):
     unhandled: tuple[str, ...] = ()
     """Patterns the service once read and has no handler for now: their messages wait."""
     dead_letters: int = 0
-    """The number of stored dead letters at the last look."""
+    """The number of stored dead letters, counted every few seconds."""
 
 
 class EventBus:
@@ -193,7 +194,7 @@ class EventBus:
         connected = self._is_open and self.engine.connected
         return Health(
             connected=connected,
-            disconnected_s=0.0 if connected or not self._lost_s else monotonic() - self._lost_s,
+            disconnected_s=monotonic() - self._lost_s if self._lost_s and self._is_open else 0.0,
             last_error=self._last_error,
             unacked=self._publisher.unacked,
             in_flight=self._lanes.in_flight,
@@ -505,6 +506,7 @@ class EventBus:
         self._subscriber.close()
         await self._backlog.close()
         await self._health.close()
+        await self._dead_letters.close()
         await self._flush_engine(max(deadline_s - monotonic(), grace_s))
         await self.engine.close()
 
@@ -527,6 +529,7 @@ class EventBus:
             await keep_trying(partial(self._topics.prepare, topic), timeout_s=timeout_s)
         if self._early:
             await keep_trying(self._subscribe_early, timeout_s=timeout_s)
+        self._dead_letters.watch()
 
     async def _subscribe_early(self) -> None:
         await self._topics.prepare_shared()
@@ -542,6 +545,7 @@ class EventBus:
             self._lost_s = monotonic()
             self._last_error = str(error)
             return
+        self._lost_s, self._last_error = 0.0, ""
         self.metrics.reconnects_total += 1
         for callback in self._on_reconnected:
             try:

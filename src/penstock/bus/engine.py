@@ -440,7 +440,7 @@ class Engine(Protocol):
         """Delete one stored message for good; tell whether it was there."""
 
     async def count_dead_letters(self) -> int:
-        """Return how many dead letters are kept; 0 if the broker does not count them."""
+        """Return how many dead letters are kept."""
 
     async def services(self) -> dict[str, Membership]:
         """Return the members of each service of the bus, by its name."""

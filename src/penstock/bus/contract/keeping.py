@@ -83,6 +83,24 @@ async def dead_letters_come_back_in_order_and_once(world: World) -> None:
 
 
 @scenario
+async def health_follows_the_number_of_dead_letters(world: World) -> None:
+    async with world.open(subscriber={"max_attempts": 1}) as bus:
+        seen = Seen()
+        seen.failing = lambda _: True
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_sync(TOPIC, event(0))
+        await until(lambda: bus.health().dead_letters == 1)
+        await bus.publish_envelope_batch(TOPIC, [event(n) for n in range(1, 5)])
+        await until(lambda: bus.health().dead_letters == 5)
+        box = DeadLetterBox(bus)
+        first = await anext(box.find())
+        await box.discard(Selection(numbers=frozenset((first.number,)), topic=TOPIC))
+        await until(lambda: bus.health().dead_letters == 4)
+        await box.discard(Selection(topic=TOPIC))
+        await until(lambda: bus.snapshot().dead_letters == 0)
+
+
+@scenario
 async def dead_letters_outlive_the_events_that_come_after_them(world: World) -> None:
     async with world.open(stream={"max_msgs": 10}, subscriber={"max_attempts": 1}) as bus:
         seen = Seen()

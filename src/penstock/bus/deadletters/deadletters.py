@@ -7,14 +7,17 @@ headers that say where it came from and what went wrong, attempt by attempt.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
 
 from penstock.bus.config.bus import BusConfig
 from penstock.bus.engine import Delivery, Engine, Headers
+from penstock.bus.operate.failures import STOPS
 from penstock.bus.operate.metrics import Metrics
 from penstock.bus.publisher import Publisher
 from penstock.errors import BusError, JetStreamError, MessageTooLarge, PenstockError
@@ -39,7 +42,10 @@ TRACE = "Dead-Letter-Traceback"
 NOT_STORED = errorcodes.STREAM_STORE_FAILED.err_code
 """The error code of JetStream for a message it did not store: here, the stream is full."""
 HINT = "hint: `penstock dlq list`, then replay or discard them, or raise `max_dead_letters`"
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S = 5.0
+LOOK_GAP_S = 0.5
+"""The shortest time between two looks: dead letters may come by the thousand."""
+WARN_EVERY_S = 10.0
 WARNED_PART = 0.5
 
 PREFIX = "dead-letter-"
@@ -61,7 +67,19 @@ class DeadLetters:
         self._prefix = config.subscriber.dead_letter_prefix
         self._letters_max = config.subscriber.max_dead_letters
         self._service = config.service
-        self._look_s = -inf
+        self._warn_s = -inf
+        self._changed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Count the dead letters from now on: others discard them, and make some, too."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        """Stop counting."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
 
     def topic(self, topic: str) -> str:
         """Return the dead-letter topic of a topic."""
@@ -84,18 +102,35 @@ class DeadLetters:
                 raise
             raise BusError(f"no room for a dead letter ({error.description}); {HINT}") from error
         finally:
-            await self._look()
+            self._changed.set()
+            await self._warn()
+
+    async def _watch(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._look()
+            except STOPS:
+                raise
+            except BaseException:
+                logger.exception("! counting the dead letters failed")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._changed.wait()
+            await asyncio.sleep(LOOK_GAP_S)
 
     async def _look(self) -> None:
-        """Count the dead letters now and then, and warn when there are many."""
-        if monotonic() < self._look_s:
-            return
-        self._look_s = monotonic() + LOOK_EVERY_S
         try:
             self._metrics.dead_letters = await self._engine.count_dead_letters()
         except PenstockError as error:
             logger.info("= the dead letters cannot be counted: %s", error)
+
+    async def _warn(self) -> None:
+        """Say now and then that there are many dead letters, while more come."""
+        if monotonic() < self._warn_s:
             return
+        self._warn_s = monotonic() + WARN_EVERY_S
+        await self._look()
         if self._metrics.dead_letters >= self._letters_max * WARNED_PART:
             logger.warning(
                 "! %d dead letters are kept, of %d at most; %s",

@@ -55,7 +55,8 @@ class Exporter:
             health = self._bus.health()
             if health.connected:
                 return HTTPStatus.OK, "ready\n"
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"not connected: {health.last_error}\n"
+            why = health.last_error or "the bus is not open"
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"not connected: {why}\n"
         return HTTPStatus.NOT_FOUND, "/metrics, /live and /ready are here\n"
 
     async def _metrics(self) -> str:

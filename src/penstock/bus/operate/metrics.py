@@ -53,7 +53,7 @@ class Metrics:
     handler_timeouts_total: int = counter("Calls of handlers that took too long.")
     retries_total: int = counter("Further attempts that were planned.")
     dead_letters_total: int = counter("Messages moved to a dead-letter topic.")
-    dead_letters: int = counter("Dead letters that are kept, when last looked at.")
+    dead_letters: int = counter("Dead letters that are kept, counted every few seconds.")
     invalid_total: int = counter("Messages that could not be read.")
     skipped_total: int = counter("Messages of topics without a handler that were skipped.")
     live_dropped_total: int = counter("Live messages dropped because too much was in flight.")

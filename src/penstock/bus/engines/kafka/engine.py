@@ -305,7 +305,13 @@ class KafkaEngine:
         return True
 
     async def count_dead_letters(self) -> int:
-        return 0  # they are topics like others, kept for as long as the broker is told to
+        names = await self._blocking(self._admin.topics)
+        dead = {
+            name: partitions
+            for name, partitions in names.items()
+            if self._layout.matches(">", name) and self._is_dead(self._layout.topic(name))
+        }
+        return await self._blocking(self._replays.count, dead)
 
     async def namespaces(self) -> list[str]:
         # Topics of others look the same; those of a bus have dead letters, or services.

@@ -48,6 +48,8 @@ class Replays:
         self._layout = layout
         self._admin = admin
         self._timeout_s = timeout_s
+        self._counted: tuple[list[tuple[int, int]], int] = ([], 0)
+        """The ends of partitions, and the count that was found with them."""
 
     def read(self, pattern: str, start: ReplayFrom) -> Iterator[list[Delivery]]:
         """Iterate over the records stored now, a chunk at a time."""
@@ -106,6 +108,30 @@ class Replays:
         finally:
             consumer.close()
         return found
+
+    def count(self, topics: dict[str, int]) -> int:
+        """Return how many records these topics have that are not discarded."""
+        discarded = self._admin.topics().get(self._layout.discarded, 0)
+        names = topics | {self._layout.discarded: discarded}
+        parts = [(name, number) for name, count in names.items() for number in range(count)]
+        ends = self._admin.ends(TopicPartition(*part) for part in parts)
+        kept = {
+            part: end
+            for part, end in zip(parts, ends, strict=True)
+            if part[0] in topics and end[0] < end[1]
+        }
+        if not kept:
+            return 0
+        if self._counted[0] == ends:
+            return self._counted[1]
+        hidden = [
+            offset
+            for name, number, offset in (self.discarded() if discarded else ())
+            if (end := kept.get((name, number))) and end[0] <= offset < end[1]
+        ]
+        count = sum(behind - first for first, behind in kept.values()) - len(hidden)
+        self._counted = ends, count
+        return count
 
     def _parts(
         self, consumer: Consumer, topics: dict[str, int], start: ReplayFrom

@@ -136,8 +136,9 @@ class StreamAdmin:
 
     async def count_dead_letters(self) -> int:
         """Return how many dead letters are kept."""
-        info = await self._info(self._layout.dead_stream)
-        return 0 if info is None else int(info["state"]["messages"])
+        own = [self._layout.own_stream(topic) for topic in self.own_topics if self._is_dead(topic)]
+        found = [await self._info(stream) for stream in (self._layout.dead_stream, *own)]
+        return sum(int(info["state"]["messages"]) for info in found if info is not None)
 
     async def last_sequence(self, stream: str, subject: str) -> int:
         """Return the sequence of the last message of a subject; 0 if there is none."""

@@ -15,11 +15,12 @@ from penstock import hot
 from penstock.core.reports import messagetrace
 from penstock.core.runs import new_message, single_messages
 from penstock.errors import JetStreamError, StoreError
-from penstock.hot.wire import DATA, HEADER_BYTES, KIND, REPLY, SUBJECT, Op
+from penstock.hot.wire import DATA, HEADER_BYTES, KIND, REPLY, SIZE, SUBJECT, Op
 from penstock.jetstream.intake import counters, fastbatch, traced
 from penstock.jetstream.intake.atomicbatch import AtomicBatches, check_allowed
 from penstock.jetstream.intake.checks import (
     HEADER_BYTES_MAX,
+    OTHER_SUBJECT,
     Checks,
     Duplicate,
     Prepared,
@@ -283,9 +284,11 @@ class Intake:
 
         False if that takes more than a turn: then the rest of the run waits.
         """
-        messages = single_messages(publish)
+        data = publish[DATA]
+        messages = [publish] if len(data) == publish[SIZE] + 2 else single_messages(publish)
+        may_wait = OTHER_SUBJECT in data or b"\r\nNats-Batch-Commit:" in data
         for index, message in enumerate(messages):
-            patterns = self._patterns(message) if publish[HEADER_BYTES] else None
+            patterns = self._patterns(message) if may_wait else None
             if patterns and not self._waiting.find(patterns, publisher):
                 self._waiting.takes(messages[index:], publisher)
                 return False

@@ -9,7 +9,9 @@ request that asks for the same few of them must be about the same work (see
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from tests.work import work_of
 from penstock.core.broker import TURN_NS
 from penstock.core.runs import new_message
 from penstock.jetstream.api import streamapi
+from penstock.jetstream.store import lookup, tabling
 from penstock.jetstream.store.memory import open_memory_store
+from penstock.jetstream.store.values import StoreLimits
 from penstock.jetstream.store.walk import LOOKED_AT_AT_ONCE
 
 FEW, MANY = 5_000, 20_000
@@ -408,6 +412,98 @@ def test_a_lower_limit_is_reached_in_turns(
     (answer,) = world.received()
     assert answer["state"]["messages"] <= 100
     assert limit.items() <= answer["config"].items()
+
+
+LIMITS_PER_SUBJECT = {"added": (-1, 3), "lowered": (9, 3), "raised": (3, 9), "removed": (3, -1)}
+
+
+@pytest.mark.parametrize("names", [1, 7, MANY])
+@pytest.mark.parametrize("change", LIMITS_PER_SUBJECT)
+def test_a_new_limit_per_subject_is_applied_in_turns(
+    tmp_path: Path, change: str, names: int
+) -> None:
+    old, new = LIMITS_PER_SUBJECT[change]
+    world = World(tmp_path)
+    world.create("S", subjects=["S.>"], storage="memory", max_msgs_per_subject=old)
+    store = world.engine.streams["S"].store
+    entries = [(b"S.%d" % (i % names), b"", b"x", world.now_ns) for i in range(MANY)]
+    for start in range(0, MANY, 1000):
+        store.append(entries[start : start + 1000])
+    fields = {"name": "S", "subjects": ["S.>"], "storage": "memory", "max_msgs_per_subject": new}
+
+    turns = turns_of(busy(world), "STREAM.UPDATE.S", fields)
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN or change == "raised"
+    assert max(turns) < TURN_WORK_MAX
+    (answer,) = world.received()
+    assert answer["config"]["max_msgs_per_subject"] == new
+    each = min([limit for limit in (old, new, MANY // names) if limit > 0])
+    assert [*store.subjects(b"S.0")] == [(b"S.0", (MANY - 1) // names * names + 1, each)]
+    assert answer["state"]["messages"] == store.messages == each * names
+
+
+OTHER_LIMITS = st.sampled_from([0, 1, 2, 3, 5])
+
+
+@given(st.data(), OTHER_LIMITS, OTHER_LIMITS, OTHER_LIMITS)
+def test_what_changes_while_a_limit_is_applied_is_counted(
+    data: st.DataObject, old: int, new: int, third: int
+) -> None:
+    """Two changes at once: the last one counts, and the tables are as if made from nothing."""
+    store = open_memory_store(limits=StoreLimits(messages_per_subject_max=old))
+    names = st.lists(st.sampled_from([b"S.a", b"S.b", b"S.c"]), min_size=1, max_size=9)
+
+    def change() -> None:
+        last = store.last_sequence
+        match data.draw(st.integers(0, 6)):
+            case 0:
+                store.remove(data.draw(st.lists(st.integers(1, max(last, 1)))))
+            case 1:
+                store.purge(b"S.a", before=data.draw(st.integers(0, last)))
+            case 2:
+                store.purge(b">", before=data.draw(st.integers(0, last + 2)))
+            case 3:
+                store.skip(data.draw(st.integers(1, 9)))
+            case _:
+                store.append([(name, b"", b"x" * 2048, 1) for name in data.draw(names)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tabling, "TABLED_AT_ONCE", 3)
+        for _ in range(data.draw(st.integers(0, 6))):
+            change()
+        limits = [StoreLimits(messages_per_subject_max=each) for each in (new, third)]
+        with store.prepared(limits[0]) as one, store.prepared(limits[1]) as other:
+            for _ in data.draw(st.sampled_from([one, zip_longest(one, other)])):
+                change()
+            store.limits = limits[data.draw(st.integers(0, 1))]
+    limit = store.limits.messages_per_subject_max
+    for _ in range(2):
+        left = [message[2] for messages in lookup.batches(store) for message in messages]
+        assert len(left) == store.messages
+        counted = {name: count for name, _, count in store.subjects()}
+        assert counted == Counter(left)
+        assert max(counted.values(), default=0) <= (limit or MANY)
+        for name in counted:
+            assert store.get(store.last(name)[0])[2] == name
+            assert all(
+                store.get(each) is None or store.get(each)[2] != name
+                for each in range(store.last(name)[0] + 1, store.last_sequence + 1)
+            )
+        change()
+
+
+def test_a_stream_that_is_deleted_ends_its_update(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, FEW, storage="memory"))
+    fields = {"name": "S", "subjects": ["S.>"], "storage": "memory", "max_msgs_per_subject": 1}
+    body = json.dumps(fields).encode()
+    world.session.receive(b"PUB $JS.API.STREAM.UPDATE.S _INBOX.t %d\r\n%b\r\n" % (len(body), body))
+    world.engine.delete_stream(world.engine.streams["S"], lambda: None)
+    while world.session.put_off:
+        world.broker.behind.clear()
+        world.session.go_on()
+
+    (answer,) = world.received()
+    assert answer["error"]["description"] == "stream not found"
 
 
 def test_messages_that_go_while_they_wait_for_acks_are_settled_in_turns(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import base64
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.core.routing.route import Subscription
@@ -173,9 +174,14 @@ class Stream:
         self.intake.close()
         self._unneeded.cancel()
 
-    def trim(self, config: StreamConfig) -> Iterator[None]:
-        """Remove messages that a new configuration has no room for, with time for others."""
-        for _ in self.store.trim(store_limits(config)):
+    @contextmanager
+    def prepared(self, config: StreamConfig) -> Iterator[Iterator[None]]:
+        """Remove what a new configuration has no room for, with time for others; see the store."""
+        with self.store.prepared(store_limits(config)) as portions:
+            yield self._touching(portions)
+
+    def _touching(self, portions: Iterator[None]) -> Iterator[None]:
+        for _ in portions:
             self.touch()
             yield
             if self.is_closed:

@@ -121,14 +121,18 @@ def update(request: Request) -> Portions:
             request.answer(streaminfo.describe(updated))
 
     checked = request.engine.check_update(stream, config, pedantic=pedantic)
-    took_turns = False
-    for _ in stream.trim(checked):
-        took_turns = True
-        yield
-    if took_turns:  # and much may have changed meanwhile
-        stream = request.stream()
-        checked = request.engine.check_update(stream, config, pedantic=pedantic)
-    request.engine.update_stream(stream, checked, done)
+    try:
+        with stream.prepared(checked) as portions:
+            took_turns = False
+            for _ in portions:
+                took_turns = True
+                yield
+            if took_turns:  # and much may have changed meanwhile
+                stream = request.stream()
+                checked = request.engine.check_update(stream, config, pedantic=pedantic)
+            request.engine.update_stream(stream, checked, done)
+    except StoreError as error:
+        raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=error) from None
     return None
 
 

@@ -309,3 +309,23 @@ class Block:
             return Counter(subjects if live is None else compress(subjects, live))
         places = Counter(ids[start:stop] if live is None else compress(ids[start:stop], live))
         return {table[place]: count for place, count in places.items()}
+
+    def by_subject(self, start: int, stop: int) -> dict[bytes, list[int]]:
+        """Return the sequences of the existing messages of each subject in a stretch."""
+        assert self.topics is not None
+        held = list(self.held(start, stop))
+        if not held:
+            return {}
+        names = self.topics.slice(start, stop)
+        found: dict[bytes, list[int]] = {}
+        for position, sequence in zip(held, self.sequences(held), strict=True):
+            found.setdefault(names[position - start], []).append(sequence)
+        return found
+
+    def grouped(self, sequences: list[int]) -> dict[bytes, list[int]]:
+        """Return some sequences by their subject."""
+        assert self.topics is not None
+        found: dict[bytes, list[int]] = {}
+        for sequence in sequences:
+            found.setdefault(self.topics.subject(self.position(sequence)), []).append(sequence)
+        return found

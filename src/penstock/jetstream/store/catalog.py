@@ -22,7 +22,8 @@ from penstock.jetstream.store.subjecttable import (
     CountedSubjects,
     Evicted,
     SubjectTable,
-    TrackedSubjects,
+    TableUnderWay,
+    new_subject_table,
 )
 from penstock.jetstream.store.survey import Survey
 from penstock.jetstream.store.values import Filters, StoreLimits
@@ -74,6 +75,8 @@ class Catalog:
         self.counted = Counted()
         self.surveys: list[Survey] = []
         """The surveys under way; each is notified of all changes."""
+        self.tablings: list[TableUnderWay] = []
+        """The subject tables under way; each is notified of all that goes."""
 
     def add_block(self, block: Block) -> None:
         """Add a block after the others."""
@@ -108,7 +111,7 @@ class Catalog:
         self.size_bytes += block.size_bytes - size_bytes
         evicted = self.subjects.add(range(first, last + 1), subjects, lengths)
         if evicted:
-            self._evict(evicted)
+            self.evict(evicted, self.subjects)
         self.settle()
         if self.surveys:
             self.tell(subjects)
@@ -117,21 +120,34 @@ class Catalog:
         for survey in self.surveys:
             survey.changed(subjects)
 
-    def _evict(self, evicted: Evicted) -> None:
-        """Remove existing messages, without loading anything."""
+    def evict(self, evicted: Evicted, table: SubjectTable | TableUnderWay) -> None:
+        """Remove messages that a table has forgotten; load nothing if there is no other table."""
         evicted.sort()
         start = 0
         while start < len(evicted):
             block = self.blocks[self.block_at(evicted[start][0])]
             stop = bisect_right(evicted, (block.last_sequence, MAX), start)
             group = evicted[start:stop]
-            block.drop([sequence for sequence, _ in group])
-            self._reduce(block, len(group), sum(length for _, length in group))
+            sequences = [sequence for sequence, _ in group]
+            if self.tablings:
+                self._discard_elsewhere(self.described(block).grouped(sequences), table)
+            block.drop(sequences)
+            self._reduce(block, len(group), sum([length for _, length in group]))
             start = stop
         if evicted and evicted[0][0] <= self.first_sequence:
             self._front_moved = True
         if self._journal:
             self._removed += [(sequence, sequence) for sequence, _ in evicted]
+
+    def _discard_elsewhere(
+        self, gone: dict[bytes, list[int]], table: SubjectTable | TableUnderWay
+    ) -> None:
+        """Take messages out of all tables but one."""
+        tables: list[SubjectTable | TableUnderWay] = [self.subjects, *self.tablings]
+        for each in tables:
+            for subject, sequences in () if each is table else gone.items():
+                each.discard(subject, sequences)
+        self.tell(gone)
 
     def _note(self, first: int, last: int, *, erase: bool = False) -> None:
         """Note that a range is gone, for `take_removals`."""
@@ -219,23 +235,29 @@ class Catalog:
         assert block.places is not None
         assert block.topics is not None
         subject = block.topics.subject(position)
-        self.subjects.discard(subject, [block.sequence(position)])
+        self._discard(subject, [block.sequence(position)])
         block.clear(position, position + 1)
         self._reduce(block, 1, block.places.lengths[position])
         if self.surveys:
             self.tell([subject])
 
+    def _discard(self, subject: bytes, sequences: list[int]) -> None:
+        """Take messages of one subject, in order, out of all tables."""
+        self.subjects.discard(subject, sequences)
+        if self.tablings:
+            for each in self.tablings:
+                each.discard(subject, sequences)
+
     def _clear_many(self, block: Block, start: int, stop: int) -> None:
         assert block.places is not None
         assert block.topics is not None
-        if isinstance(self.subjects, CountedSubjects):
+        if isinstance(self.subjects, CountedSubjects) and not self.tablings:
             first, last = block.sequence(start), block.sequence(stop - 1)
             for subject, count in block.tally(start, stop).items():
                 self.subjects.reduce(subject, count, first, last)
         else:
-            for position in block.held(start, stop):
-                subject = block.topics.subject(position)
-                self.subjects.discard(subject, [block.sequence(position)])
+            for subject, sequences in block.by_subject(start, stop).items():
+                self._discard(subject, sequences)
         lengths = block.places.lengths
         if block.live is None:
             count, size_bytes = stop - start, sum(lengths[start:stop])
@@ -511,18 +533,6 @@ class Catalog:
                 expected = last + 1
         yield from range(expected, self.last_sequence + 1)
 
-    def retable(self, per_subject_max: int) -> int:
-        """Rebuild the subject table for a new limit per subject; return how many it removed."""
-        before = self.messages
-        if (per_subject_max == 0) != (self.subjects.per_subject_max == 0):
-            self.tabulate(per_subject_max)
-        elif isinstance(self.subjects, TrackedSubjects):
-            self._evict(self.subjects.narrow(per_subject_max))
-            for survey in self.surveys:
-                survey.void()
-        self.settle()
-        return before - self.messages
-
     def tabulate(self, per_subject_max: int) -> None:
         """Build the subject table again from the blocks."""
         self.reset_subjects(per_subject_max)
@@ -534,6 +544,8 @@ class Catalog:
         """Start with an empty subject table."""
         for survey in self.surveys:
             survey.void()
+        for each in self.tablings:
+            each.reset()
         self.subjects = new_subject_table(per_subject_max)
 
     def restore(
@@ -567,12 +579,7 @@ class Catalog:
             [subjects[position] for position in held],
             [places.lengths[position] for position in held],
         )
-        self._evict(evicted)
-
-
-def new_subject_table(per_subject_max: int) -> SubjectTable:
-    """Return an empty table for a limit per subject."""
-    return TrackedSubjects(per_subject_max) if per_subject_max else CountedSubjects()
+        self.evict(evicted, self.subjects)
 
 
 def to_ranges(sequences: Iterable[int]) -> list[tuple[int, int]]:

@@ -20,9 +20,11 @@ durable state then, see `retreat`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 
 from penstock.errors import StoreError
-from penstock.jetstream.store import ahead, walk
+from penstock.jetstream.store import ahead, tabling, walk
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.keptids import ids_of
@@ -101,7 +103,7 @@ class Store:
         """
         The limits of the store. May be replaced at any time; call `enforce` afterwards.
 
-        A new limit per subject takes effect immediately.
+        A new limit per subject takes effect immediately, and at little cost while it is `prepared`.
         """
         return self._limits
 
@@ -111,7 +113,7 @@ class Store:
         self._configure_log()
         # Appends need a subject table for this limit.
         if limits.messages_per_subject_max != self._catalog.subjects.per_subject_max:
-            self._catalog.retable(limits.messages_per_subject_max)
+            tabling.retable(self._catalog, limits.messages_per_subject_max)
 
     def _configure_log(self) -> None:
         self._log.options.compresses = self._limits.compresses
@@ -451,7 +453,24 @@ class Store:
         self._drop_surplus()
         return before - catalog.messages
 
-    def trim(self, limits: StoreLimits) -> Iterator[None]:
+    @contextmanager
+    def prepared(self, limits: StoreLimits) -> Iterator[Iterator[None]]:
+        """
+        Prepare for new limits, to be set within the `with` block, by iterating over what it gives.
+
+        Each step gives others their turn. Raises StoreError if the disk fails.
+        """
+        table = tabling.needed(self._catalog, limits.messages_per_subject_max)
+        with table or nullcontext():
+            yield chain(self._trim(limits), self._retable(table) if table else ())
+
+    def _retable(self, table: tabling.Tabling) -> Iterator[None]:
+        self._check_doubt(self.failure is not None)
+        for _ in table:
+            yield
+            self._check_doubt(self.failure is not None)
+
+    def _trim(self, limits: StoreLimits) -> Iterator[None]:
         """Remove messages over some limits for number and bytes, giving others their turn."""
         surplus_sequence = self._catalog.surplus_sequence(limits)
         while self._catalog.first_sequence < surplus_sequence:

@@ -11,6 +11,7 @@ sequence, length, sequence, length, … from the second on (TrackedSubjects).
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
@@ -60,10 +61,20 @@ class SubjectTable(Protocol):
         """Return last sequence and number of messages; (0, 0) without any."""
 
     def discard(self, subject: bytes, sequences: list[int]) -> None:
-        """Forget messages of one subject."""
+        """Forget messages of one subject that follow each other."""
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
         """Correct the last sequence of a subject."""
+
+
+class TableUnderWay(Protocol):
+    """A table that is being made beside the one in use."""
+
+    def discard(self, subject: bytes, sequences: list[int]) -> None:
+        """Forget messages of one subject that follow each other."""
+
+    def reset(self) -> None:
+        """Forget all messages."""
 
 
 class CountedSubjects:
@@ -148,7 +159,7 @@ class CountedSubjects:
         return packed >> 32, packed & LOW
 
     def discard(self, subject: bytes, sequences: list[int]) -> None:
-        """Forget messages of one subject."""
+        """Forget messages of one subject that follow each other."""
         self.reduce(subject, len(sequences), sequences[0], sequences[-1])
 
     def reduce(self, subject: bytes, count: int, first_sequence: int, last_sequence: int) -> None:
@@ -222,6 +233,7 @@ class TrackedSubjects:
         evicted: Evicted = []
         held, known = self._held, len(self._held)
         alone = self.per_subject_max == 1
+        grown: set[bytes] = set()
         for sequence, subject, length in zip(sequences, subjects, lengths, strict=True):
             new = sequence << 32 | length
             old = held.setdefault(subject, new)
@@ -231,34 +243,27 @@ class TrackedSubjects:
                 evicted.append((old >> 32, old & LOW))
                 held[subject] = new
             else:
-                self._push(subject, old, sequence, length, evicted)
+                self._push(subject, old, sequence, length)
+                grown.add(subject)
+        for subject in grown:
+            self._trim(subject, evicted)
         if len(held) > known:
             self._index.add_newest(len(held) - known)
         return evicted
 
-    def narrow(self, per_subject_max: int) -> Evicted:
-        """Change the limit; return the messages that are over it now."""
-        self.per_subject_max = per_subject_max
-        evicted: Evicted = []
-        for subject, held in list(self._held.items()):
-            if not isinstance(held, int):
-                self._trim(subject, held, evicted)
-        return evicted
-
-    def _push(
-        self, subject: bytes, old: int | array[int], sequence: int, length: int, evicted: Evicted
-    ) -> None:
+    def _push(self, subject: bytes, old: int | array[int], sequence: int, length: int) -> None:
         if isinstance(old, int):
-            old = array("Q", (old >> 32, old & LOW))
+            self._held[subject] = old = array("Q", (old >> 32, old & LOW))
         old.extend((sequence, length))
-        self._trim(subject, old, evicted)
 
-    def _trim(self, subject: bytes, held: array[int], evicted: Evicted) -> None:
-        surplus = len(held) - 2 * self.per_subject_max
+    def _trim(self, subject: bytes, evicted: Evicted) -> None:
+        held = self._held[subject]
+        surplus = 0 if isinstance(held, int) else len(held) - 2 * self.per_subject_max
         if surplus > 0:
+            assert not isinstance(held, int)
             evicted.extend(zip(held[:surplus:2], held[1:surplus:2], strict=True))
             del held[:surplus]
-        self._hold(subject, held)
+            self._hold(subject, held)
 
     def _hold(self, subject: bytes, messages: array[int]) -> None:
         if not messages:
@@ -278,20 +283,23 @@ class TrackedSubjects:
         return held[-2], len(held) // 2
 
     def discard(self, subject: bytes, sequences: list[int]) -> None:
-        """Forget messages of one subject."""
+        """Forget messages of one subject that follow each other."""
         held = self._held[subject]
         if isinstance(held, int):
             assert sequences == [held >> 32], "a message removed that its subject does not have"
             del self._held[subject]
             return
-        if len(sequences) == 1 and sequences[0] == held[0]:
-            del held[:2]
-            self._hold(subject, held)
-            return
-        gone = set(sequences)
-        pairs = zip(held[::2], held[1::2], strict=True)
-        self._hold(subject, array("Q", [v for pair in pairs if pair[0] not in gone for v in pair]))
+        first = bisect_left(range(len(held) // 2), sequences[0], key=lambda each: held[2 * each])
+        start, stop = 2 * first, 2 * (first + len(sequences))
+        assert held[start:stop:2] == array("Q", sequences), "they do not follow each other"
+        del held[start:stop]
+        self._hold(subject, held)
 
     def correct(self, subject: bytes, last_sequence: int) -> None:
         """Never needed: this table is exact."""
         raise AssertionError(f"last sequence of {subject!r} is not {last_sequence}")
+
+
+def new_subject_table(per_subject_max: int) -> SubjectTable:
+    """Return an empty table for a limit per subject."""
+    return TrackedSubjects(per_subject_max) if per_subject_max else CountedSubjects()

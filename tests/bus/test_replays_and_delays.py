@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_a_delayed_message_comes_when_its_time_has_come(tmp_path: Path) -> None:
             await bus.subscribe_envelope("reminders", handle)
             await delays.publish("reminders", event(1), delay_s=60)
             await delays.publish("reminders", event(2), delay_s=20)
-            await delays.publish("reminders", event(3))
+            await delays.publish("reminders", event(3), delay_s=0)
             while len(came_s) < 3:  # noqa: ASYNC110  (the clock jumps)
                 await asyncio.sleep(1)
             await asyncio.sleep(1)
@@ -118,11 +119,29 @@ async def test_one_event_can_be_delayed_on_two_topics(tmp_path: Path) -> None:
     async with EventBus.open(f"embedded:{tmp_path}") as bus, Delays(bus) as delays:
         one = event(1)
         for topic in ("later.first", "later.second"):
-            await delays.publish(topic, one)
+            await delays.publish(topic, one, delay_s=0)
         async with bus.messages("later.*") as events:
             came = [await anext(events), await anext(events)]
 
         assert [one, one] == came
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"delay_s": math.nan}, "`delay_s` must be"),
+        ({"delay_s": math.inf}, "`delay_s` must be"),
+        ({"delay_s": -1}, "`delay_s` must be"),
+        ({"delay_s": "1"}, "`delay_s` must be"),
+        ({}, "`delay_s` or `due`"),
+        ({"delay_s": 1, "due": datetime.now(UTC)}, "`delay_s` or `due`"),
+    ],
+)
+@asynchronous
+async def test_a_delay_that_makes_no_sense_is_refused(settings: Any, complaint: str) -> None:
+    async with EventBus.open("embedded:") as bus, Delays(bus) as delays:
+        with pytest.raises(BusError, match=complaint):
+            await delays.publish("reminders", event(1), **settings)
 
 
 @asynchronous
@@ -157,7 +176,7 @@ async def test_what_was_never_delayed_is_in_nobodys_way(tmp_path: Path) -> None:
         await bus.subscribe_envelope("reminders", handle)
         await bus.publish("delayed", b"bare")
         await bus.publish("delayed", b"odd", headers=[("Delayed-Until", "soon")])
-        await delays.publish("reminders", event(1))
+        await delays.publish("reminders", event(1), delay_s=0)
         await until(lambda: seen)
 
     assert [1] == seen

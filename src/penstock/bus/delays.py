@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timedelta
+from math import isfinite
 from time import time_ns
 from typing import Any, NamedTuple
 
@@ -81,12 +82,11 @@ class Delays:
         topic: str,
         envelope: Envelope[Any],
         *,
-        delay_s: float = 0.0,
+        delay_s: float | None = None,
         due: datetime | None = None,
     ) -> None:
-        """Publish an event after a delay, or at a time; return once the broker has it."""
-        check_moment("due", due)
-        due_ns = time_ns() + round(delay_s * 1e9) if due is None else round(due.timestamp() * 1e9)
+        """Publish an event after `delay_s`, or at `due`; return once the broker has it."""
+        due_ns = _due_ns(delay_s, due)
         if due_ns - time_ns() > KEPT_S_MAX * 1e9:
             raise BusError(f"a message can wait {KEPT_S_MAX / DAY_S:.0f} days at most")
         await self._bus.publish(
@@ -130,6 +130,18 @@ class Delays:
         await self._bus.publish(waiting.topic, message.payload, message_id=waiting.event_id)
         await message.ack()
         await self._bus.engine.discard(TOPIC, message.metadata.stream_sequence)
+
+
+def _due_ns(delay_s: float | None, due: datetime | None) -> int:
+    """Return when a message is due, in nanoseconds; either a delay or a time says so."""
+    check_moment("due", due)
+    if (delay_s is None) == (due is None):
+        raise BusError("a delayed message needs `delay_s` or `due`, and not both")
+    if due is not None:
+        return round(due.timestamp() * 1e9)
+    if not isinstance(delay_s, int | float) or not isfinite(delay_s) or delay_s < 0:
+        raise BusError(f"`delay_s` must be a number of seconds, 0 or more: {delay_s!r}")
+    return time_ns() + round(delay_s * 1e9)
 
 
 class _Waiting(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, field, fields
+from math import isfinite
 from typing import Any
 
 from penstock.errors import ConfigError
@@ -48,9 +49,11 @@ class Checked:
 
 
 def check_bounds(config: Any) -> None:
-    """Refuse negative numbers, and zero where it has no meaning."""
+    """Refuse negative and endless numbers, and zero where it has no meaning."""
     for item in fields(config):
         value = getattr(config, item.name)
+        if isinstance(value, float) and not isfinite(value):
+            raise ConfigError(f"`{key_of(item)}` must be a finite number: {value}")
         if isinstance(value, int | float) and value < 0:
             raise ConfigError(f"`{key_of(item)}` must not be negative: {value}")
         if item.metadata.get("positive") and value == 0:

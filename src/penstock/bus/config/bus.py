@@ -217,6 +217,17 @@ class BusConfig(Checked):
             value = getattr(self, name)
             if not is_name(value):
                 raise ConfigError(f"`{name}` must be of A-Z a-z 0-9 - and _: {value!r}")
+        self._check_window()
+
+    def _check_window(self) -> None:
+        """Refuse to publish again after the server may have forgotten the event's id."""
+        timeout_s = self.publisher.publish_timeout
+        window_s = self.nats.jetstream.stream.duplicate_window
+        if self.type != "kafka" and self.publisher.deduplicate and timeout_s > window_s:
+            raise ConfigError(
+                f"`publish_timeout` ({timeout_s:g} s) is longer than `duplicate_window` "
+                f"({window_s:g} s), so an event could be stored twice"
+            )
 
     @property
     def max_ack_pending(self) -> int:

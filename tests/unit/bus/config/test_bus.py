@@ -131,6 +131,18 @@ def test_the_environment_may_choose_the_preset() -> None:
         ({"publisher": {"max_pending": "many"}}, "must be a number"),
         ({"publisher": {"max_pending": 0}}, "`max_pending` must be more than 0"),
         ({"publisher": {"rate": -1}}, "must not be negative"),
+        ("subscriber: {backoff: .nan}", "`backoff` must be a finite number"),
+        ("shutdown_timeout: .inf", "`shutdown_timeout` must be a finite number"),
+        ({"backlog": {"max_age": "nan"}}, "`max_age` must be a finite number"),
+        ({"topics": {"a": {"retention": "inf"}}}, "`retention` must be a finite number"),
+        (
+            {"publisher": {"publish_timeout": "10m"}},
+            "`publish_timeout` (600 s) is longer than `duplicate_window` (120 s)",
+        ),
+        (
+            {"nats": {"jetstream": {"stream": {"duplicate_window": "1m"}}}},
+            "`publish_timeout` (120 s) is longer than `duplicate_window` (60 s)",
+        ),
         ({"shutdown_timeout": "soon"}, "30s"),
         ({"service": "a.b"}, "A-Z a-z 0-9"),
         ({"service": "ünï"}, "A-Z a-z 0-9"),

@@ -62,6 +62,7 @@ class Service:
     account: str = "APP"
     name: str = ""
     signer: Key = field(default_factory=lambda: ISSUER)
+    answers_with: Key | None = None
     user: dict[str, Any] = field(default_factory=dict)
     change: Callable[[dict[str, Any]], dict[str, Any]] = lambda claims: claims
     curve: xkeys.CurveKey | None = None
@@ -89,7 +90,8 @@ class Service:
             answer["error"] = "who are you?"
         claims = self.change({"sub": key, "aud": asked["server_id"]["id"], "nats": answer})
         nats_claims = claims.pop("nats")
-        return self.signer.jwt(claims.pop("sub"), "", nats_claims, **claims)
+        signer = self.answers_with or self.signer
+        return signer.jwt(claims.pop("sub"), "", nats_claims, **claims)
 
 
 def _is_signed(token: str, issuer: str) -> bool:
@@ -198,11 +200,18 @@ def test_an_answer_that_is_no_answer_lets_nobody_in(
     "settings",
     [
         {"signer": Key(ACCOUNT)},
+        {"answers_with": Key(ACCOUNT)},
         {"account": "NOPE"},
         {"user": {"issuer_account": ISSUER.public}},
         {"user": {"times": [{"start": "00:00:00", "end": "00:00:00"}]}},
     ],
-    ids=["another issuer", "no account", "an issuer account", "not now"],
+    ids=[
+        "another issuer",
+        "a stranger's answer",
+        "no account",
+        "an issuer account",
+        "not now",
+    ],
 )
 def test_a_user_that_may_not_be_is_refused(
     settings: dict[str, Any], program: Program, servers: Servers

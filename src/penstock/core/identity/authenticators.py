@@ -91,7 +91,11 @@ class AskingAuthenticator(Authenticator):
         self, question: Question, response: Claims, user: Claims, is_sealed: bool
     ) -> Identity:
         """Return the user of an answer, in the account that the answer names."""
-        if user.nats.get("issuer_account") or user.issuer != question.callout.issuer:
+        issuer = question.callout.issuer
+        # What is sealed comes from the owner of the service's curve key.
+        if not is_sealed and response.issuer != issuer:
+            raise InvalidToken("another than the issuer has signed it")
+        if user.nats.get("issuer_account") or user.issuer != issuer:
             raise InvalidToken("another than the issuer has signed its user")
         account = self._known.get(user.audience)
         if account is None:

@@ -67,7 +67,28 @@ def _name(self: Any) -> str:
     return type(self).__qualname__
 
 
+class _Signature:
+    """The fields as `help` and notebooks show them. `inspect` takes long to import, so: later."""
+
+    def __get__(self, made: Any, owner: type) -> Any:
+        from inspect import Parameter, Signature
+
+        def default(item: dataclasses.Field[Any]) -> Any:
+            if item.default_factory is not MISSING:
+                return item.default_factory()
+            return Parameter.empty if item.default is MISSING else item.default
+
+        kind = Parameter.KEYWORD_ONLY
+        return Signature(
+            [
+                Parameter(item.name, kind, default=default(item), annotation=item.type)
+                for item in fields(owner)
+            ]
+        )
+
+
 METHODS = {
+    "__signature__": _Signature(),
     "__init__": _init,
     "__repr__": _repr,
     "__eq__": _eq,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
@@ -39,6 +40,13 @@ def test_objects_are_shown_alike() -> None:
     given = {"name": "a", "secret": "s", "rooms": {"x": 1}}
 
     assert repr(OURS(**given)) == repr(STANDARD(**given))
+
+
+def test_their_arguments_are_shown_by_help() -> None:
+    shown = str(inspect.signature(OURS))
+
+    assert shown == "(*, name: 'str', secret: 'str' = '', rooms: 'dict[str, int]' = {})"
+    assert "http_port" in inspect.signature(ServerConfig).parameters
 
 
 @BOTH

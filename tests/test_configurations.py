@@ -19,6 +19,8 @@ ABRIDGED = ("…", "...", "eyJ0eXAi")
 NEEDS_FILES = ("operator:", "resolver", "auth_callout", "permissions {", "date:", "cert_file")
 """Blocks about keys and certificates that only their reader has, and a part of a user."""
 
+VARIABLES = {"JETSTREAM_KEY": "a key of the test's own"}
+
 
 def found(pattern: re.Pattern[str], *, but: tuple[str, ...] = ()) -> list[str]:
     texts = [text for page in PAGES for text in pattern.findall(page.read_text(encoding="utf-8"))]
@@ -29,7 +31,7 @@ def found(pattern: re.Pattern[str], *, but: tuple[str, ...] = ()) -> list[str]:
 def test_the_server_reads_what_a_page_shows(text: str, tmp_path: Path) -> None:
     (tmp_path / "server.conf").write_text(text, encoding="utf-8")
 
-    load(str(tmp_path / "server.conf"), {}, ())
+    load(str(tmp_path / "server.conf"), VARIABLES, ())
 
 
 @pytest.mark.parametrize("text", found(YAML))

@@ -18,7 +18,8 @@ NET = {
 }
 """The part of `penstock.net` that every server has."""
 SETTINGS = {
-    *("accounts", "accounttokens", "remotes", "server", "setting", "sharing", "transport"),
+    *("accounts", "accounttokens", "frozen", "jetstream", "remotes", "server", "setting"),
+    *("sharing", "transport"),
     *("file", "file.accountreaders", "file.directives", "file.flags", "file.joiningreaders"),
     *("file.language", "file.loading", "file.readers", "file.remotereaders"),
 }

@@ -19,7 +19,7 @@ ABRIDGED = ("…", "...", "eyJ0eXAi")
 NEEDS_FILES = ("operator:", "resolver", "auth_callout", "permissions {", "date:", "cert_file")
 """Blocks about keys and certificates that only their reader has, and a part of a user."""
 
-VARIABLES = {"JETSTREAM_KEY": "a key of the test's own"}
+VARIABLES = {"JETSTREAM_KEY": "secret"}
 
 
 def found(pattern: re.Pattern[str], *, but: tuple[str, ...] = ()) -> list[str]:

@@ -2,7 +2,8 @@
 `/connz`: the connections, open and closed.
 
 Connections are selected and sorted first. Only those on the requested page are described,
-one by one as the document is written, so that the server can do other things meanwhile.
+one by one as the document is written, and so are the subscriptions of each: the server can do
+other things meanwhile.
 """
 
 from __future__ import annotations
@@ -208,13 +209,15 @@ def _extras(
         yield "authorized_user", record.user
         yield "account", "" if record.account_name == GLOBAL else record.account_name
         yield "name_tag", record.account_name
-    if options.with_subscriptions:
-        listed = islice(_subscriptions(connection), listed_max)
-        yield "subscriptions_list", [each.subject.decode(errors="replace") for each in listed]
-    if options.with_details:
-        listed = islice(_subscriptions(connection), listed_max)
-        details = [describe_subscription(each) for each in listed]
-        yield "subscriptions_list_detail", [each | {"cid": record.client_id} for each in details]
+    if not options.with_subscriptions and not options.with_details:
+        return
+    # A copy: the client may change its subscriptions while they are written.
+    listed = list(islice(_subscriptions(connection), listed_max))
+    if listed and options.with_subscriptions:
+        yield "subscriptions_list", (each.subject.decode(errors="replace") for each in listed)
+    if listed and options.with_details:
+        own = {"cid": record.client_id}
+        yield "subscriptions_list_detail", (describe_subscription(each) | own for each in listed)
 
 
 def describe_subscription(subscription: Subscription | SubscriptionRecord) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections import Counter
@@ -30,6 +31,10 @@ REQUEST_S = 5.0
 IDLE_S = 60.0
 """The time limit for each further request of a connection."""
 WRITE_S = 30.0
+SEND_BYTES = 64 * 1024
+"""The kernel keeps about this much for a reader; only then do we know that it has not read."""
+LENGTH = re.compile(r"[0-9]{1,18}")
+"""A content length that everybody reads as the same number."""
 PARAMETERS_MAX = 64
 
 FRAMING = ("content-length", "transfer-encoding", "host")
@@ -136,6 +141,7 @@ class HttpServer:
     async def _serve_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        _send_little_ahead(writer)
         patience_s = REQUEST_S
         keeps_alive = True
         while keeps_alive:
@@ -150,6 +156,8 @@ class HttpServer:
             with_body = request.method != "HEAD"
             await _write(writer, encode(response, keeps_alive=keeps_alive, with_body=with_body))
             patience_s = IDLE_S
+            # Pipelined requests are here already: without this, they would follow at once.
+            await asyncio.sleep(0)
 
 
 def plain(status: int, text: str | None = None, **headers: str) -> Response:
@@ -203,6 +211,14 @@ async def _read_request(reader: asyncio.StreamReader, patience_s: float) -> Requ
     return parse(head)
 
 
+def _send_little_ahead(writer: asyncio.StreamWriter) -> None:
+    """Let `drain` return only when the kernel has everything, and let the kernel keep little."""
+    # With TLS, a `high` of 0 would never let go.
+    writer.transport.set_write_buffer_limits(high=1, low=0)
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+
+
 async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
     writer.write(data)
     async with asyncio.timeout(WRITE_S):
@@ -235,7 +251,7 @@ def _headers(lines: Iterable[str]) -> dict[str, str]:
         headers[name] = value
     if "content-length" in headers and "transfer-encoding" in headers:
         raise BadRequest(400)
-    if not headers.get("content-length", "0").isdigit():
+    if not LENGTH.fullmatch(headers.get("content-length", "0")):
         raise BadRequest(400)
     return headers
 

@@ -2,7 +2,7 @@
 The monitoring endpoints: which path shows which view, and how it is written.
 
 Documents are JSON with one field per line and, in a long list, one entry per line. They are
-written entry by entry, and between entries the server goes on with its work.
+written entry by entry, one document at a time, and the server turns to its clients in between.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
 from importlib import resources
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.broker import TURN_NS
 from penstock.net.monitor import accountz, usage, views
 from penstock.net.monitor.connz import connz
 from penstock.net.monitor.healthz import healthz
@@ -51,7 +53,6 @@ ENDPOINTS = {
 }
 """Each path with its description, and the method of `Monitor` that serves it."""
 ALIASES = {"/subscriptionsz": "/subsz"}
-ENTRIES_AT_ONCE = 32
 CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
@@ -85,6 +86,8 @@ class Monitor:
     def __init__(self, server: Watched) -> None:
         self._server = server
         self._http = HttpServer(self._respond)
+        self._is_building = asyncio.Lock()
+        """Held by the one page that is being built, however many are asked for."""
         self._pipelines = Pipelines(server.broker.clock_ns)
         server.broker.directory.install(self._pipelines.listen)
         self._endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
@@ -105,7 +108,13 @@ class Monitor:
             return plain(404, "404 page not found\n")
         self._server.http_requests[path] += 1
         try:
-            return await self._endpoints[path](request)
+            if path == "/healthz":
+                # A probe must not wait for the pages of others.
+                return await self._healthz(request)
+            async with self._is_building:
+                # Between any two pages, clients have their turn.
+                await asyncio.sleep(0)
+                return await self._endpoints[path](request)
         except QueryError as error:
             return plain(400, str(error))
 
@@ -181,15 +190,23 @@ async def _json(request: Request, document: Mapping[str, Any]) -> Response:
     callback = request.query.get("callback", "")
     if callback and not CALLBACK.fullmatch(callback):
         raise QueryError("callback must be the name of a function")
-    pieces = []
-    for index, piece in enumerate(write(document)):
-        pieces.append(piece)
-        if index % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
-            await asyncio.sleep(0)
-    text = "".join(pieces)
+    body = await _build(write(document))
     if callback:
-        return Response(200, f"{callback}({text});".encode(), "application/javascript", ANYBODY)
-    return Response(200, text.encode(), JSON, ANYBODY)
+        call = b"%b(%b);" % (callback.encode(), body)
+        return Response(200, call, "application/javascript", ANYBODY)
+    return Response(200, body, JSON, ANYBODY)
+
+
+async def _build(pieces: Iterator[str]) -> bytes:
+    """Join pieces as they are made, and let clients have their turn every `TURN_NS`."""
+    made = []
+    until_ns = monotonic_ns() + TURN_NS
+    for piece in pieces:
+        made.append(piece.encode())
+        if monotonic_ns() >= until_ns:
+            await asyncio.sleep(0)
+            until_ns = monotonic_ns() + TURN_NS
+    return b"".join(made)
 
 
 def write(document: Mapping[str, Any]) -> Iterator[str]:

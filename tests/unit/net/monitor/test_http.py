@@ -82,6 +82,63 @@ def test_requests_may_follow_one_another_on_one_connection() -> None:
     assert [answer.count(b"/one {}"), answer.count(b"/two {}")] == [2, 1]
 
 
+def test_a_request_waits_until_the_answer_before_it_is_taken() -> None:
+    served: list[str] = []
+
+    async def answer(request: Request) -> Response:
+        served.append(request.path)
+        return Response(200, b"x" * 500_000 if request.path == "/page" else b"ok")
+
+    async def play(port: int) -> bytes:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        sock.connect(("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=16 * 1024)
+        asked = b"GET /page HTTP/1.1\r\n" + HOST
+        writer.write(asked + b"\r\n" + asked + b"Connection: close\r\n\r\n")
+        first = await reader.read(1)
+        other, probe = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(50):
+            probe.write(b"GET /probe HTTP/1.1\r\n" + HOST + b"\r\n")
+            await other.readuntil(b"ok")
+        assert served == ["/page"] + ["/probe"] * 50
+        answers = first + await reader.read()
+        for each in (writer, probe):
+            each.close()
+        return answers
+
+    assert with_server(play, answer).count(b"HTTP/1.1 200") == 2
+    assert served.count("/page") == 2
+
+
+def test_pipelined_requests_are_served_one_per_turn() -> None:
+    turns = 0
+    served: list[int] = []
+
+    async def answer(request: Request) -> Response:
+        served.append(turns)
+        return Response(200, b"ok")
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def play(port: int) -> bytes:
+        counting = asyncio.create_task(count_turns())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        asked = b"GET / HTTP/1.1\r\n" + HOST
+        writer.write((asked + b"\r\n") * 20 + asked + b"Connection: close\r\n\r\n")
+        answers = await reader.read()
+        counting.cancel()
+        writer.close()
+        return answers
+
+    assert with_server(play, answer).count(b"HTTP/1.1 200") == 21
+    assert len(set(served)) == 21
+
+
 def test_an_old_client_is_hung_up_on_unless_it_asks_otherwise() -> None:
     assert b"Connection: close" in talk(b"GET / HTTP/1.0\r\n\r\n")
     assert http.parse(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").keeps_alive
@@ -178,6 +235,9 @@ def test_one_connection_too_many_costs_the_one_used_longest_ago(
         b"Content-Length: 5, 5\r\n",
         b"Content-Length: +5\r\n",
         b"Content-Length:\r\n",
+        b"Content-Length: " + b"1" * 5000 + b"\r\n",
+        b"Content-Length: " + b"0" * 5000 + b"\r\n",
+        b"Content-Length: \xb2\r\n",
         b"Host: y\r\n",
     ],
 )

@@ -18,6 +18,7 @@ from penstock.core.session import Session
 from penstock.net.monitor import monitor, usage, views
 from penstock.net.monitor.connz import SORTS, connz
 from penstock.net.monitor.healthz import healthz
+from penstock.net.monitor.monitor import write
 from penstock.net.monitor.query import QueryError
 from penstock.net.server import Server
 
@@ -46,8 +47,8 @@ class World:
         return session
 
     def connz(self, **query: str) -> dict[str, Any]:
-        document = connz(self.broker, query)
-        return document | {"connections": list(document["connections"])}
+        document: dict[str, Any] = json.loads("".join(write(connz(self.broker, query))))
+        return document
 
     def cids(self, **query: str) -> list[int]:
         return [each["cid"] for each in self.connz(**query)["connections"]]
@@ -101,6 +102,19 @@ def test_an_open_connection_is_told_in_the_words_of_nats_server(world: World) ->
             }
         ],
     }
+
+
+def test_subscriptions_may_end_while_they_are_listed(world: World) -> None:
+    session = world.client(b"SUB foo 1\r\nSUB bar 2\r\n")
+    pieces = write(connz(world.broker, {"subs": "detail"}))
+    written = ""
+    while "foo" not in written:
+        written += next(pieces)
+
+    session.receive(b"UNSUB 1\r\nUNSUB 2\r\n")
+
+    (entry,) = json.loads(written + "".join(pieces))["connections"]
+    assert [each["subject"] for each in entry["subscriptions_list_detail"]] == ["foo", "bar"]
 
 
 def test_a_closed_connection_keeps_its_figures_and_its_reason(world: World) -> None:

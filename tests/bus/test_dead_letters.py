@@ -360,9 +360,10 @@ def test_the_command_looks_at_every_bus_of_the_server_it_is_told(
     assert "1 discarded" in discarded.stdout
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("server", PROGRAMS[:1], indirect=True, ids=["penstock"])
 def test_a_replay_that_is_interrupted_says_how_many_went_and_goes_on(
-    config: BusConfig, server: ServerProcess
+    config: BusConfig, server: ServerProcess, number: signal.Signals
 ) -> None:
     count = 600
 
@@ -379,7 +380,7 @@ def test_a_replay_that_is_interrupted_says_how_many_went_and_goes_on(
     ) as replaying:
         assert replaying.stdout is not None
         replaying.stdout.readline()
-        replaying.send_signal(signal.SIGINT)
+        replaying.send_signal(number)
         rows, said = replaying.communicate(timeout=60)
     went = len(rows.splitlines()) + 1
     assert (130, went < count) == (replaying.returncode, True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -90,12 +91,16 @@ def _run(path: str, verb: Verb, arguments: Namespace) -> int:
         arguments.namespace or os.environ.get(NAMESPACE_VARIABLE) or _is_file(arguments.bus)
     )
     context = BusContext(config, arguments, is_named)
+    # SIGTERM ends a command as Ctrl-C does: it says how far it got.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         asyncio.run(verb.run(context))
     except ConnectFailed as error:
         if not arguments.bus:
             raise
         raise ConnectFailed(f"{error}; hint: is it running, and is --bus right?") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return context.exit_code
 
 

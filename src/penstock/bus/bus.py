@@ -31,7 +31,15 @@ from penstock.bus.events.names import (
     check_text,
     check_topic,
 )
-from penstock.bus.handlers import RUNNING, H, Handler, Key, Subscription, check_handler
+from penstock.bus.handlers import (
+    RUNNING,
+    H,
+    Handler,
+    Key,
+    Subscription,
+    check_callback,
+    check_handler,
+)
 from penstock.bus.lanes import Lanes
 from penstock.bus.opening import engine_of, read_source
 from penstock.bus.operate.backlog import Backlog, BacklogCallback, BacklogMonitor
@@ -277,6 +285,7 @@ class EventBus:
     def on_published(self, callback: PublishCallback) -> PublishCallback:
         """Call `callback` with the result of every asynchronous publish."""
         self._check_open()
+        check_callback(callback)
         return self._publisher.on_published(callback)
 
     def results(self, tenant_id: int | str | None = None) -> ResultStream:
@@ -427,6 +436,7 @@ class EventBus:
     def on_backlog(self, callback: BacklogCallback) -> BacklogCallback:
         """Call `callback` when a backlog begins and when it ends."""
         self._check_open()
+        check_callback(callback)
         return self._backlog.on_change(callback)
 
     async def beat(self) -> Heartbeat:
@@ -437,6 +447,7 @@ class EventBus:
     def on_health(self, callback: HealthCallback) -> HealthCallback:
         """Start heartbeats, and call `callback` when the health gets better or worse."""
         self._check_open()
+        check_callback(callback)
         return self._health.on_change(callback)
 
     def instrument(
@@ -451,11 +462,14 @@ class EventBus:
         May be called several times; all are shown, in that order.
         """
         self._check_open()
+        check_callback(outgoing)
+        check_callback(delivery)
         self._publisher.watch(outgoing)
         self._subscriber.watchers.append(delivery)
 
     def on_reconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` each time the connection is back."""
+        check_callback(callback)
         self._on_reconnected.append(callback)
         return callback
 

@@ -15,13 +15,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.bus.engine import Delivery
 from penstock.bus.events.codec import Codec
 from penstock.bus.events.envelope import Envelope
-from penstock.errors import BusError
+from penstock.errors import BusError, InvalidEnvelope
 from penstock.protocol import subjects
 
 Handler: TypeAlias = Callable[..., Any]
@@ -106,7 +107,13 @@ class Subscription:
             delivery.event = delivery.payload if self._wants_bytes else delivery
             delivery.key = self._key(delivery) if self._key is not None else ""
             return
-        envelope = codec.decode(delivery.payload, self.payload_type)
+        try:
+            envelope = codec.decode(delivery.payload, self.payload_type)
+        except InvalidEnvelope:
+            # Its payload may not fit this handler, and its aggregate still be known.
+            with suppress(InvalidEnvelope):
+                delivery.key = self.key_of(delivery, codec)
+            raise
         delivery.key = envelope.aggregate_id if self._key is None else self._key(delivery)
         delivery.event = envelope
 
@@ -164,6 +171,18 @@ def check_handler(handler: Handler) -> None:
     # The types in its annotations may not exist yet; its number of parameters is known.
     if _refusal(handler, 1) and (why := _refusal(handler, 2)):
         raise _uncallable(name, why)
+
+
+def check_callback(callback: Any) -> None:
+    """Raise if an object cannot be called back: that is done at once, and awaits nothing."""
+    name = name_of(callback)
+    if not callable(callback):
+        raise BusError(f"`{name}` is no callback: it cannot be called")
+    if _is_async(callback):
+        raise BusError(
+            f"`{name}` is `async def`, and a callback is called without `await`; hint: "
+            "a plain function that starts a task"
+        )
 
 
 def name_of(handler: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,33 @@ from penstock.bus.config.bus import BacklogConfig
 from penstock.bus.contract.world import DEADLINE_S, TOPIC, Seen, World, event, scenario, until
 from penstock.bus.operate.backlog import Backlog
 from penstock.errors import BusError, NoResponders
+
+
+@scenario
+async def callbacks_that_nobody_would_await_are_refused(world: World) -> None:
+    async def callback(*_: object) -> None:
+        raise AssertionError("nobody awaits this")
+
+    async with world.open() as bus:
+        registrations: list[Callable[[Any], Any]] = [
+            bus.on_published,
+            bus.on_health,
+            bus.on_backlog,
+            bus.on_reconnected,
+            lambda one: bus.instrument(outgoing=one, delivery=print),
+            lambda one: bus.instrument(outgoing=print, delivery=one),
+        ]
+        for register in registrations:
+            assert "`async def`" in _refusal(register, callback)
+            assert "no callback" in _refusal(register, 5)
+
+
+def _refusal(register: Callable[[Any], Any], callback: Any) -> str:
+    try:
+        register(callback)
+    except BusError as error:
+        return str(error)
+    return ""
 
 
 @scenario

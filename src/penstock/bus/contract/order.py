@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.bus.contract.world import TOPIC, Order, Seen, World, event, scenario, until
 from penstock.bus.deadletters.deadletters import ATTEMPT, CAUSE, KEY
 from penstock.bus.deadletters.deadletters import TOPIC as DEAD_TOPIC
+from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import Delivery
 from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusClosed
@@ -188,6 +189,24 @@ async def what_cannot_be_read_is_a_dead_letter_at_once(world: World) -> None:
 
         assert letters == [b"no envelope"]
         assert bus.metrics.invalid_total == 1
+
+
+@scenario
+async def a_payload_that_does_not_fit_is_a_dead_letter_of_its_aggregate(world: World) -> None:
+    numbers: list[int] = []
+
+    async def handle(order: Order) -> None:
+        numbers.append(order.number)
+
+    async with world.open() as bus:
+        await bus.subscribe_envelope(TOPIC, handle)
+        misfit = Envelope(aggregate_id="k", event_type="numbered", payload={"number": "one"})
+        await bus.publish_envelope_sync(TOPIC, misfit)
+        await bus.publish_envelope_sync(TOPIC, event(2, "k"))
+        await until(lambda: numbers == [2] and bus.metrics.dead_letters_total == 1)
+
+        letters = [letter async for letter in DeadLetterBox(bus).find(Selection(key="k"))]
+        assert [letter.payload for letter in letters] == [bus.codec.encode(misfit)]
 
 
 @scenario

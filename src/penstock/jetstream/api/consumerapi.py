@@ -125,10 +125,17 @@ def _count_ahead(stream: Stream, config: ConsumerConfig) -> Iterator[None]:
     existing = stream.consumers.get(config.name or config.durable_name)
     if existing is not None:
         yield from stream.store.count_ahead(existing.backlog.uncounted_sequence, config.filters)
-    elif config.deliver_policy in ("by_start_sequence", "by_start_time"):
+    elif _begins_somewhere(config):
         limit = stream.config.max_msgs_per_subject
         sequence, _ = backlog.start(config, stream.store, limit)
         yield from stream.store.count_ahead(sequence, config.filters)
+
+
+def _begins_somewhere(config: ConsumerConfig) -> bool:
+    """Tell whether a consumer begins at a sequence or a time; one that is missing is an error."""
+    if config.deliver_policy == "by_start_sequence":
+        return config.opt_start_seq > 0
+    return config.deliver_policy == "by_start_time" and bool(config.opt_start_time)
 
 
 def _needs_survey(config: ConsumerConfig) -> bool:

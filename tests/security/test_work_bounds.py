@@ -729,18 +729,18 @@ def crowded() -> peers.World:
 )
 def test_connections_are_shown_in_no_time(crowded: peers.World, asked: dict[str, str]) -> None:
     def show() -> list[Any]:
-        return list(connz(crowded.broker, asked)["connections"])
+        entries = connz(crowded.broker, asked)["connections"]
+        return [list(each.get("subscriptions_list", ())) for each in entries]
 
     assert work_of(show) < LINES_MAX
-    shown = [each.get("subscriptions_list", ()) for each in show()]
-    assert sum(map(len, shown)) <= LISTED_MAX
+    assert sum(map(len, show())) <= LISTED_MAX
 
 
 def test_the_number_of_subscriptions_is_told_if_not_all_are_listed(crowded: peers.World) -> None:
     entries = list(connz(crowded.broker, {"subs": "1"})["connections"])
 
     assert sum(each["subscriptions"] for each in entries) == 40_000
-    assert sum(len(each.get("subscriptions_list", ())) for each in entries) == LISTED_MAX
+    assert sum(len(list(each.get("subscriptions_list", ()))) for each in entries) == LISTED_MAX
 
 
 def test_a_filter_that_overlaps_with_too_much_is_refused() -> None:

@@ -74,6 +74,12 @@ class SubjectIndex:
             yield
         self._fresh.sort()
 
+    def _ordering(self) -> Iterator[None]:
+        """Sort until there is an order: it may be dropped while others have their turn."""
+        yield from self.order()
+        while not self._is_kept:
+            yield from self.order()
+
     def matching(self, filters: Filters) -> list[bytes]:
         """Return the subjects that match one of the filters; without filters, all."""
         return [name for portion in self.portions(filters) for name in portion]
@@ -93,7 +99,7 @@ class SubjectIndex:
             literal = {each for each in filters if patterns.is_literal(each)}
             yield [each for each in literal if each in self._live]
             wild = tuple(each for each in filters if each not in literal)
-            for _ in self.order() if wild else ():
+            for _ in self._ordering() if wild else ():
                 yield []
             yield from self._look_up(wild, literal)
 

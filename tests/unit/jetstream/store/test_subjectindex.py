@@ -127,3 +127,21 @@ def test_subjects_without_wildcards_need_no_order() -> None:
     assert table.matching(b"a.7", b"a.x", b"a.8") == [b"a.7", b"a.8"]
     assert table.index.entries == 0
     assert table.matching(b"a.7", b"a.*").count(b"a.7") == 1
+
+
+def test_a_lookup_finds_what_exists_though_the_order_is_forgotten_meanwhile() -> None:
+    table = Table()
+    old = [b"a.%d" % n for n in range(3 * subjectindex.RUN)]
+    table.add([*old, b"c.1"])
+    portions = table.index.portions((b"c.*",))
+    found = next(portions) + next(portions)
+
+    for name in old:
+        del table.live[name]
+    for step in range(4):
+        new = [b"b.%d.%d" % (step, n) for n in range(subjectindex.RUN)]
+        table.add(new)
+        for name in new:
+            del table.live[name]
+
+    assert [b"c.1"] == found + [name for portion in portions for name in portion]

@@ -60,10 +60,10 @@ def test_what_is_no_duration_says_so(text: str) -> None:
 @pytest.mark.parametrize("text", ["7d", "1d12h", "90s", "1h30m"])
 def test_server_and_bus_read_the_same_duration(text: str) -> None:
     node = parse_value(text, source="here", environ={})
-    config = load_config({"publisher": {"publish_timeout": text}}, environment={})
+    config = load_config({"connect_timeout": text}, environment={})
     seconds = units.read_duration(text) / 1e9
 
-    assert (read_directive(node, "ping_interval"), config.publisher.publish_timeout) == (
+    assert (read_directive(node, "ping_interval"), config.connect_timeout) == (
         seconds,
         seconds,
     )

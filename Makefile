@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 REFERENCE := commands compatibility configuration
 STAMP  := $(VENV)/.installed
 
+# Where an image turns byte code off, every server that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check build fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation
 

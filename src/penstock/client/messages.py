@@ -8,15 +8,12 @@ are decoded on access, because most are never read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.errors import ClientError, NoResponders
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
 from penstock.protocol import wellknown
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
 
 Headers: TypeAlias = Mapping[str, str | list[str]] | Iterable[tuple[str, str]]
 
@@ -25,6 +22,23 @@ ACK_SUBJECT = wellknown.ACK.encode()
 NO_RESPONDERS = b"NATS/1.0 503"
 NUMBER_DIGITS_MAX = 20
 """The number of digits of 2^64."""
+
+
+class Sender(Protocol):
+    """A client, as far as a message needs it for its answers."""
+
+    async def send(
+        self, subject: bytes, payload: bytes, *, reply: bytes = b"", block: bytes = b""
+    ) -> None:
+        """Publish to a subject known to be valid; wait for room if necessary."""
+
+    def send_nowait(self, subject: bytes, payload: bytes, reply: bytes, block: bytes) -> bool:
+        """Publish with this turn of the loop. True: the caller should make room now."""
+
+    async def request_at(
+        self, subject: bytes, payload: bytes, *, block: bytes = b"", timeout_s: float | None = None
+    ) -> Message:
+        """Publish, and return the first reply."""
 
 
 class Metadata(NamedTuple):
@@ -45,7 +59,7 @@ class Message:
 
     __slots__ = ("_client", "operation")
 
-    def __init__(self, client: Client, operation: Op) -> None:
+    def __init__(self, client: Sender, operation: Op) -> None:
         self._client = client
         self.operation = operation
         """`(MSG, subject, sid, reply, header_bytes, header block + payload)`"""

@@ -11,14 +11,12 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
-from penstock.client.messages import Message
+from penstock.client.connection.connection import Connection
+from penstock.client.messages import Message, Sender
 from penstock.errors import ClientError, ConnectionClosed, RequestTimeout, SlowConsumer
 from penstock.hot.wire import Op
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
 
 Callback: TypeAlias = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 
@@ -26,12 +24,21 @@ TURN_MESSAGES = 256
 """The number of messages a callback handles before other tasks get a turn."""
 
 
+class Subscriber(Sender, Protocol):
+    """A client, as its subscriptions need it."""
+
+    connection: Connection
+
+    def forget(self, subscription: Subscription) -> None:
+        """Remove a subscription that has ended."""
+
+
 class Subscription:
     """Messages on one subject, as they arrive."""
 
     def __init__(
         self,
-        client: Client,
+        client: Subscriber,
         subject: str,
         *,
         queue: str = "",

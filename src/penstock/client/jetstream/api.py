@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from penstock.client.connection.connection import Connection
+from penstock.client.messages import Message, Sender
+from penstock.client.subscription import Subscription
 from penstock.errors import ApiError, ClientError, JetStreamError, NoResponders
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
 
 T = TypeVar("T")
 
@@ -19,10 +19,40 @@ ENTRIES_MAX = 1 << 20
 """The maximum number of entries in a list, over all pages."""
 
 
+class CoreClient(Sender, Protocol):
+    """A client, as JetStream uses it: requests, inboxes and the connection."""
+
+    connection: Connection
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a server right now."""
+
+    async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
+        """Publish a message."""
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, timeout_s: float | None = None
+    ) -> Message:
+        """Publish, and return the first reply."""
+
+    async def subscribe(self, subject: str, *, queue: str = "") -> Subscription:
+        """Subscribe to a subject."""
+
+    async def make_room(self) -> None:
+        """Let the loop turn, or wait until fewer bytes are unsent."""
+
+    def encode_subject(self, subject: str) -> bytes:
+        """Check and encode a subject."""
+
+    def new_inbox(self) -> str:
+        """Return a subject that nobody else uses."""
+
+
 class Api:
     """API calls below one prefix."""
 
-    def __init__(self, client: Client, *, prefix: str, timeout_s: float) -> None:
+    def __init__(self, client: CoreClient, *, prefix: str, timeout_s: float) -> None:
         self.client = client
         self.prefix = prefix
         self.timeout_s = timeout_s

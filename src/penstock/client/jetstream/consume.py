@@ -12,18 +12,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-from penstock.client.jetstream.api import encode
+from penstock.client.jetstream.api import CoreClient, encode
 from penstock.client.jetstream.status import Outcome, read_status, unfilled
 from penstock.client.messages import Message
 from penstock.config.setting import setting
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
 from penstock.hot.wire import Op
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
-
 
 EMPTY_REQUESTS_MAX = 3
 """Consecutive empty requests that are repeated immediately."""
@@ -32,7 +28,7 @@ SURPLUS_BATCHES = 4
 """Batches accepted in excess: requests given up as lost may all be answered after all."""
 
 
-def wanted(client: Client, messages: list[Op], waiting: int, batch: int) -> list[Op]:
+def wanted(client: CoreClient, messages: list[Op], waiting: int, batch: int) -> list[Op]:
     """Return the messages that fit beside the waiting ones, so that no server fills our memory."""
     room = max(0, SURPLUS_BATCHES * batch - waiting)
     if len(messages) > room:
@@ -79,7 +75,7 @@ class ConsumeSettings(TypedDict, total=False):
 class Consume:
     """Messages of a pull consumer as they arrive. Iterate, then `stop`."""
 
-    def __init__(self, client: Client, subject: bytes, options: ConsumeOptions) -> None:
+    def __init__(self, client: CoreClient, subject: bytes, options: ConsumeOptions) -> None:
         self._client = client
         self._subject = subject
         self._options = options
@@ -134,7 +130,7 @@ class Consume:
 
     async def stop(self) -> None:
         """Request no more. Messages not taken are redelivered after their ack wait."""
-        self._client.unlisten(self._interest)
+        self._client.connection.unsubscribe(self._interest)
 
     async def __aenter__(self) -> Consume:
         return self
@@ -246,7 +242,7 @@ class Consume:
 
     def _fail(self, error: Exception) -> None:
         self._error = error
-        self._client.unlisten(self._interest)
+        self._client.connection.unsubscribe(self._interest)
 
     def _end(self, error: Exception | None) -> None:
         self._ended = True

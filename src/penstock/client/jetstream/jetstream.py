@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
-from penstock.client.jetstream.api import Api
+from penstock.client.jetstream.api import Api, CoreClient
 from penstock.client.jetstream.consumers import Consumers
 from penstock.client.jetstream.ordered import OrderedConsumer
 from penstock.client.jetstream.pull import PullConsumer
@@ -20,9 +20,6 @@ from penstock.client.subscription import Callback
 from penstock.config.setting import setting
 from penstock.errors import BatchFailed, ConfigError, NoResponders, PenstockError
 from penstock.protocol import wellknown
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ class Outgoing(NamedTuple):
 class JetStream:
     """JetStream as one client sees it."""
 
-    def __init__(self, client: Client, options: JetStreamOptions) -> None:
+    def __init__(self, client: CoreClient, options: JetStreamOptions) -> None:
         self.options = options
         self._client = client
         self._loop = asyncio.get_running_loop()

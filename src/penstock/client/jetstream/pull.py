@@ -93,7 +93,7 @@ class PullConsumer:
     async def close(self) -> None:
         """Leave the inbox. Fetched messages can still be acked."""
         if self._interest is not None:
-            self._client.unlisten(self._interest)
+            self._client.connection.unsubscribe(self._interest)
             self._client.connection.watchers.remove(self)
             self._interest = None
 

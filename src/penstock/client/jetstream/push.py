@@ -10,17 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from penstock.client.jetstream.api import field
+from penstock.client.jetstream.api import CoreClient, field
 from penstock.client.messages import ACK_SUBJECT, Message
 from penstock.client.subscription import Callback, Subscription, next_message
 from penstock.errors import ClientError
 from penstock.protocol import wellknown
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
-
 
 CONTROL = 100
 
@@ -28,14 +24,14 @@ CONTROL = 100
 class PushConsumer:
     """Messages of one push consumer as they arrive."""
 
-    def __init__(self, client: Client, subscription: Subscription) -> None:
+    def __init__(self, client: CoreClient, subscription: Subscription) -> None:
         self._client = client
         self._subscription = subscription
         self._worker: asyncio.Task[None] | None = None
 
     @classmethod
     async def bind(
-        cls, client: Client, info: Mapping[str, Any], *, callback: Callback | None
+        cls, client: CoreClient, info: Mapping[str, Any], *, callback: Callback | None
     ) -> PushConsumer:
         """Subscribe to the deliver subject of the consumer that `info` describes."""
         config = field(info, "config", dict)

@@ -12,9 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from penstock.client.jetstream.api import decode, field, read_object
+from penstock.client.jetstream.api import CoreClient, decode, field, read_object
 from penstock.client.messages import status_of
 from penstock.errors import (
     ClientError,
@@ -24,9 +24,6 @@ from penstock.errors import (
     RequestTimeout,
 )
 from penstock.hot.wire import Op
-
-if TYPE_CHECKING:
-    from penstock.client.client import Client
 
 
 class PubAck:
@@ -80,7 +77,7 @@ NOBODY: tuple[Sink, float] = (_ignore, 0.0)
 class PublishWindow:
     """The messages waiting for an ack, oldest first."""
 
-    def __init__(self, client: Client, *, messages_max: int, ack_timeout_s: float) -> None:
+    def __init__(self, client: CoreClient, *, messages_max: int, ack_timeout_s: float) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._messages_max = messages_max

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 from tests.servers import HOST, NATS_SERVER, START_S, ServerProcess
 
 import penstock
 from penstock.errors import PenstockError
+from penstock.net.process import free_ports
 
 NODES = 3
 """The fewest that can lose one."""
@@ -17,7 +17,7 @@ NODES = 3
 
 def cluster_of(nodes: int, stack: ExitStack, config: str = "") -> list[ServerProcess]:
     """Start so many servers, alive as long as the stack is open."""
-    ports = _free_ports(nodes)
+    ports = free_ports(nodes)
     routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
     return [
         stack.enter_context(
@@ -42,11 +42,3 @@ async def elected(url: str) -> None:
                 return
             except PenstockError:
                 await asyncio.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from penstock.net.process import free_ports
 
 USER = "postgres"
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends", "postgresql"]
@@ -27,7 +28,7 @@ def postgres() -> Iterator[str]:
         shutil.chown(home, USER)
     try:
         _run(programs / "initdb", "-D", str(home / "data"), "-U", "penstock", "-A", "trust", "-N")
-        port = _free_port()
+        (port,) = free_ports(1)
         options = f"-p {port} -c listen_addresses=127.0.0.1 -k {home} -c fsync=off"
         control = (programs / "pg_ctl", "-D", str(home / "data"), "-w")
         _run(*control, "-o", options, "-l", str(home / "log"), "start")
@@ -68,10 +69,3 @@ def _run(program: Path, *arguments: str) -> None:
         timeout=60,
     )
     assert ended.returncode == 0, f"{program.name}: {ended.stderr!r}"
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -40,6 +40,8 @@ from penstock.bus.testing.kafka import KafkaBroker, classpath
 from penstock.errors import BusError, MissingExtra, PenstockError, RequestTimeout
 
 KEYS, EVENTS = 20, 1000
+REFUSALS = 20
+"""How many commits are refused in a row, whoever makes them."""
 
 WAIT_S = 50.0
 """How long what must happen may take on a machine that is busy."""
@@ -212,6 +214,31 @@ async def test_a_commit_that_meets_a_rebalance_repeats_nothing_in_the_process_th
         cluster.fail(OFFSET_COMMIT, ILLEGAL_GENERATION)
         await bus.engine.flush()
         await until(lambda: "were lost" in caplog.text, WAIT_S)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
+        await until(lambda: len(set(handled.numbers)) == EVENTS, WAIT_S)
+
+        assert in_order() == by_key(handled.numbers)
+
+
+@pytest.mark.parametrize("error", [COORDINATOR_LOADING, ILLEGAL_GENERATION])
+@asynchronous
+async def test_a_topic_that_brokers_find_later_than_others_repeats_nothing(
+    cluster: MockCluster, error: int
+) -> None:
+    base = on_mock(cluster, commit_interval=WAIT_S)
+    async with EventBus(base) as bus:
+        handled, bills = Handled(), Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.subscribe_envelope("bills", bills)
+        await bus.publish_envelope_sync("bills", event(0))
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2)])
+        await until(lambda: len(handled.numbers) == EVENTS // 2 and bills.numbers, WAIT_S)
+        (all_of_them,) = bus.health().members.values()
+        cluster.fail(OFFSET_COMMIT, *[error] * REFUSALS)
+        cluster.hide(f"{base.namespace}.orders")
+        await bus.engine.flush()
+        await until(lambda: 0 < max(bus.health().members.values()) < all_of_them, WAIT_S)
+        cluster.hide(f"{base.namespace}.orders", is_hidden=False)
         await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
         await until(lambda: len(set(handled.numbers)) == EVENTS, WAIT_S)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,16 +13,11 @@ from typing import Any, Self
 
 from tests.servers import HOST, PENSTOCK, Program, RawClient, ServerProcess, wait_until
 
+from penstock.net.process import free_ports
 from penstock.protocol import headers
 
 CAUGHT_UP_S = 30.0
 """A copy may be waiting for its next attempt, and the machine may be slow."""
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Server:
@@ -31,7 +25,7 @@ class Server:
 
     def __init__(self, program: Program, directory: Path, config: str = "") -> None:
         self.program = program
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.config = config or f'jetstream {{ store_dir: "{directory}" }}'
         self.login: dict[str, str] = {}
         self._process: ServerProcess | None = None

@@ -16,7 +16,7 @@ PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
 """What requests are called in Kafka's protocol."""
 
 NOT_LEADER, NOT_ENOUGH_REPLICAS, COORDINATOR_LOADING = 6, 19, 14
-ILLEGAL_GENERATION = 22
+ILLEGAL_GENERATION, UNKNOWN_TOPIC = 22, 3
 
 PRODUCER = 0
 ERROR_BYTES = 512
@@ -63,6 +63,14 @@ class MockCluster:
         """Make a topic."""
         assert not self._call(
             "rd_kafka_mock_topic_create", ctypes.c_char_p(name.encode()), partitions, self._brokers
+        )
+
+    def hide(self, name: str, *, is_hidden: bool = True) -> None:
+        """Say of a topic that there is none, as brokers do that have just started."""
+        self._call(
+            "rd_kafka_mock_topic_set_error",
+            ctypes.c_char_p(name.encode()),
+            UNKNOWN_TOPIC if is_hidden else 0,
         )
 
     def down(self, broker: int) -> None:

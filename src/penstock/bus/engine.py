@@ -196,25 +196,24 @@ class Delivery:
 
     @property
     def headers(self) -> Headers:
-        """Every header in order."""
-        if self.block:
-            pairs = header_block.decode(self.block)
-            return [pair for pair in pairs if pair[0] != PIN_ID]
-        return self.source.headers(self.handle) if self.source is not None else []
+        """Its headers in order. With the broker's own, a copy would pass for the original."""
+        return [pair for pair in self._pairs if not pair[0].lower().startswith(BROKER_PREFIX)]
 
     @property
-    def own_headers(self) -> Headers:
-        """The headers for a copy. With the broker's own, a copy would pass for the original."""
-        return [
-            (name, _one_line(value))
-            for name, value in self.headers
-            if is_header_name(name) and not name.lower().startswith(BROKER_PREFIX)
-        ]
+    def sendable_headers(self) -> Headers:
+        """Its headers as a copy can have them, whoever made them."""
+        return [(name, _one_line(value)) for name, value in self.headers if is_header_name(name)]
 
     def header(self, name: str) -> str | None:
-        """Return one header."""
+        """Return one header, also of the broker."""
         wanted = name.lower()
-        return next((value for one, value in self.headers if one.lower() == wanted), None)
+        return next((value for one, value in self._pairs if one.lower() == wanted), None)
+
+    @property
+    def _pairs(self) -> Headers:
+        if self.block:
+            return header_block.decode(self.block)
+        return self.source.headers(self.handle) if self.source is not None else []
 
 
 def _one_line(value: str) -> str:

@@ -101,7 +101,7 @@ class Replay:
                 topic,
                 delivery.payload,
                 key=envelope.aggregate_id,
-                headers=delivery.own_headers,
+                headers=delivery.sendable_headers,
                 message_id=f"replay:{place}",
             )
 

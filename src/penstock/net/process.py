@@ -7,9 +7,11 @@ Penstock or nats-server: both take the same flags and configuration, and log the
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,8 @@ POLL_S = 0.01
 READY = "Server is ready"
 LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)")
 LOG_LINES_SHOWN = 20
+PORTS = range(20_000, 32_000)
+"""Ports that systems give to no outgoing connection, which could take one before its server."""
 
 
 class ServerFailed(PenstockError):
@@ -248,3 +252,22 @@ def resident_bytes(pid: int) -> int:
         command = ["ps", "-o", "rss=", "-p", str(pid)]
         asked = subprocess.run(command, capture_output=True, text=True, check=False)
         return int(asked.stdout.strip() or 0) * 1024
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has, for servers that must know theirs before they start."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.choice(PORTS)
+        if _is_free(port):
+            found.add(port)
+    return list(found)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.net import process
 from penstock.net.process import (
     PENSTOCK,
     Program,
@@ -122,3 +124,12 @@ def test_programs_can_be_keys_whatever_their_environment() -> None:
     pure = Program(PENSTOCK.name, PENSTOCK.command, {"PENSTOCK_PURE": "1"})
 
     assert {PENSTOCK: 1, pure: 2}[pure] == 2
+
+
+def test_a_port_that_somebody_has_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = process.free_ports(2)
+    monkeypatch.setattr(process, "PORTS", (first, second))
+    with socket.socket() as taken:
+        taken.bind((process.HOST, first))
+
+        assert process.free_ports(1) == [second]

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from penstock.bus.config.bus import TopicOptions
-from penstock.bus.contract.world import TOPIC, Seen, World, event, scenario, until
+from penstock.bus.contract.world import DEADLINE_S, TOPIC, Seen, World, event, scenario, until
 from penstock.bus.engine import Delivery
 from penstock.bus.events.envelope import Envelope
 from penstock.bus.results import PublishResult
@@ -75,6 +75,28 @@ async def an_event_sent_on_to_another_topic_is_stored_there_too(world: World) ->
         await seen.count(2)
 
         assert seen.numbers() == [1, 1]
+
+
+@scenario
+async def bytes_sent_on_with_their_headers_are_stored_there_too(world: World) -> None:
+    async with world.open() as bus:
+        arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+
+        async def send_on(message: Delivery) -> None:
+            await bus.publish("copies", message.payload, headers=message.headers)
+
+        async def take(message: Delivery) -> None:
+            arrived.put_nowait(message)
+
+        await bus.subscribe_envelope("originals", send_on)
+        await bus.subscribe_envelope("copies", take)
+        await bus.publish("originals", b"1", headers=[("k", "v")], message_id="same")
+        first = await asyncio.wait_for(arrived.get(), DEADLINE_S)
+        await bus.publish_envelope_sync("originals", event(2))
+        second = await asyncio.wait_for(arrived.get(), DEADLINE_S)
+
+        assert (first.payload, first.header("k")) == (b"1", "v")
+        assert bus.codec.decode(second.payload).payload == {"number": 2}
 
 
 @scenario
@@ -406,6 +428,11 @@ async def what_cannot_travel_is_refused_where_it_is_written(world: World) -> Non
                 refusal = str(error)
             assert "is no header" in refusal, header
         await bus.publish(TOPIC, b"", headers=[("Color", "grün")])
+        try:
+            await bus.publish(TOPIC, b"", headers=[("Nats-Msg-Id", "1")])
+        except BusError as error:
+            refusal = str(error)
+        assert "`message_id`" in refusal, refusal
         for name, text in [("key", "\ud800"), ("message_id", "\ud800"), ("message_id", "a\nb: c")]:
             refusal = ""
             try:

@@ -168,7 +168,7 @@ def headers_of(delivery: Delivery) -> Headers:
     """Return the message's own headers, and those that say why it was given up."""
     history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
     return [
-        *(pair for pair in delivery.own_headers if not pair[0].lower().startswith(PREFIX)),
+        *(pair for pair in delivery.sendable_headers if not pair[0].lower().startswith(PREFIX)),
         (TOPIC, delivery.topic),
         (SEQUENCE, str(delivery.sequence)),
         (KEY, _one_line(delivery.key)),

@@ -213,7 +213,9 @@ class DeadLetterBox:
             cause=first.get(CAUSE, ""),
             attempts=tuple(value for name, value in delivery.headers if name == ATTEMPT),
             trace=_text(first.get(TRACE, "")),
-            headers=[pair for pair in delivery.own_headers if pair[0] not in DEAD_LETTER_HEADERS],
+            headers=[
+                pair for pair in delivery.sendable_headers if pair[0] not in DEAD_LETTER_HEADERS
+            ],
             payload=delivery.payload,
             envelope=self._decode(delivery.payload),
             cut_from=_number(first.get(CUT, "")),

@@ -10,6 +10,8 @@ from penstock.errors import AlreadyHandled, BusError
 from penstock.protocol import subjects
 
 TOPIC_CHARACTERS_MAX = 255
+MESSAGE_ID = "nats-msg-id"
+"""The header that makes the server store a message once, in small letters."""
 _is_header_name = re.compile("[!-9;-~]+").fullmatch
 _is_broken = re.compile("[\r\n\ud800-\udfff]").search
 _has_surrogate = re.compile("[\ud800-\udfff]").search
@@ -36,6 +38,8 @@ def check_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
                 f"{name!r}: {value!r} is no header; hint: its name is of printable ASCII without "
                 "blanks and colons, its value is one line of text"
             )
+        if pair[0].lower() == MESSAGE_ID:
+            raise BusError(f"{pair[0]!r} is made by the bus, for each topic; hint: `message_id`")
     return pairs
 
 

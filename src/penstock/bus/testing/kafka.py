@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import MissingExtra
+from penstock.net.process import HOST, free_ports
 
 VERSION = "4.1.0"
 READY_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 30.0
 FETCH_TIMEOUT_S = 90.0
-HOST = "127.0.0.1"
 
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a broker that lives for a minute."""
@@ -148,7 +148,7 @@ class KafkaBroker:
 
     def _format(self) -> None:
         """Write the configuration and an empty data directory."""
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port = free_ports(2)
         settings = PROPERTIES.format(
             host=HOST, port=self.port, controller_port=controller_port, directory=self._directory
         )
@@ -216,14 +216,3 @@ def _uuid() -> str:
 def _is_open(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -82,8 +82,8 @@ class Reader:
         self._settled: deque[TopicPartition] = deque()
         self._paused: set[Place] = set()
         self._stuck: set[Place] = set()
-        self._lost_at: dict[Place, int] = {}
-        """Where we stood in the partitions we have lost, until partitions are assigned again."""
+        self._left_at: dict[Place, int] = {}
+        """Where we stood in partitions that were taken, and could not commit it."""
         self._topics: set[str] = set()
         self._discovery_s = discovery_s
         self._look_s = 0.0
@@ -266,20 +266,19 @@ class Reader:
 
     def _continued(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """
-        Go on where we stood in the partitions we had lost, or where others have come since.
+        Go on where we stood in the partitions that come back, or where others have come since.
 
         A group can lose all its partitions in an instant: when a commit meets a rebalance, or a
-        broker dies in the middle of one. What was handled since the last commit is known here.
+        broker dies in the middle of one. They come back one after another, as brokers find their
+        topics. What was handled since the last commit is known here.
         """
-        lost_at = self._lost_at
+        left_at = self._left_at
         back = {(one.topic, one.partition): one for one in partitions}
-        back = {place: one for place, one in back.items() if place in lost_at}
-        if partitions:
-            self._lost_at = {}  # what did not come back at once is with others
+        back = {place: one for place, one in back.items() if place in left_at}
         if back:
             for committed in self._committed(list(back.values())):
                 place = committed.topic, committed.partition
-                back[place].offset = max(committed.offset, lost_at[place])
+                back[place].offset = max(committed.offset, left_at.pop(place))
                 self.store(back[place])
         return partitions
 
@@ -293,14 +292,18 @@ class Reader:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Finish what runs, and commit, before another process gets the partitions."""
-        self._settled.extend(self._let_go(partitions))
-        self._commit()
+        settled = self._let_go(partitions)
+        self._settled.extend(settled)
+        if not self._commit():
+            self._remember(settled)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Let go: others may have these partitions already, and what we say of them is void."""
         logger.warning("! %d partitions were lost, and others may have them", len(partitions))
-        for one in self._let_go(partitions):
-            self._lost_at[one.topic, one.partition] = one.offset
+        self._remember(self._let_go(partitions))
+
+    def _remember(self, settled: list[TopicPartition]) -> None:
+        self._left_at.update({(one.topic, one.partition): one.offset for one in settled})
 
     def _let_go(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         places = _places(partitions)
@@ -326,13 +329,17 @@ class Reader:
             except KafkaException as error:
                 logger.info("= an offset is not ours any more: %s", error.args[0].str())
 
-    def _commit(self) -> None:
+    def _commit(self) -> bool:
+        """Commit what is stored; return whether all of it is committed now."""
         self._store()
         try:
-            self.consumer.commit(asynchronous=False)
+            committed = self.consumer.commit(asynchronous=False) or []
+            errors = [one.error for one in committed if one.error is not None]
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._NO_OFFSET:
-                logger.warning("! committing: %s", error.args[0].str())
+            errors = [error.args[0]] if error.args[0].code() != KafkaError._NO_OFFSET else []
+        if errors:
+            logger.warning("! committing: %s", errors[0].str())
+        return not errors
 
     def _failed(self, error: KafkaError) -> None:
         self._tell(self._listener.failed, error)

@@ -46,6 +46,12 @@ class Relay:
         """Pass on again what comes."""
         self._is_away = self._is_mute = False
 
+    def dismiss(self, why: str) -> None:
+        """Have clients told why they have to go; what they still say is taken, as from afar."""
+        for client in self._sockets[::2]:
+            client.sendall(b"-ERR '%b'\r\n" % why.encode())
+            client.shutdown(socket.SHUT_WR)
+
     def mute(self) -> None:
         """Pass on what clients say, and nothing of what they are told."""
         self._is_mute = True

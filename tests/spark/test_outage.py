@@ -101,6 +101,34 @@ def test_a_sink_rides_out_an_outage(broker: Broker, stream: str, away: Relay) ->
     assert [b"%d" % n for n in range(100)] == [data for _, _, data in rows_of(broker, stream)]
 
 
+@pytest.mark.parametrize("why", ["Stale Connection", "User Authentication Expired"])
+def test_what_was_quiet_for_too_long_connects_again(
+    broker: Broker, stream: str, away: Relay, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """A task waits for Spark, and a driver for its trigger, and neither answers a ping."""
+    monkeypatch.setattr(fetch, "PULL_MESSAGES_MAX", 50)
+    ledger = broker.fill(stream, 1000)
+    given = {"servers": away.url, "stream": stream}
+    options = parse_source(given | {"batchBytesMax": "1"})
+    batches = read_range(*options, broker.info(stream)["created"], Range(1, 1000))
+    found = next(batches).column("sequence").to_pylist()
+    driver = StreamReader(*parse_source(given))
+    start = driver.initialOffset()
+    connection, sink = parse_sink({"servers": away.url, "subject": f"{stream}.a"})
+    row = pa.record_batch({"data": [b"1"], "message_id": ["row-1"]})
+    with Window(connection, 10) as window:
+        away.dismiss(why)
+
+        window.add(*Encoder(sink, "job").encode(row, window.reply_prefix))
+        window.flush()
+    end = driver.latestOffset(start, driver.getDefaultReadLimit())
+    found += [n for batch in batches for n in batch.column("sequence").to_pylist()]
+
+    assert [row[0] for row in ledger] == found
+    assert (1001, 1001) == (sequence(end, stream), broker.info(stream)["state"]["last_seq"])
+    driver.stop()
+
+
 def starting(work: Callable[[], None]) -> threading.Thread:
     """Run something meanwhile."""
     thread = threading.Thread(target=work)

@@ -45,6 +45,8 @@ PAYLOAD_BYTES_MAX = ClientOptions.message_bytes_max
 """What a server may announce. A task cannot do with less than what a client takes."""
 CONTROL_LINE_BYTES_MAX = 1 << 20
 SILENCE_S = 0.02
+HARMLESS = ("permissions violation", "invalid")
+"""Errors after which a server keeps the connection open."""
 
 
 class Inbound:
@@ -337,7 +339,12 @@ class Connection:
 
 
 def _complaint(text: str) -> PenstockError:
-    return PermissionDenied(text) if is_refusal(text) else ServerError(text)
+    if is_refusal(text):
+        return PermissionDenied(text)
+    if text.lower().startswith(HARMLESS):
+        return ServerError(text)
+    # Whoever waits for Spark answers no pings meanwhile, and may not take what comes.
+    return ConnectionLost(f"the server closed the connection: {text}")
 
 
 def _denied(

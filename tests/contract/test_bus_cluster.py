@@ -106,15 +106,64 @@ async def test_a_process_that_stops_when_the_leader_of_its_consumer_dies_repeats
 
         async with opened() as bus:
             await publish(bus, -1)
-            consumers = bus.engine.client.jetstream().consumers  # type: ignore[attr-defined]
-            info = await consumers.info("led", f"{base.service}+t")
-            leader = servers[int(info["cluster"]["leader"][1:])]
+            leader = await _leader(bus, servers)
         servers.remove(leader)
         base = replace(base, nats=replace(base.nats, urls=config(servers).nats.urls))
         for number in range(2):
             async with opened() as bus:
                 await publish(bus, number)
     assert [-1, 0, 1] == numbers
+
+
+@pytest.mark.slow
+@asynchronous
+async def test_acks_that_died_with_a_leader_are_repeated_though_a_later_one_is_confirmed() -> None:
+    with ExitStack() as stack:
+        servers = cluster_of(NODES, stack)
+        await elected(servers[0].url)
+        numbers: list[int] = []
+        may_end = asyncio.Event()
+        base = replace(config(servers), namespace="confirmed")
+
+        async def handle(envelope: Envelope[int]) -> None:
+            numbers.append(envelope.payload)
+            if envelope.payload >= 0:
+                await may_end.wait()
+
+        def opened() -> EventBus:
+            bus = EventBus(base)
+            bus.on("t")(handle)
+            return bus
+
+        async with opened() as bus:
+            await bus.publish_envelope_sync("t", _event(-1))
+            await until(lambda: numbers, 40)
+            leader = await _leader(bus, servers)
+        servers.remove(leader)
+        base = replace(base, nats=replace(base.nats, urls=config(servers).nats.urls))
+        async with opened() as bus:
+            await bus.publish_envelope_batch("t", [_event(number) for number in range(2)])
+            await until(lambda: len(numbers) == 3, 40)
+            leader.process.kill()
+            leader.process.wait()
+            may_end.set()
+            await until(lambda: bus.metrics.handled_total == 2, 40)
+            await until(lambda: not bus.engine.untold, 60)  # the later one, by the new leader
+        async with opened() as bus:
+            await bus.publish_envelope_sync("t", _event(2))
+            await until(lambda: 2 in numbers, 40)
+    assert [-1, 0, 1, 2] == sorted(numbers)
+
+
+async def _leader(bus: EventBus, servers: list[ServerProcess]) -> ServerProcess:
+    """Return the server that leads the consumer of `t`."""
+    consumers = bus.engine.client.jetstream().consumers  # type: ignore[attr-defined]
+    info = await consumers.info(bus.config.namespace, f"{bus.config.service}+t")
+    return servers[int(info["cluster"]["leader"][1:])]
+
+
+def _event(number: int) -> Envelope[int]:
+    return Envelope(aggregate_id=f"k{number}", event_type="t", payload=number)
 
 
 def _in_use(bus: EventBus, servers: list[ServerProcess]) -> ServerProcess:

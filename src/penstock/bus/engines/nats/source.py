@@ -126,8 +126,8 @@ class Source:
         self._idle_waits = 1
         self._operations: deque[Op] = deque()
         self._settled: dict[int, None] = {}
-        self._acks = self._acks_confirmed = 0
-        """Acks so far, and those of them that the server has confirmed: stored."""
+        self._acks = self._acks_confirmed = self._acks_told = 0
+        """Acks so far, those that the server has confirmed, and those of which it told us all."""
         self._last_ack = b""
         """The subject of the last ack: its confirmation says that all before it are stored."""
         self._confirm_s = 0.0
@@ -316,7 +316,8 @@ class Source:
     @property
     def has_to_tell(self) -> bool:
         """Whether the server may lack acks."""
-        return self.untold > 0 or self._cuts != self._cuts_mended
+        # A confirmed ack says nothing of others that went to an earlier leader of the consumer.
+        return self._acks != self._acks_told or self._cuts != self._cuts_mended
 
     async def tell(self) -> None:
         """Have the server store every ack, also those sent to a server that is gone by now."""
@@ -331,7 +332,7 @@ class Source:
         if self._last_ack and stream_sequence_of(self._last_ack) <= known:
             await self._client.request_at(self._last_ack, ACK)
         if cuts == self._cuts:
-            self._acks_confirmed = acks
+            self._acks_confirmed = self._acks_told = acks
             self._cuts_mended = cuts
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:

@@ -92,7 +92,8 @@ bench-spark: setup
 nightly: setup  ## the long forms of the fault suites: some hours
 	KILL_ROUNDS=300 POWER_ROUNDS=5000 REFUSED_SEEDS=500 RETREAT_SEEDS=1000 SOAK_SECONDS=600 \
 		$(BIN)/python -m pytest --timeout=3600 \
-		tests/faults/test_jetstream_kill.py tests/faults/test_jetstream_power.py \
+		tests/faults/test_jetstream_kill.py tests/faults/test_copies_kill.py \
+		tests/faults/test_jetstream_power.py \
 		tests/faults/test_jetstream_soak.py tests/faults/test_refused.py \
 		tests/faults/test_store_faults.py
 	LEDGER_SECONDS=3600 $(BIN)/python -m pytest --timeout=9000 tests/faults/test_bus_ledger.py \

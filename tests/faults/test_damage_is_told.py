@@ -22,6 +22,8 @@ from tests.servers import HOST, PENSTOCK, ServerProcess, wait_until
 
 from penstock.client import connect
 from penstock.errors import JetStreamError
+from penstock.jetstream.store.file.disk import RealDisk
+from penstock.jetstream.store.file.reserve import read_noted
 
 COUNT = 1000
 DELETED = range(500, 510)
@@ -103,6 +105,42 @@ async def test_a_flipped_bit_costs_one_message_and_is_told(
         assert "damaged" in running.log
         assert json.loads(get(running, "/healthz")) == {"status": "ok", "lost_messages": 1}
         assert 'penstock_stream_lost_messages{stream="S"} 1' in get(running, "/metrics")
+
+
+def is_noted(store: Path) -> bool:
+    """Tell whether the server has written down how far the stream is durable."""
+    messages = str(store / "jetstream/$G/streams/S/messages")
+    return read_noted(RealDisk(), messages).last_sequence == COUNT
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.0])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+@asynchronous
+async def test_a_last_segment_that_is_cut_short_is_told(
+    tmp_path: Path, ending: signal.Signals, share: float
+) -> None:
+    path = tmp_path / "jetstream/$G/streams/S/messages" / SEGMENT
+    with serve(tmp_path) as running:
+        await fill(running)
+        wait_until(lambda: is_noted(tmp_path))
+        stop(running, ending)
+    os.truncate(path, int(share * path.stat().st_size / 2))
+    code, text = check(tmp_path)
+    assert (code, "was cut short" in text) == (1, True), text
+    with serve(tmp_path) as running:
+        left = await numbers(running)
+        async with await connect(running.url) as client:
+            following = (await client.jetstream().publish("S.x", b"payload 1001")).sequence
+            state = (await client.jetstream().streams.info("S"))["state"]
+
+        # Where the removals were at the end, what they removed counts as lost or is back.
+        unknown = set(DELETED)
+        assert left - unknown == set(range(1, max(left, default=0) + 1)) - unknown
+        assert following == COUNT + 1
+        fewest = len(set(range(1, COUNT + 1)) - unknown - left)
+        assert fewest <= state["lost"]["count"] <= fewest + len(unknown)
+        assert "was cut short" in running.log
+        assert json.loads(get(running, "/healthz"))["lost_messages"] == state["lost"]["count"]
 
 
 def remove_segment(streams: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.simdisk import SimDisk
 
@@ -10,6 +12,7 @@ from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 from penstock.jetstream.store.file.encryption import frames_in
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
+from penstock.jetstream.store.file.segmentfile import SUFFIX
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Message, complete
 
@@ -17,11 +20,12 @@ pytestmark = pytest.mark.usefixtures("each_encryption")
 
 DIRECTORY = "streams/s"
 SETTINGS = FileSettings(segment_bytes_max=400, segment_messages_max=4, reserve_bytes=0)
+RESERVING = replace(SETTINGS, reserve_bytes=400)
 
 
-def make(disk: SimDisk, *, closed: bool) -> dict[int, Message]:
+def make(disk: SimDisk, *, closed: bool, settings: FileSettings = SETTINGS) -> dict[int, Message]:
     """Make a store of a few segments, with a hole in it; return what it holds."""
-    store, _ = open_file_store(disk, DIRECTORY, salt=7, settings=SETTINGS)
+    store, _ = open_file_store(disk, DIRECTORY, salt=7, settings=settings)
     for number in range(1, 11):
         headers = b"NATS/1.0\r\nA: b\r\n\r\n" if number % 3 == 0 else b""
         store.append([(b"a.%d" % (number % 2), headers, b"payload %d" % number, number)])
@@ -111,6 +115,43 @@ def test_no_cut_makes_a_store_lie(closed: bool) -> None:
             disk = copy(original)
             del disk.names_now[path].content[length:]
             examine(disk, held, {2, 6}, is_cut=path == max(original.names_now))
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
+def test_a_last_segment_that_is_cut_short_is_told_and_its_sequences_are_not_given_again(
+    closed: bool,
+) -> None:
+    original = SimDisk()
+    held = make(original, closed=closed, settings=RESERVING)
+    path = max(name for name in original.names_now if name.endswith(SUFFIX))
+    for length in places(original.names_now[path].content):
+        disk = copy(original)
+        del disk.names_now[path].content[length:]
+        store, notes = open_file_store(disk, DIRECTORY, salt=7, settings=RESERVING)
+        found = {message[0]: message for message in read_all(store)}
+        missing = held.keys() - found.keys()
+        if missing:
+            assert any("was cut short" in note for note in notes)
+            assert store.state().lost == len(missing)
+        assert store.last_sequence == 10
+        # What comes now may be torn: nothing of it counts as synced before.
+        store.append([(b"new", b"", b"new", 99), (b"new", b"", b"new", 99)], is_atomic=True)
+        store.flush()
+        again, _ = open_file_store(disk.crash(), DIRECTORY, salt=7, settings=RESERVING)
+        fresh = [message[0] for message in read_all(again) if message[2] == b"new"]
+        assert fresh in ([], [11, 12])
+        assert again.last_sequence >= 10
+
+
+def test_zeros_in_place_of_the_end_are_damage_and_no_torn_end() -> None:
+    original = SimDisk()
+    make(original, closed=False, settings=RESERVING)
+    path = max(name for name in original.names_now if name.endswith(SUFFIX))
+    disk = copy(original)
+    content, at = disk.names_now[path].content, place_of(disk, path, b"payload 10")
+    content[at:] = bytes(len(content) - at)
+    store, _ = open_file_store(disk, DIRECTORY, salt=7, settings=RESERVING)
+    assert (store.state().lost, store.last_sequence) == (1, 10)
 
 
 def test_a_damaged_record_in_a_complete_segment_costs_one_message() -> None:

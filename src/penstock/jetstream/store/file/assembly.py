@@ -109,7 +109,7 @@ def _last_sequence(found: Recovered, floor: int) -> int:
     # A sequence that a removal names was given before, even if it never was a message.
     removals = [removal for segment in found.segments for removal in segment.removals]
     ends += [last for removal in removals for _, last in removal.ranges]
-    return max(*ends, floor - 1) if ends else floor - 1
+    return max(floor - 1, found.noted.last_sequence, *ends)
 
 
 def _last_time_ns(found: Recovered) -> int:

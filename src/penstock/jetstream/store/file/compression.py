@@ -2,8 +2,8 @@
 Complete segments, compressed: `compression: s2`.
 
 A segment that takes no more records is written again as frames, each a stretch of 64 KiB compressed
-by itself, after an index of them. A `transparent` disk opens such a file so that it reads as the
-original segment: no other module needs to know.
+by itself, between two copies of an index of them. A `transparent` disk opens such a file so that it
+reads as the original segment: no other module needs to know.
 
 What nats-server calls s2 is its own dialect of Snappy. Our bytes on disk are private, so a frame is
 Snappy if `cramjam` is installed, and otherwise zlib at its fastest, which is always available. A
@@ -15,12 +15,13 @@ from __future__ import annotations
 import errno
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import snappy
 from penstock.core.snappy import Codec
 from penstock.jetstream.store.file.disk import Disk, File, read_whole
 from penstock.jetstream.store.file.layereddisk import LayeredDisk
+from penstock.jetstream.store.file.segment import SEGMENT_MAGIC
 
 if TYPE_CHECKING:
     from penstock.jetstream.store.block import Block
@@ -31,14 +32,15 @@ ZLIB, SNAPPY = 1, 2
 FRAME_BYTES = 64 * 1024
 ZLIB_LEVEL = 1
 HEADER = struct.Struct("<8sHHIQII")
-"""Magic, version, method, bytes a frame, size of the segment, frames, checksum of the index."""
+"""Magic, version, method, bytes a frame, size of the segment, frames, checksum of it all."""
+CHECKED_BYTES = HEADER.size - 4
 FRAME = struct.Struct("<II")
 """Length and checksum of a stored frame."""
 CACHED_FRAMES = 4
 
 
 def compressed(data: bytes) -> bytes:
-    """Return a segment as frames after an index."""
+    """Return a segment as frames between two copies of their index."""
     method, squeeze = _compressor()
     frames = []
     for start in range(0, len(data), FRAME_BYTES):
@@ -46,9 +48,10 @@ def compressed(data: bytes) -> bytes:
         frame = squeeze(plain)
         frames.append(frame if len(frame) < len(plain) else plain)
     index = b"".join(FRAME.pack(len(frame), zlib.crc32(frame)) for frame in frames)
-    checksum = zlib.crc32(index)
-    head = HEADER.pack(MAGIC, VERSION, method, FRAME_BYTES, len(data), len(frames), checksum)
-    return b"".join((head, index, *frames))
+    fields = (MAGIC, VERSION, method, FRAME_BYTES, len(data), len(frames))
+    checksum = zlib.crc32(index, zlib.crc32(HEADER.pack(*fields, 0)[:CHECKED_BYTES]))
+    head = HEADER.pack(*fields, checksum)
+    return b"".join((head, index, *frames, index, head))
 
 
 def _compressor() -> tuple[int, Codec]:
@@ -68,25 +71,25 @@ def _decompressor(method: int) -> Codec:
     return lambda frame: bytes(package.decompress_raw(frame))
 
 
+class Index(NamedTuple):
+    """The places of the frames of a compressed segment, and how to read them."""
+
+    method: int
+    frame_bytes: int
+    size: int
+    """Of the segment."""
+    frames: list[tuple[int, int, int]]
+    """Offset, length and checksum of each."""
+
+
 class CompressedFile:
     """A compressed segment that reads as if it were uncompressed. A read-only `File`."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, index: Index) -> None:
         self._file = file
-        self._frame_bytes: int
-        self._size: int
-        _, _, method, self._frame_bytes, self._size, count, checksum = _header(file)
-        index = file.read(HEADER.size, FRAME.size * count)
-        self._frames: list[tuple[int, int, int]] = []
-        """Offset, length and checksum of each."""
-        # With a damaged index nothing can be found: the file reads as zeros, which are no valid
-        # records.
-        if len(index) == FRAME.size * count and zlib.crc32(index) == checksum:
-            offset = HEADER.size + len(index)
-            for length, frame_checksum in FRAME.iter_unpack(index):
-                self._frames.append((offset, length, frame_checksum))
-                offset += length
-        self._decompress = _decompressor(method)
+        self._frame_bytes, self._size = index.frame_bytes, index.size
+        self._frames = index.frames
+        self._decompress = _decompressor(index.method)
         self._cache: dict[int, bytes] = {}
 
     def read(self, offset: int, length: int) -> bytes:
@@ -111,11 +114,11 @@ class CompressedFile:
 
     def _read_frame(self, number: int) -> bytes:
         size = min(self._frame_bytes, self._size - number * self._frame_bytes)
-        if number < len(self._frames):
-            offset, length, checksum = self._frames[number]
-            frame = self._file.read(offset, length)
-            if len(frame) == length and zlib.crc32(frame) == checksum:
-                return frame if length == size else self._decompress(frame)
+        offset, length, checksum = self._frames[number]
+        frame = self._file.read(offset, length)
+        if len(frame) == length and zlib.crc32(frame) == checksum:
+            return frame if length == size else self._decompress(frame)
+        # No valid records.
         return bytes(size)
 
     def size(self) -> int:
@@ -138,19 +141,55 @@ class CompressedFile:
         self._file.close()
 
 
-def _header(file: File) -> tuple[Any, ...]:
-    data = file.read(0, HEADER.size)
-    return HEADER.unpack(data) if len(data) == HEADER.size else (b"",) + (0,) * 6
+def _index(file: File) -> Index | None:
+    """Return the index of a compressed segment; None for other files, and if both are damaged."""
+    first = file.read(0, HEADER.size)
+    if first.startswith(SEGMENT_MAGIC):
+        return None
+    size = file.size()
+    index = _checked_index(file, first, HEADER.size)
+    if index is None and size >= HEADER.size:
+        head = file.read(size - HEADER.size, HEADER.size)
+        index = _checked_index(file, head, size - HEADER.size - _index_bytes(head))
+    return index
+
+
+def _index_bytes(head: bytes) -> int:
+    return FRAME.size * int(HEADER.unpack(head)[5])
+
+
+def _checked_index(file: File, head: bytes, offset: int) -> Index | None:
+    """Return what a header and the index at an offset say, if they check out."""
+    if len(head) < HEADER.size or offset < 0:
+        return None
+    magic, version, method, frame_bytes, size, _, checksum = HEADER.unpack(head)
+    length = _index_bytes(head)
+    if (magic, version) != (MAGIC, VERSION) or length > file.size():
+        return None
+    index = file.read(offset, length)
+    if zlib.crc32(index, zlib.crc32(head[:CHECKED_BYTES])) != checksum:
+        return None
+    frames = []
+    place = HEADER.size + length
+    for frame_length, frame_checksum in FRAME.iter_unpack(index):
+        frames.append((place, frame_length, frame_checksum))
+        place += frame_length
+    return Index(method, frame_bytes, size, frames)
 
 
 def is_compressed(file: File) -> bool:
     """Tell whether a file is a compressed segment of a known version."""
-    return isinstance(file, CompressedFile) or _header(file)[:2] == (MAGIC, VERSION)
+    return isinstance(file, CompressedFile) or _index(file) is not None
 
 
 def transparent(disk: Disk) -> Disk:
     """Return a disk on which compressed segments read as if they were uncompressed."""
-    return LayeredDisk(disk, opened=lambda f: CompressedFile(f) if is_compressed(f) else f)
+    return LayeredDisk(disk, opened=_opened)
+
+
+def _opened(file: File) -> File:
+    index = _index(file)
+    return file if index is None else CompressedFile(file, index)
 
 
 class Press:

@@ -132,6 +132,7 @@ def open_file_store(
     log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
     tail = assemble(log, found, limits.messages_per_subject_max, goes_on=True)
     log.start(found.next_number, tail)
+    log.upkeep.reserve.noted = found.noted
     if log.upkeep.reserve.is_missing:
         with suppress(OSError):
             log.upkeep.reserve.keep()
@@ -492,11 +493,11 @@ class FileLog:
         for offset, removal in tail.removals:
             if offset < end:
                 self._floor_durable = max(self._floor_durable, removal.floor_sequence)
-        if sync.is_first:
-            self.upkeep.reserve.note(tail.block.number)
         if sync.recovers:
             self.upkeep.make_room()
             self.progress.failure = None
+        if sync.is_first:
+            self.upkeep.note_end()
         tail.trim(self.settings.tail_bytes_max)
         self.retire()
         if not tail.full:
@@ -561,6 +562,7 @@ class FileLog:
             for _ in range(2 + len(self.tails)):
                 complete(self.flush())
             if self.progress.failure is None:
+                self.upkeep.note_end()
                 for tail in self.tails:
                     tail.full = True
                 self.retire()

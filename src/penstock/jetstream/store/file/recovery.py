@@ -3,9 +3,9 @@ Read a store's directory: its segments, and the repairs they need.
 
 A segment with a good trailer is trusted. Any other is walked. Synced records must be there: one
 that does not check out is damage, and the walk continues after it. That applies to all of every
-segment but the last, and to the last one up to the sync that its own records report. After that
-point, the walk ends at the first record that does not check out: half of a tick must not count
-without the other half.
+segment but the last, and to the last one up to the sync that its own records or the reserve report.
+After that point, the walk ends at the first record that does not check out: half of a tick must not
+count without the other half.
 
 `load` only reads; `mend` changes files, and reports it.
 """
@@ -21,7 +21,7 @@ from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import columns_of
 from penstock.jetstream.store.file.compression import is_compressed
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
-from penstock.jetstream.store.file.reserve import last_segment
+from penstock.jetstream.store.file.reserve import Noted, forget_end, read_noted
 from penstock.jetstream.store.file.segment import (
     Header,
     Removal,
@@ -75,6 +75,10 @@ class Recovered:
     """The last segment, if it ends in bytes that are not a record."""
     headless: list[Loaded] = field(default_factory=list)
     """Segments whose header does not check out, with a substitute header."""
+    noted: Noted = field(default_factory=Noted)
+    """How far the store was durable, at least."""
+    is_cut: bool = False
+    """Whether the last segment was longer."""
     incomplete: str | None = None
     """The last segment's file, if nothing in it checks out."""
     next_number: int = 1
@@ -88,6 +92,7 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
     """Read a directory, and change nothing. `salt` helps where headers are damaged."""
     found = Recovered()
     names = disk.names(directory)
+    found.noted = read_noted(disk, directory)
     found.stale = [f"{directory}/{name}" for name in names if name.endswith(DRAFT)]
     numbers = [number for name in names if (number := segment_number(name)) is not None]
     headers = {number: _read_header(disk, directory, number) for number in numbers}
@@ -108,7 +113,8 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
             _report_missing(directory, segment, following, found)
         _report_missing_files(directory, segment, following, found, names)
     _report_missing_front(directory, found)
-    _report_missing_last(disk, directory, found, names)
+    _report_missing_last(directory, found, names)
+    _report_cut(directory, found)
     found.notes += found.missing
     return found
 
@@ -134,13 +140,38 @@ def _report_missing_front(directory: str, found: Recovered) -> None:
         found.missing.append(f"`{directory}`: messages {floor} to {first - 1} are missing")
 
 
-def _report_missing_last(disk: Disk, directory: str, found: Recovered, names: list[str]) -> None:
-    last = last_segment(disk, directory)
+def _report_missing_last(directory: str, found: Recovered, names: list[str]) -> None:
+    last = found.noted.number
     if last >= found.next_number and not _is_set_aside(last, names):
         path = segment_path(directory, last)
         found.missing.append(f"`{path}` is missing, and the last messages with it")
-        found.lost += 1
+        found.lost += _lost_at_end(found)
         found.next_number = last + 1
+
+
+def _report_cut(directory: str, found: Recovered) -> None:
+    """Report a last segment that was longer: no power cut takes what was durable."""
+    noted, path = found.noted, segment_path(directory, found.noted.number)
+    last = found.segments[-1] if found.segments else None
+    if last is not None and last.block.number == noted.number:
+        found.is_cut = last.summary is None and last.records_end < noted.end
+    else:
+        found.is_cut = found.incomplete == path
+    if found.is_cut:
+        end = last.records_end if last is not None and not found.incomplete else 0
+        lost = _lost_at_end(found)
+        found.missing.append(
+            f"`{path}` was cut short: {noted.end - end} bytes at its end are missing, and up to "
+            f"{lost} messages with them"
+        )
+        found.lost += lost
+
+
+def _lost_at_end(found: Recovered) -> int:
+    """Return how many messages are missing at the end, at most; something is, so at least one."""
+    noted = found.noted
+    left = max([floor_sequence(found) - 1, *(s.block.last_sequence for s in found.segments)])
+    return max(min(noted.last_sequence - left, noted.messages), 1)
 
 
 def _is_set_aside(number: int, names: list[str]) -> bool:
@@ -173,7 +204,8 @@ def _load_segment(
     header = header or _guess_header(number, data, found, is_last=is_last, path=path)
     if header is None:
         return
-    walked = _walk_last(data, header.salt) if is_last else _walk(data, header.salt)
+    noted_end = found.noted.end if number == found.noted.number else 0
+    walked = _walk_last(data, header.salt, noted_end) if is_last else _walk(data, header.salt)
     segment = _by_walk(header, walked, len(data))
     if walked.damaged:
         _report_damage(path, header, walked, found)
@@ -191,12 +223,13 @@ def _walk(data: bytes, salt: int) -> Scan:
     return scan(data, salt, synced_end=len(data))
 
 
-def _walk_last(data: bytes, salt: int) -> Scan:
-    """Walk the segment that was being written; records after a bad spot tell if it is damage."""
+def _walk_last(data: bytes, salt: int, noted_end: int) -> Scan:
+    """Walk the segment that was being written; what was synced tells if a bad spot is damage."""
     strict = scan(data, salt)
     if strict.end == len(data):
         return strict
-    return scan(data, salt, synced_end=_walk(data, salt).synced_end)
+    synced_end = max(_walk(data, salt).synced_end, min(noted_end, len(data)))
+    return scan(data, salt, synced_end=synced_end)
 
 
 def _note_compressed(disk: Disk, path: str, found: Recovered) -> None:
@@ -264,7 +297,9 @@ def _guess_header(
                 f"`{path}` is no segment of this store, or its header is damaged and no record "
                 "in it checks out; hint: `penstock store repair` sets it aside"
             )
-        found.notes.append(f"`{path}` was never completely written: set aside")
+        was_written = found.noted.number == number and found.noted.end
+        why = "nothing in it checks out" if was_written else "it was never completely written"
+        found.notes.append(f"`{path}` is set aside: {why}")
         found.incomplete = path
         return None
     found.notes.append(f"`{path}`: the header is damaged, the records are walked")
@@ -368,6 +403,9 @@ def mend(disk: Disk, directory: str, found: Recovered) -> None:
         _write_header(disk, directory, segment.header)
     if found.incomplete is not None:
         disk.rename(found.incomplete, found.incomplete + SET_ASIDE)
+    if found.is_cut:
+        forget_end(disk, directory, found.noted)
+        found.noted = Noted(last_sequence=found.noted.last_sequence)
     for path in found.stale:
         disk.remove(path)
 

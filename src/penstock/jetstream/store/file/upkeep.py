@@ -24,8 +24,8 @@ from penstock.jetstream.store.file.compaction import (
 )
 from penstock.jetstream.store.file.compression import Press
 from penstock.jetstream.store.file.keptids import Rescue
-from penstock.jetstream.store.file.reserve import Reserve
-from penstock.jetstream.store.file.segment import Removal
+from penstock.jetstream.store.file.reserve import Noted, Reserve
+from penstock.jetstream.store.file.segment import HEADER_BYTES, Removal
 from penstock.jetstream.store.file.segmentfile import DRAFT, segment_path
 from penstock.jetstream.store.values import Known, Work, complete
 
@@ -205,6 +205,7 @@ class Upkeep:
         if work is None and self._log.progress.position >= self._retry_position:
             self._close_scrubbed_tail()
             work = self._seal() or self._compact() or self._compress() or self._keep_reserve()
+            work = work or self._note_end()
         self._busy = work is not None
         return work
 
@@ -371,6 +372,34 @@ class Upkeep:
         if not self.reserve.is_missing or self._log.progress.failure is not None:
             return None
         return Task(self, self.reserve.keep, done=lambda _: None, failed=lambda: None)
+
+    def _note_end(self) -> Work | None:
+        noted = self.noted()
+        if noted is None or noted == self.reserve.noted:
+            return None
+        note = partial(self.reserve.note, noted)
+        return Task(self, note, done=lambda _: None, failed=lambda: None)
+
+    def noted(self) -> Noted | None:
+        """Return how far the last segment is durable, at least, if there is one."""
+        log = self._log
+        if log.progress.failure is not None:
+            return None
+        sequence = log.progress.durable_sequence
+        if log.tails:
+            block, end = log.tails[0].block, log.tails[0].durable_end
+            return Noted(block.number, end, sequence, block.count) if end else None
+        if not log.catalog.blocks:
+            return None
+        # It may have been written again, and is shorter now.
+        block = log.catalog.blocks[-1]
+        return Noted(block.number, HEADER_BYTES + block.stored_bytes, sequence, block.count)
+
+    def note_end(self) -> None:
+        """Note it here and now."""
+        noted = self.noted()
+        if noted is not None and noted != self.reserve.noted:
+            self.reserve.note(noted)
 
     def _discard(self, draft: str) -> None:
         with suppress(OSError):

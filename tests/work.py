@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def returned(portions: Generator[None, None, Result]) -> Result:
+    """Go through work that is done in portions; return what it returns."""
+    while True:
+        try:
+            next(portions)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def work_of(action: Callable[[], Any]) -> int:

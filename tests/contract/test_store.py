@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.work import returned
 
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
@@ -248,17 +249,26 @@ def test_a_purge_of_a_few_subjects_among_many_finds_them(
     assert store.last(b"key.7.7") == (0, 0)
 
 
+def purge_but(store: Store, pattern: bytes, keep: int) -> int:
+    """Purge all that matches but the last `keep`."""
+    before = returned(store.keeping(pattern, keep))
+    return store.purge(pattern, before=before) if before else 0
+
+
 def test_a_purge_keeps_as_many_as_told(store: Store) -> None:
     fill(store, 30)
-    assert store.purge(keep=4) == 26
+    assert purge_but(store, b">", 4) == 26
     assert numbers(store) == [27, 28, 29, 30]
-    assert store.purge(keep=4) == 0
+    assert purge_but(store, b">", 4) == 0
 
 
 def test_a_purge_by_pattern_keeps_the_last_of_it(store: Store) -> None:
     fill(store, 30)
-    assert store.purge(b"orders.1", keep=2) == 8
+    assert purge_but(store, b"orders.1", 2) == 8
     assert numbers(store, filters=(b"orders.1",)) == [25, 28]
+    assert purge_but(store, b"orders.1", 2) == 0
+    assert purge_but(store, b"*.1", 1) == 1
+    assert numbers(store, filters=(b"orders.1",)) == [28]
 
 
 def test_a_purge_stops_below_a_sequence(store: Store) -> None:
@@ -374,7 +384,7 @@ def test_limits_that_are_lowered_take_effect_when_enforced(open_store: Open) -> 
 def test_an_unfindable_filter_gives_up_for_now(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.store.reading.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.reading.MATCHED_MAX", 10)
     fill(store, 30)
     messages, following = store.read(1, count_max=5, bytes_max=999, filters=(b"other.*",))
     assert messages == []
@@ -385,7 +395,7 @@ def test_an_unfindable_filter_gives_up_for_now(
 def test_single_subjects_are_found_without_a_search(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.jetstream.store.reading.SEARCH_MAX", 10)
+    monkeypatch.setattr("penstock.jetstream.store.reading.MATCHED_MAX", 10)
     fill(store, 30)
     store.append([(b"one", b"", b"", 1), (b"two", b"", b"", 1)])
     fill(store, 30)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pytest
 from tests.simdisk import SimDisk
+from tests.work import returned
 
 from penstock.errors import StoreError
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
@@ -132,7 +133,9 @@ class History:
             before = min(before, self.store.last_sequence)
         present = {message[0] for message in everything(self.store)}
         try:
-            purged = self.store.purge(pattern, before=before, keep=keep)
+            if keep:
+                before = returned(self.store.keeping(pattern, keep))
+            purged = self.store.purge(pattern, before=before) if before or not keep else 0
         except StoreError:
             assert self.takes_back
             return
@@ -466,7 +469,8 @@ def test_a_purge_makes_room_where_a_failure_takes_back(keep: int) -> None:
     with pytest.raises(StoreError, match="No space left"):
         store.remove([1])
 
-    assert store.purge(keep=keep) == 80 - keep
+    before = returned(store.keeping(b">", keep)) if keep else 0
+    assert store.purge(before=before) == 80 - keep
     complete(store.flush())
 
     assert (store.failure, store.messages) == (None, keep)

@@ -160,3 +160,40 @@ def test_an_expectation_that_is_no_number_is_not_met(program: Program) -> None:
                 answer = tenant.ask("A.x", b"1", header=header)
                 assert answer["error"]["err_code"] == WRONG_LAST_SEQUENCE, (name, value)
         assert tenant.call("STREAM.INFO.A")["state"]["messages"] == 0
+
+
+SHARED = """
+jetstream { store_dir: "./store" }
+accounts {
+  A { jetstream: enabled, users: [{user: a, password: a}], exports: [ { stream: "A.>" } ] }
+  B { jetstream: enabled, users: [{user: b, password: b}]
+      imports: [ { stream: { account: A, subject: "A.>" } } ] }
+}
+"""
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("first", [2**63 - 1, 2**63, 2**64 - 1])
+def test_a_stream_that_is_full_of_sequences_stops_nobody_it_listens_to(
+    program: Program, first: int
+) -> None:
+    with (
+        ServerProcess(program, SHARED) as server,
+        Tenant(server, "a") as victim,
+        Tenant(server, "b") as other,
+    ):
+        victim.create("A")
+        other.call("STREAM.CREATE.B", name="B", subjects=["A.>"], storage="file", first_seq=first)
+
+        for _ in range(3):
+            works(victim, "A")
+
+
+def test_a_stream_without_sequences_says_so(attacker: Tenant) -> None:
+    purged = attacker.call("STREAM.PURGE.B", seq=2**62)
+
+    answers = [attacker.ask(f"B.{each}") for each in range(3)]
+
+    assert purged["success"] is True
+    stored = [each for each in answers if "error" not in each]
+    assert attacker.call("STREAM.INFO.B")["state"]["messages"] == len(stored)

@@ -123,6 +123,17 @@ def test_the_last_messages_of_a_pattern_cost_what_it_matches(tmp_path: Path, lim
     check_growth(tmp_path, ask, max_msgs_per_subject=limit)
 
 
+@pytest.mark.parametrize("per_subject", [-1, 5])
+def test_a_search_for_a_rare_message_ends_for_now(tmp_path: Path, per_subject: int) -> None:
+    store = filled(tmp_path, MANY, max_msgs_per_subject=per_subject).engine.streams["S"].store
+    filters = tuple(b"*.%d.rare" % i for i in range(100))
+
+    def search() -> None:
+        assert store.read(1, count_max=1, bytes_max=1, filters=filters)[0] == []
+
+    assert work_of(search) < TURN_WORK_MAX
+
+
 # What has to look at all that is stored gives others their turn again and again.
 
 
@@ -160,6 +171,7 @@ FOR_ALL: dict[str, tuple[str, dict[str, Any]]] = {
     "the last message of a wide pattern": ("STREAM.MSG.GET.S", {"last_by_subj": "S.*.>"}),
     "a message that is not there": ("STREAM.MSG.GET.S", {"seq": 1, "next_by_subj": "S.*.x"}),
     "a filtered purge": ("STREAM.PURGE.S", {"filter": "S.*.>"}),
+    "a filtered purge but for some": ("STREAM.PURGE.S", {"filter": "S.*.>", "keep": 9_000}),
     "a purge up to a sequence": ("STREAM.PURGE.S", {"seq": MANY - 1}),
     "the last of many": ("DIRECT.GET.S", {"multi_last": ["S.*.>"], "up_to_seq": 100}),
     "the last of no subject": ("DIRECT.GET.S", {"multi_last": ["S.*.x", "S.*.y"]}),

@@ -253,7 +253,7 @@ class Account:
             try:
                 route.sole_handler(batch, publisher)
             except Exception as error:
-                self._on_failure(error, batch, publisher)
+                self._on_failure(error, batch)
             return
         if route.is_empty:
             self.answer_no_responders(batch, publisher)
@@ -309,12 +309,10 @@ class Account:
         try:
             subscription.handler(batch, publisher)
         except Exception as error:
-            self._on_failure(error, batch, publisher)
+            self._on_failure(error, batch)
 
-    def _on_failure(self, error: Exception, batch: list[Op], publisher: Session | None) -> None:
-        """Raise the error if a client published the batch; else log it and carry on."""
-        if publisher is not None:
-            raise error
+    def _on_failure(self, error: Exception, batch: list[Op]) -> None:
+        """Log it and carry on: neither who published nor who else listens is to blame."""
         subject = batch[0][SUBJECT].decode(errors="replace")
         log.error("! account '%s': a message to `%s` failed: %s", self.name, subject, cause(error))
 

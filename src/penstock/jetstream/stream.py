@@ -425,9 +425,9 @@ class Stream:
         """Whether no change is possible for now that might have to be taken back."""
         return self.store.failure is not None and self.store.takes_back
 
-    def purge(self, pattern: bytes, *, before: int = 0, keep: int = 0) -> int:
+    def purge(self, pattern: bytes, *, before: int = 0) -> int:
         """Remove the messages that match; return how many."""
-        purged = self.store.purge(pattern, before=before, keep=keep)
+        purged = self.store.purge(pattern, before=before)
         self._on_purged()
         return purged
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from penstock.errors import cause
@@ -54,12 +55,17 @@ class Timers:
             heapq.heappop(self._heap)
         return self._heap[0].deadline_ns if self._heap else None
 
-    def run(self, now_ns: int) -> None:
-        """Run the due timers. Timers they set for now or earlier wait for the next call."""
-        due = []
+    def run(self, now_ns: int, is_over: Callable[[], bool] = lambda: False) -> None:
+        """
+        Run the due timers. Timers they set for now or earlier wait for the next call.
+
+        So do those that are left when the time for this call is over.
+        """
+        due: deque[Timer] = deque()
         while self._heap and self._heap[0].deadline_ns <= now_ns:
             due.append(heapq.heappop(self._heap))
-        for timer in due:
+        while due:
+            timer = due.popleft()
             action, timer.action = timer.action, None
             if action is not None:
                 try:
@@ -67,3 +73,7 @@ class Timers:
                 except Exception as error:
                     # They belong to different accounts: the others still run.
                     log.error("What was due at %d failed: %s", timer.deadline_ns, cause(error))
+                if is_over():
+                    break
+        for timer in due:
+            heapq.heappush(self._heap, timer)

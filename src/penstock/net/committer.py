@@ -49,6 +49,8 @@ UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 """With a sync interval, unsynced data is held in memory too, so it needs a bound."""
 DEADLINE_NS_MAX = 3600 * 1_000_000_000
 """The longest time between two looks at the clock, however far away the next deadline is."""
+DUE_S = 0.01
+"""How long timers may run before clients have their turn."""
 STUCK_S = 30.0
 """A commit that takes longer than this may never end."""
 COMMITS_MAX = 8
@@ -285,7 +287,9 @@ class Journal:
 
     def _on_deadline(self) -> None:
         self._deadline_ns = self._deadline = None
-        self._shared.timers.run(self._shared.clock_ns())
+        time_s = self._loop.time
+        end_s = time_s() + DUE_S
+        self._shared.timers.run(self._shared.clock_ns(), lambda: time_s() > end_s)
         self._reactor.flush()
 
     def _every(self, interval_s: float, action: Callable[[], None]) -> None:

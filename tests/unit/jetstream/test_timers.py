@@ -51,3 +51,16 @@ def test_one_that_fails_is_logged_and_the_others_go_on(
 
     assert [3] == done
     assert "no luck" in caplog.text
+
+
+def test_what_is_due_waits_when_the_time_is_over_and_goes_first_then() -> None:
+    timers, done = Timers(), []
+    for deadline_ns in range(1, 6):
+        timers.at(deadline_ns, lambda now_ns, due_ns=deadline_ns: done.append(due_ns))
+
+    timers.run(9, lambda: len(done) == 2)
+
+    assert ([1, 2], 3) == (done, timers.next_deadline_ns())
+    timers.at(2, lambda now_ns: done.append(2))
+    timers.run(9)
+    assert [1, 2, 2, 3, 4, 5] == done

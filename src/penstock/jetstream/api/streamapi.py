@@ -231,9 +231,12 @@ def purge(request: Request) -> Portions:
     pattern = options.get("filter", "").encode() or b">"
     first = yield from lookup.search(stream.store, 0, (pattern,))
     answer = _Purged(stream, pattern, before, first[0] if first else 0)
-    is_all = pattern == b">" and not 0 < before <= stream.store.last_sequence
-    if is_all or keep:
-        return answer.after(stream.purge(pattern, before=before, keep=keep), keep)
+    if keep:
+        before = yield from stream.store.keeping(pattern, keep)
+        if not before:
+            return answer.after(0, keep)
+    if pattern == b">" and (keep or not 0 < before <= stream.store.last_sequence):
+        return answer.after(stream.purge(pattern, before=before), keep)
     purged = 0
     try:
         for count in stream.purge_in_portions(pattern, before=before):
@@ -243,7 +246,7 @@ def purge(request: Request) -> Portions:
         if not stream.is_in_doubt:
             answer.refuse()
             return None
-    return answer.after(purged)
+    return answer.after(purged, keep)
 
 
 class _Purged:

@@ -18,6 +18,7 @@ from penstock.jetstream.config.originrules import Find
 from penstock.jetstream.config.patterns import TooManySteps, first_overlap
 from penstock.jetstream.config.stream import StreamConfig, is_valid_name, metadata_bytes, name_bytes
 from penstock.jetstream.store.file.disk import NAME_BYTES_MAX, is_file_name
+from penstock.jetstream.store.values import SEQUENCE_MAX
 from penstock.protocol import errorcodes, transforms
 from penstock.protocol import subjects as patterns
 
@@ -55,6 +56,8 @@ def checked_create(config: StreamConfig, find: Find, *, pedantic: bool = False) 
         raise invalid("stream configuration for create can not be sealed")
     if config.mirror_direct and config.mirror is None:
         raise invalid("stream has no mirror but does have mirror direct")
+    if config.first_seq > SEQUENCE_MAX:
+        raise invalid(f"first sequence exceeds maximum of {SEQUENCE_MAX}")
     config = checked(config.with_static_metadata(), find, pedantic=pedantic)
     check_replicas(config)
     return config

@@ -9,7 +9,7 @@ block is gone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -241,6 +241,18 @@ class Catalog:
         if self.surveys:
             self.tell([subject])
 
+    def _clear_places(self, block: Block, subject: bytes, positions: Sequence[int]) -> None:
+        """Take existing messages of one subject, at some positions, out of all counts."""
+        assert block.places is not None
+        sequences = block.sequences(positions)
+        self._discard(subject, sequences)
+        block.drop(sequences)
+        self._reduce(block, len(sequences), sum(map(block.places.lengths.__getitem__, positions)))
+        for first, last in to_ranges(sequences):
+            self._note(first, last)
+        if self.surveys:
+            self.tell([subject])
+
     def _discard(self, subject: bytes, sequences: list[int]) -> None:
         """Take messages of one subject, in order, out of all tables."""
         self.subjects.discard(subject, sequences)
@@ -308,30 +320,17 @@ class Catalog:
         self._note(first, self.last_sequence)
         self.settle()
 
-    def remove_matching(self, pattern: bytes, *, before: int, keep: int) -> int:
-        """Remove the messages that match, below a sequence, all but the last `keep`."""
+    def remove_matching(self, pattern: bytes, *, before: int) -> int:
+        """Remove the messages that match, below a sequence; return how many."""
         before = before or self.last_sequence + 1
         if pattern == b">":
-            below = self.messages - self.count(before, ())
-            return self.remove_before(self.sequence_after(below - keep) if keep else before)
+            return self.remove_before(before)
         found = self.subjects.matching((pattern,))
-        if not keep and len(found) * FEW < self.messages:
+        if len(found) * FEW < self.messages:
             sequences = self.subjects.sequences(found)
             if sequences is not None:
                 return self.remove(each for each in sequences if each < before)
-        matcher = self.matcher((pattern,))
-        surplus = self.count(self.first_sequence, (pattern,)) - self.count(before, (pattern,))
-        surplus = removed = max(surplus - keep, 0)
-        for block in self.blocks:
-            if surplus and block.count:
-                self.described(block)
-                stop = block.position(before)
-                positions, _ = block.select(matcher, 0, stop=stop, count_max=surplus)
-                surplus -= len(positions)
-                for first, last in to_ranges(positions):
-                    self._clear(block, first, last + 1)
-        self.settle()
-        return removed
+        return sum(self.remove_in_portions(pattern, before=before))
 
     def remove_in_portions(self, pattern: bytes, *, before: int) -> Iterator[int]:
         """Remove the messages that match, below a sequence; yield the number of each portion."""
@@ -345,7 +344,9 @@ class Catalog:
             start, end = block.position(sequence), block.position(before)
             stop = min(start + PURGED_AT_ONCE, end)
             chosen, _ = block.select(matcher, start, stop=stop, count_max=stop - start)
-            for first, last in to_ranges(chosen):
+            if is_literal and chosen:
+                self._clear_places(block, pattern, chosen)
+            for first, last in () if is_literal else to_ranges(chosen):
                 self._clear(block, first, last + 1)
             sequence = block.sequence(stop) if stop < end else block.last_sequence + 1
             self.settle()

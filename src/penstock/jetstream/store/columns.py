@@ -8,6 +8,7 @@ subject. Both can be read from a complete segment again.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from penstock.jetstream.store.file.segment import Scan
 from penstock.jetstream.store.subjectindex import any_matches
@@ -80,7 +81,7 @@ class Topics:
         """Return a byte for each message, 1 where the subject matches."""
         if self.ids is None or stop - start < len(self.table):
             # For a short stretch, looking at every subject is not worth it.
-            return bytes(map(matcher.__getitem__, self.slice(start, stop)))
+            return bytes(map(matcher.test, self.slice(start, stop)))
         flags = self.flags(matcher)
         if self.ids.typecode == "B":
             return self.ids[start:stop].tobytes().translate(flags.ljust(256, b"\0"))
@@ -92,7 +93,7 @@ class Topics:
         if flags is None:
             if len(self._flags) >= 8:
                 self._flags.clear()
-            flags = bytes(map(matcher.__getitem__, self.table))
+            flags = bytes(map(matcher.test, self.table))
             self._flags[matcher.filters] = flags
         return flags
 
@@ -108,6 +109,11 @@ class Matcher(dict[bytes, bool]):
         self._literals = frozenset(filter(patterns.is_literal, filters))
         wild = [pattern for pattern in filters if pattern not in self._literals]
         self._matches_wild = any_matches(wild)
+        # Without wildcards there is nothing that would be worth remembering.
+        self.test: Callable[[bytes], bool] = (
+            self.__getitem__ if wild else self._literals.__contains__
+        )
+        """Tells whether a subject matches."""
 
     def __missing__(self, subject: bytes) -> bool:
         if len(self) >= self.SIZE_MAX:

@@ -14,6 +14,8 @@ PIECE_BYTES = 1024 * 1024
 """The bytes to read at a time when everything is read."""
 SEARCH_MAX = 256 * 1024
 """The number of messages one `read` looks at before it gives up for now."""
+MATCHED_MAX = 1024
+"""The same for a `read` that has to compare their subjects with filters."""
 
 
 def pieces(block: Block, start: int) -> Iterator[range]:
@@ -47,7 +49,7 @@ class Reading:
         self._matcher = matcher
         self._count_left = count_max
         self._bytes_left = bytes_max
-        self._search_left = SEARCH_MAX
+        self._search_left = SEARCH_MAX if matcher is None else MATCHED_MAX
 
     @property
     def done(self) -> bool:

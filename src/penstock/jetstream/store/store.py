@@ -34,6 +34,7 @@ from penstock.jetstream.store.reading import Reading, pieces
 from penstock.jetstream.store.retreat import Probe, Retreat
 from penstock.jetstream.store.survey import Survey
 from penstock.jetstream.store.values import (
+    SEQUENCE_MAX,
     Entry,
     Filters,
     Known,
@@ -212,11 +213,17 @@ class Store:
         catalog = self._catalog
         first = catalog.last_sequence + 1
         if entries:
+            self._check_room(len(entries))
             self._log.append(first, entries, is_atomic=is_atomic, replaces=replaces)
             catalog.last_time_ns = entries[-1][3]
             if self._limits.messages_max or self._limits.bytes_max:
                 self._drop_surplus()
         return first
+
+    def _check_room(self, count: int) -> None:
+        """Check that there is a sequence for each of some messages."""
+        if self._catalog.last_sequence + count > SEQUENCE_MAX:
+            raise StoreError("all sequences are used up")
 
     def _drop_surplus(self) -> None:
         sequence = self._catalog.surplus_sequence(self.limits)
@@ -395,6 +402,7 @@ class Store:
     def skip(self, count: int) -> None:
         """Leave this number of sequences without messages."""
         catalog = self._catalog
+        self._check_room(count)
         if count > 1:
             catalog.skip(count - 1)
         # One record at the end tells where the gap ended.
@@ -413,17 +421,37 @@ class Store:
         if is_in_doubt and self.takes_back:
             raise StoreError(self.failure or "")
 
-    def purge(self, pattern: bytes = b">", *, before: int = 0, keep: int = 0) -> int:
+    def keeping(self, pattern: bytes, keep: int) -> Generator[None, None, int]:
+        """
+        Return the sequence below which a purge leaves this number of messages that match.
+
+        It is 0 if there are no more than that. Others have their turn meanwhile.
+        """
+        catalog = self._catalog
+        matcher = catalog.matcher((pattern,))
+        if matcher is None:
+            surplus = catalog.messages - keep
+            return catalog.sequence_after(surplus) if surplus > 0 else 0
+        steps = walk.nth_last(catalog, matcher, keep)
+        while catalog is self._catalog:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: int = end.value
+                return found
+            yield
+        raise StoreError("what is to be purged was taken back")
+
+    def purge(self, pattern: bytes = b">", *, before: int = 0) -> int:
         """
         Remove the messages that match; return how many.
 
-        Only those below sequence `before` if that is not 0; all but the last `keep` of them.
-        `before` may be above the last sequence when the pattern is `>`: the next message then gets
-        that sequence. Raises StoreError after a failure if the store takes back and has not done so
-        yet.
+        Only those below sequence `before` if that is not 0. It may be above the last sequence when
+        the pattern is `>`: the next message then gets that sequence, if there is one for it. Raises
+        StoreError after a failure if the store takes back and has not done so yet.
         """
         self._begin_purge()
-        return self._catalog.remove_matching(pattern, before=before, keep=keep)
+        return self._catalog.remove_matching(pattern, before=min(before, SEQUENCE_MAX))
 
     def purge_in_portions(self, pattern: bytes, *, before: int = 0) -> Iterator[int]:
         """

@@ -15,6 +15,8 @@ Recall: TypeAlias = Callable[[int, int], Sequence[Known] | None]
 """Returns the ids of messages from one sequence to another; None if they are unknown."""
 Filters: TypeAlias = tuple[bytes, ...]
 """Subjects, possibly with wildcards, of which one must match. Empty matches everything."""
+SEQUENCE_MAX = 2**62
+"""The last sequence that a message can have: sums with it still fit 64 bits with a sign."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT_AT_ONCE = 8192
 """The number of messages to look at before others have their turn."""
+PICKED_AT_ONCE = 4096
+"""The same where the matches are not only counted."""
 LOOKED_AT_FIRST = 64
 """The number of messages to look at first where the last one is probably near."""
 
@@ -81,6 +83,22 @@ def newest(catalog: Catalog, matcher: Matcher, first: int, last: int) -> Generat
         if before > first:
             yield
         size = min(2 * size, LOOKED_AT_AT_ONCE)
+    return 0
+
+
+def nth_last(catalog: Catalog, matcher: Matcher, count: int) -> Generator[None, None, int]:
+    """Return the sequence of the match that has `count - 1` after it; 0 if there are fewer."""
+    before = catalog.last_sequence + 1
+    while block := _beginning_below(catalog, before):
+        catalog.described(block)
+        stop = block.position(before)
+        start = max(stop - PICKED_AT_ONCE, 0)
+        positions, _ = block.select(matcher, start, stop=stop, count_max=stop - start)
+        if len(positions) >= count:
+            return block.sequence(positions[-count])
+        count -= len(positions)
+        before = block.sequence(start) if start else block.first_sequence
+        yield
     return 0
 
 

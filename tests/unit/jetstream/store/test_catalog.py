@@ -87,10 +87,10 @@ def test_whatever_comes_and_goes_is_counted_and_found(seed: int, per_subject_max
                 both.remove(*chance.sample(there, chance.randrange(1, len(there) + 1) // 2 + 1))
             case 4 if there:
                 pattern = chance.choice((b">", b"a.>", b"*.x", b"c"))
-                keep = chance.choice((0, 0, 1))
+                before = chance.choice((0, 0, *there))
                 gone = both.model.matching((pattern,))
-                gone = gone[: len(gone) - keep] if keep else gone
-                assert len(gone) == catalog.remove_matching(pattern, before=0, keep=keep)
+                gone = [each for each in gone if each < before] if before else gone
+                assert len(gone) == catalog.remove_matching(pattern, before=before)
                 for sequence in gone:
                     del both.model.messages[sequence]
             case 5 if there:

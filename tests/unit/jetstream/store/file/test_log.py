@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.simdisk import SimDisk
+from tests.work import returned
 
 from penstock.errors import StoreError
 from penstock.hot.records import RECORD_BYTES_MIN
@@ -78,7 +79,7 @@ def test_a_restart_changes_nothing(is_closed: bool, per_subject: int) -> None:
     store = open_it(disk, messages_per_subject_max=per_subject)
     fill(store, 60)
     store.remove([30, 31, 55])
-    store.purge(b"a.1", keep=1)
+    store.purge(b"a.1", before=returned(store.keeping(b"a.1", 1)))
     settle(store)
     before = (store.state(), everything(store), sorted(store.subjects()), store.deleted(99))
     if is_closed:

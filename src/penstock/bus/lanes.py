@@ -50,6 +50,8 @@ TURN_MESSAGES = 128
 """How many messages a lane handles before others get a turn, if no handler waits."""
 
 EXTENSIONS_PER_ACK_WAIT = 3
+SUCCESSION_S = 0.05
+"""When another worker goes on with a lane whose worker was cancelled; the loop may be ending."""
 WITHDRAW_POLL_S = 0.005
 JITTER = 0.2
 
@@ -268,7 +270,8 @@ class Lanes:
             if self._resting:
                 wake = self._resting.pop().wake
                 assert wake is not None
-                wake.set_result(None)
+                if not wake.done():  # as it is if somebody has cancelled the worker
+                    wake.set_result(None)
             elif len(self._workers) < len(self._lanes):
                 worker = Worker(self._may_begin)
                 self._workers.append(worker)
@@ -311,16 +314,26 @@ class Lanes:
             await worker.wake
 
     def _ended(self, worker: Worker, task: asyncio.Task[None]) -> None:
-        """Record a worker that has ended: the bus closes, or the program ends."""
+        """Record a worker that has ended: the bus closes, the program ends, or it was cancelled."""
         self._workers.remove(worker)
         if worker in self._resting:
             self._resting.remove(worker)
-        if worker.lane is not None:
+        if task.cancelled() and not self._is_closed:
+            self._succeed(worker.lane)
+        elif worker.lane is not None:
             # Its message comes again, and those behind it with it.
             worker.lane.is_abandoned = True
         if not task.cancelled():
             task.exception()  # the loop has raised it
         self._idle.set()
+
+    def _succeed(self, lane: Lane | None) -> None:
+        """Have another worker go on where one was cancelled."""
+        if lane is not None:
+            lane.is_taken = False
+            if lane.queue:
+                self._make_ready(lane)
+        self._loop.call_later(SUCCESSION_S, self._call_for_workers)
 
     def _may_begin(self) -> bool:
         return elapsed_s() < self._begin_until_s
@@ -362,22 +375,24 @@ class Lanes:
         finally:
             worker.delivery = None
             self._metrics.handler_seconds.record(monotonic() - worker.started_s)
-            worker.is_late = False
-            if worker.is_cancelled:
-                # Also if the handler swallowed our cancellation, or failed because of it.
-                worker.is_cancelled = False
+            worker.is_late = worker.is_cancelled = False
+            # A handler may swallow our cancellation, and a `TaskGroup` leaves its own behind.
+            while worker.task.cancelling():  # type: ignore[union-attr]
                 worker.task.uncancel()  # type: ignore[union-attr]
 
     def _cancelled(self, worker: Worker, lane: Lane, delivery: Delivery) -> None:
-        """Distinguish our own cancellation of a slow handler from the closing of the bus."""
+        """Distinguish the closing of the bus from a handler that is slow or was cancelled."""
         assert worker.task is not None
-        if worker.is_cancelled and not self._is_closed:
+        if self._is_closed and worker.task.cancelling():
+            raise asyncio.CancelledError
+        if worker.is_cancelled:
             timeout_s = delivery.subscription.timeout_s
             self._failed(lane, delivery, HandlerTimeout(f"took longer than {timeout_s} s"))
-        elif worker.task.cancelling():
+            return
+        self._failed(lane, delivery, RuntimeError("the handler was cancelled"))
+        if worker.task.cancelling():
+            # By itself or from outside: the loop may be ending, and waits for this worker.
             raise asyncio.CancelledError
-        else:
-            self._failed(lane, delivery, RuntimeError("the handler cancelled itself"))
 
     def _failed(self, lane: Lane, delivery: Delivery, error: BaseException) -> None:
         parked = lane.parked.get(delivery.key)

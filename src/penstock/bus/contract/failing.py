@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -69,8 +70,60 @@ async def an_exit_that_a_handler_raises_is_a_failed_attempt(world: World) -> Non
 
 
 @scenario
+async def a_handler_that_is_cancelled_by_anybody_is_a_failed_attempt(world: World) -> None:
+    seen = Seen()
+
+    async def fail() -> None:
+        raise ValueError("no answer")
+
+    async def end_before_it_is_noticed() -> None:
+        own_task().cancel()
+
+    async def end() -> None:
+        own_task().cancel()
+        await asyncio.sleep(20)
+
+    async def fail_in_a_group() -> None:
+        # Before Python 3.13 it leaves a cancellation behind.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    async def wait_for_what_is_cancelled() -> None:
+        waiting = asyncio.ensure_future(asyncio.sleep(20))
+        asyncio.get_running_loop().call_soon(waiting.cancel)
+        await waiting
+
+    ways = [fail_in_a_group, wait_for_what_is_cancelled, fail_in_a_group, fail_in_a_group]
+    ways += [end, end, wait_for_what_is_cancelled, end_before_it_is_noticed]
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        number = envelope.payload["number"]
+        if ways and number == 1:
+            await ways.pop(0)()
+        await seen(envelope)
+
+    settings = {"lanes": 1, "max_attempts": 20, "max_backoff": 0.05}
+    async with world.open(subscriber=settings) as bus:
+        await bus.subscribe_envelope(TOPIC, handle)
+        await bus.publish_envelope_batch(TOPIC, [event(n, f"k{n % 2}") for n in range(10)])
+        await seen.until(lambda: set(seen.numbers()) == set(range(10)))
+
+    assert not ways
+    for key in range(2):
+        assert seen.numbers(f"k{key}") == list(range(key, 10, 2))
+
+
+def own_task() -> asyncio.Task[Any]:
+    """Return the task that runs."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+@scenario
 async def whatever_a_plain_function_raises_is_a_failed_attempt(world: World) -> None:
     raised: list[BaseException] = [Panic("thread"), StopIteration("no more"), KeyError("iban")]
+    raised.append(asyncio.CancelledError())
     handled: list[int] = []
 
     def handle(envelope: Envelope[Any]) -> None:
@@ -84,7 +137,7 @@ async def whatever_a_plain_function_raises_is_a_failed_attempt(world: World) -> 
         await until(lambda: len(handled) == 3)
 
         assert handled == [0, 1, 2]
-        assert bus.metrics.handler_failures_total == 3
+        assert bus.metrics.handler_failures_total == 4
         assert bus.metrics.handler_timeouts_total == 0
 
 

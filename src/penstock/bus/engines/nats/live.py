@@ -72,10 +72,12 @@ async def _answer(message: Message, responder: Responder) -> None:
     task = asyncio.current_task()
     try:
         reply = await responder(message.payload, message.header_pairs)
-    except (*ENDINGS, asyncio.CancelledError):
+    except ENDINGS:
         raise
     except BaseException as error:
         if isinstance(error, GeneratorExit) and not runs(task):
+            raise
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         text = " ".join(describe(error).split())
         await message.respond(headers=[("Bus-Error", text)])

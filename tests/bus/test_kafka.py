@@ -20,7 +20,7 @@ from tests.aio import asynchronous, until
 
 pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from tests.contract.kafkamock import (
     COORDINATOR_LOADING,
     ILLEGAL_GENERATION,
@@ -35,6 +35,7 @@ from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, Subscri
 from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
 from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import ReplayFrom
+from penstock.bus.engines.kafka.engine import KafkaEngine
 from penstock.bus.outbox import SQLITE, Outbox, Relay, SqliteStore
 from penstock.bus.testing.kafka import KafkaBroker, classpath
 from penstock.errors import BusError, MissingExtra, PenstockError, RequestTimeout
@@ -380,6 +381,62 @@ async def test_closing_commits_what_is_settled_and_nothing_behind_it(kafka: Kafk
         await until(lambda: len(handled) == KEYS - 1, WAIT_S)
 
     assert 7 == _committed(kafka, base)
+
+
+@asynchronous
+async def test_closing_while_a_key_is_tried_again_keeps_its_order(cluster: MockCluster) -> None:
+    base = replace(on_mock(cluster), subscriber=SubscriberConfig(lanes=2, backoff=0.02))
+    cluster.create(f"{base.namespace}.orders", 1)
+    other = next(key for key in map(str, range(100)) if hash(key) % 2 != hash("a") % 2)
+    attempts: list[tuple[str, int]] = []
+    may_go_on = asyncio.Event()
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        attempts.append((envelope.aggregate_id, envelope.payload))
+        if attempts == [("a", 0)]:
+            raise RuntimeError("the first time")
+        if envelope.payload == 0:
+            await may_go_on.wait()
+
+    def opened() -> EventBus:
+        bus = EventBus(base)
+        bus.on("orders")(handle)
+        return bus
+
+    async def publish(bus: EventBus, *places: tuple[str, int]) -> None:
+        await bus.publish_envelope_batch(
+            "orders", [Envelope(aggregate_id=key, event_type="t", payload=n) for key, n in places]
+        )
+
+    async with opened() as bus:
+        await publish(bus, ("a", 0), ("a", 1))
+        await until(lambda: len(attempts) == 2, WAIT_S)
+        # One waits behind the first, one is queued, and what comes after them is done.
+        await publish(bus, ("a", 2), (other, 3))
+        await until(lambda: (other, 3) in attempts, WAIT_S)
+        closing = asyncio.ensure_future(bus.close())
+        await until(lambda: bus._lanes._is_finishing, WAIT_S)
+        may_go_on.set()
+        await closing
+    async with opened() as bus:
+        await publish(bus, ("a", 4))
+        await until(lambda: ("a", 4) in attempts, WAIT_S)
+
+    assert [0, 0, 1, 2, 4] == [number for key, number in attempts if key == "a"]
+
+
+@asynchronous
+async def test_what_was_taken_before_partitions_came_back_is_read_again() -> None:
+    engine = KafkaEngine(BusConfig(type="kafka"))
+    place = "events.orders", 0
+    stale, fresh = (Message(topic=place[0], partition=0, offset=one, value=b"") for one in (9, 5))
+    engine._assigned([place])
+    engine._take([stale])
+    await engine._hand_over([place])
+    engine._assigned([place])
+    engine._take([fresh])
+
+    assert [fresh] == [one.handle for one in await engine.fetch(10)]
 
 
 @asynchronous

@@ -63,7 +63,8 @@ class Lane:
         self.queue.clear()  # not replaced: a worker may be at it
         self.queue.extend(queued)
         for parked in self.parked.values():
-            parked.waiting.clear()
+            # Its head may be running; then these come before what is in the queue.
+            parked.waiting = deque(one for one in parked.waiting if one in kept)
             if parked.timer is not None:
                 parked.timer.cancel()
 

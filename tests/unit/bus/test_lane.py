@@ -52,6 +52,17 @@ def test_an_emptied_lane_keeps_what_it_is_told_to() -> None:
     assert ([kept], []) == (list(queue), list(lane.parked["a"].waiting))
 
 
+def test_an_emptied_lane_keeps_the_order_of_what_waits_and_what_is_queued() -> None:
+    lane, second, third, fourth = Lane(), *(delivery("a", number) for number in (2, 3, 4))
+    head = parked(lane, "a", second, third)
+    lane.queue.append(fourth)
+
+    lane.empty(kept=[second, third, fourth])
+    lane.reopen(head)
+
+    assert [second, third, fourth] == list(lane.queue)
+
+
 def test_what_another_has_taken_is_forgotten_and_the_rest_goes_on() -> None:
     lane, second, third, queued = Lane(), delivery("a", 2), delivery("a", 3), delivery("b", 9)
     head = parked(lane, "a", second, third)

@@ -396,6 +396,11 @@ class KafkaEngine:
         return deliveries
 
     def _assigned(self, places: list[Place]) -> None:
+        # What nobody has fetched since they were ours before is read again.
+        again = set(places)
+        self._messages = [
+            one for one in self._messages if (one.topic(), one.partition()) not in again
+        ]
         for name, number in places:
             topic = self._layout.topic(name)
             self._partitions[name, number] = Partition(name, number, topic)

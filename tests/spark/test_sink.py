@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.spark.conftest import Broker, rows
+
+from penstock.errors import ClientError
+from penstock.spark.options import SinkOptions
+from penstock.spark.sink.sink import Encoder
 
 Read = Callable[..., Any]
 
@@ -264,6 +269,29 @@ def test_headers_of_a_row_of_a_stream_are_copied_and_not_obeyed(
     assert (b"\xff", pairs + made) == (bytes(row.data), [tuple(header) for header in row.headers])
     with pytest.raises(Exception, match="expected stream does not match"):
         write(read(stream).select(*columns), broker, subject=f"{target}.a", natsHeaders="keep")
+
+
+HEADER = pa.struct([("key", pa.string()), ("value", pa.string())])
+
+
+def encoded(headers: list[Any], kind: Any) -> bytes:
+    """Return the frame of a row with these headers."""
+    rows = pa.record_batch({"data": [b"x"], "headers": pa.array([headers], kind)})
+    (frame,) = Encoder(SinkOptions(subject="a", message_ids="none"), "job").encode(rows, b"")[1]
+    return frame
+
+
+def test_a_header_without_a_value_is_left_out() -> None:
+    """As that of an optional field is."""
+    structs = [None, {"key": "A", "value": None}, {"key": "B", "value": "1"}]
+    lists = [("A", None), ("B", [None, "1"])]
+
+    assert b"HPUB a 0 18 19\r\nNATS/1.0\r\nB: 1\r\n\r\nx\r\n" == encoded(structs, pa.list_(HEADER))
+    assert encoded(structs, pa.list_(HEADER)) == encoded(
+        lists, pa.map_(pa.string(), pa.list_(pa.string()))
+    )
+    with pytest.raises(ClientError, match="a header has no key"):
+        encoded([{"key": None, "value": "1"}], pa.list_(HEADER))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Subjects that nothing can be read of: more often misspelt than meant."""
+"""Subjects, streams and positions that nothing can be read of: misspelt more often than meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.spark.conftest import Broker
 
-from penstock.errors import ClientError
+from penstock.errors import ClientError, ConfigError
 from penstock.spark.options import parse_source
 from penstock.spark.source.limited import StreamReader
 from penstock.spark.source.source import Reader
@@ -63,3 +63,38 @@ def test_a_mirror_may_hold_any_subject(
     options = {"servers": broker.url, "stream": f"{stream}_mirror", "subjects": "anything"}
 
     begin(*parse_source(options))
+
+
+@begin
+def test_a_stream_that_was_never_there_is_no_lost_one(
+    broker: Broker, stream: str, begin: Callable[..., None]
+) -> None:
+    """Whatever may be lost later."""
+    options = {"servers": broker.url, "stream": f"{stream},NOPE", "failOnDataLoss": "false"}
+
+    with pytest.raises(ClientError, match="there is no stream `NOPE`"):
+        begin(*parse_source(options))
+
+
+@begin
+def test_a_query_cannot_start_behind_the_end(
+    broker: Broker, stream: str, begin: Callable[..., None]
+) -> None:
+    """As with a time in seconds, which is a sequence."""
+    broker.fill(stream, 3)
+    options = {"servers": broker.url, "stream": stream}
+
+    begin(*parse_source(options | {"startingPosition": "4"}))
+    with pytest.raises(ClientError, match=r"is the sequence 1763200000, but .* ends at 3; hint"):
+        begin(*parse_source(options | {"startingPosition": "1763200000"}))
+
+
+def test_a_subject_within_another_is_read_with_it(broker: Broker, stream: str) -> None:
+    """Servers take no consumer of both."""
+    broker.fill(stream, 20)
+    within = f"{stream}.1, {stream}.>, {stream}.>, {stream}.2.*"
+    options = parse_source({"servers": broker.url, "stream": stream, "subjects": within})
+
+    assert (f"{stream}.>",) == options[1].subjects
+    with pytest.raises(ConfigError, match=r"`a\.\*\.c` and `a\.b\.\*` have subjects in common"):
+        parse_source({"stream": stream, "subjects": "a.*.c, a.b.*"})

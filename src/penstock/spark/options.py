@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from itertools import combinations
 from typing import Any, TypeVar
 
 from penstock.client.connection.servers import parse_url, split_urls
@@ -20,7 +21,7 @@ from penstock.client.options import ClientOptions, tls_context
 from penstock.config.setting import setting
 from penstock.errors import ConfigError
 from penstock.protocol import wellknown
-from penstock.protocol.subjects import is_valid
+from penstock.protocol.subjects import contains, is_valid, overlap
 from penstock.protocol.suggestions import nearest
 from penstock.protocol.times import SECOND_NS
 from penstock.protocol.units import read_duration, read_size
@@ -165,9 +166,7 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         self._check_streams()
-        for subject in self.subjects:
-            if not is_valid(subject.encode()):
-                raise ConfigError(f"`subjects`: `{subject}` is no subject")
+        self._check_subjects()
         for name, value, valid in (
             ("format", self.format, FORMATS),
             ("payloadFormat", self.payload_format, PAYLOAD_FORMATS),
@@ -203,6 +202,18 @@ class SourceOptions:
             starting_position=Positions(),
             ending_position=Positions(),
         )
+
+    def _check_subjects(self) -> None:
+        for subject in self.subjects:
+            if not is_valid(subject.encode()):
+                raise ConfigError(f"`subjects`: `{subject}` is no subject")
+        object.__setattr__(self, "subjects", _widest(self.subjects))
+        for one, other in combinations(self.subjects, 2):
+            if overlap(one.encode(), other.encode()):
+                raise ConfigError(
+                    f"`subjects`: `{one}` and `{other}` have subjects in common, which servers "
+                    "refuse; hint: name a wider one, and choose rows by `where`"
+                )
 
     def _check_streams(self) -> None:
         if not self.streams and not self.stream_pattern:
@@ -328,6 +339,16 @@ def _read(name: str, item: Field[Any], text: str) -> Any:
         return reader(text)
     except ValueError:
         raise ConfigError(f"`{name}` must be {expected}: `{text}`") from None
+
+
+def _widest(subjects: Iterable[str]) -> tuple[str, ...]:
+    """Return the subjects without repetition, and without those that another one contains."""
+    unique = dict.fromkeys(subjects)
+    return tuple(
+        each
+        for each in unique
+        if not any(each != wider and contains(wider.encode(), each.encode()) for wider in unique)
+    )
 
 
 def _boolean(text: str) -> bool:

@@ -271,8 +271,11 @@ def _bytes_of(column: pa.Array) -> list[Any]:
 
 
 def _pairs(headers: Any) -> Iterator[tuple[str, str]]:
-    """Yield the headers of a row: structs of key and value, or a map, maybe of lists."""
-    for entry in headers:
+    """Yield the headers of a row that have a value: structs, or a map, maybe of lists."""
+    for entry in filter(None, headers):
         key, value = (entry["key"], entry["value"]) if isinstance(entry, dict) else entry
+        if key is None:
+            raise ClientError("a header has no key; hint: leave it out by `filter`")
         for each in value if isinstance(value, list) else [value]:
-            yield key, each
+            if each is not None:
+                yield key, each

@@ -26,8 +26,8 @@ from penstock.spark.source.position import Position, Range, between
 from penstock.spark.source.sizes import take_bytes
 from penstock.spark.source.stream import (
     StreamState,
-    first_at,
     first_message,
+    start_at,
 )
 from penstock.spark.source.streams import (
     Finder,
@@ -94,7 +94,7 @@ class Follower(DataSourceStreamReader):
         check_subjects(connection, self.source, states)
         for name, state in states.items():
             position = self.source.starting_position.of(name, Position("earliest"))
-            marks[name] = Mark(state.created, first_at(connection, state, position) - 1)
+            marks[name] = Mark(state.created, start_at(connection, state, position) - 1)
         return marks
 
     def plan(

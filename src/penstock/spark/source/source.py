@@ -41,7 +41,7 @@ from penstock.spark.source.loss import check_head
 from penstock.spark.source.position import Position, Range
 from penstock.spark.source.pushdown import Narrowed, narrow
 from penstock.spark.source.schema import COLUMNS, check, columns_of, ddl, types_of
-from penstock.spark.source.stream import StreamState, first_at, last_at
+from penstock.spark.source.stream import StreamState, last_at, start_at
 from penstock.spark.source.streams import check_subjects, find_streams
 from penstock.spark.source.tasks import Piece, new_tasks, read_task
 from penstock.spark.version import has_limits
@@ -202,7 +202,7 @@ class Reader(DataSourceReader):
         source = self._source
         starting = source.starting_position.of(state.name, Position("earliest"))
         ending = source.ending_position.of(state.name, Position("latest"))
-        first, last = first_at(connection, state, starting), last_at(connection, state, ending)
+        first, last = start_at(connection, state, starting), last_at(connection, state, ending)
         # What a filter leaves out need not be there.
         first = max(first, self._narrowed.first(connection, state))
         last = min(last, self._narrowed.sequence_max)

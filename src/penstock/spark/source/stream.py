@@ -110,6 +110,17 @@ def first_at(connection: Connection, state: StreamState, position: Position) -> 
     return _first_after(connection, state, lambda time: time >= _time_of(position))
 
 
+def start_at(connection: Connection, state: StreamState, position: Position) -> int:
+    """Return the same of a position to start from; raise if the stream ends before it."""
+    first = first_at(connection, state, position)
+    if first > state.last_sequence + 1:
+        raise ClientError(
+            f"`startingPosition` is the sequence {first}, but stream `{state.name}` ends at "
+            f"{state.last_sequence}; hint: `latest`, or a time in milliseconds, which has 13 digits"
+        )
+    return first
+
+
 def last_at(connection: Connection, state: StreamState, position: Position) -> int:
     """Return the last sequence at or before a position."""
     if position.kind == "latest":

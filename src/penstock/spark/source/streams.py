@@ -27,7 +27,9 @@ FEW, STREAMS_PER_S = 20, 2000
 def find_streams(connection: Connection, source: SourceOptions) -> dict[str, StreamState]:
     """Return the state of each stream to read; raise if one that is named is not there."""
     found = read_states(connection, source.streams or find_names(connection, source))
-    check_named(source, found.keys())
+    for name in source.streams:
+        if name not in found:
+            raise no_stream(name)
     return found
 
 
@@ -78,7 +80,7 @@ class Finder:
 
 
 def check_named(source: SourceOptions, found: Collection[str]) -> None:
-    """Raise if a stream is named that is not among those that were found."""
+    """Raise if a stream is missing of a query that has begun, and loss is failure."""
     for name in source.streams:
         if name not in found and source.fail_on_data_loss:
             raise no_stream(name)

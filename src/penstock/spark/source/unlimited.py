@@ -27,7 +27,6 @@ from penstock.spark.source.follow import Follower
 from penstock.spark.source.loss import check_head
 from penstock.spark.source.offsets import Mark, read_offset, write_offset
 from penstock.spark.source.position import Range
-from penstock.spark.source.streams import find_streams
 
 LIMITS = ("max_messages_per_trigger", "max_bytes_per_trigger", "min_messages_per_trigger")
 
@@ -61,7 +60,7 @@ class UnlimitedReader(Follower):
     def _latest(self, connection: Connection) -> dict[str, Any]:
         if self._seen is not None:
             return self.plan(connection, self._seen, None)
-        states = find_streams(connection, self.source)
+        states = self.finder.find(connection)
         return write_offset(
             {name: Mark(state.created, state.last_sequence) for name, state in states.items()}
         )

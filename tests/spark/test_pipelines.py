@@ -317,6 +317,15 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     assert all(row["first"] for row in told["aggregates"] if row["missing"] or row["duplicated"])
 
 
+def test_an_archive_without_messages_is_audited_and_replayed(run: Any, tmp_path: Path) -> None:
+    run("archive")
+
+    (audited,) = run("audit", lake=str(tmp_path / "archive"))
+
+    assert audited.startswith("0 aggregates: 0 published, 0 archived")
+    assert ["0 messages stored"] == run("replay", lake=str(tmp_path / "archive"))
+
+
 def test_audit_compares_what_can_be_compared(spark: Any) -> None:
     """Events published twice are one event; what was removed from the stream is no stranger's."""
     columns = "aggregate_id string, subject string, stream string, sequence bigint, data binary"
@@ -595,6 +604,9 @@ def test_a_wrong_file_is_told_what_is_wrong(values: dict[str, Any], text: str) -
         ("archve", {}, "there is no pipeline `archve`; did you mean `archive`?"),
         ("archive", {"compact": 1}, "`archive` has no setting `compact`; valid: `topic_tokens`"),
         ("archive", {"target": ""}, "the pipeline `archive` needs `target`"),
+        ("archive", {"compact_batches": "many"}, "`compact_batches` must be a whole number: `man"),
+        ("replay", {"lake": "/tmp", "tasks": 0}, "`tasks` must be at least 1: 0"),
+        ("replay", {"lake": "/nowhere"}, "there is no lake at `/nowhere`"),
         ("state", {"fold": "nowhere:f"}, "`nowhere:f` cannot be found"),
     ],
 )

@@ -23,10 +23,10 @@ COMPACT_BATCHES = 50
 
 def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
     """Write every micro-batch once, and merge small files now and then."""
-    claim_target(spark, config)
     lake = config.target
-    batches_min = int(config.setting("compact_batches", COMPACT_BATCHES))
-    tokens = int(config.setting("topic_tokens", 0))
+    batches_min = config.number("compact_batches", COMPACT_BATCHES)
+    tokens = config.number("topic_tokens", 0)
+    claim_target(spark, config)
     recover(folder_of(spark, lake))
     written: list[int] = []
 

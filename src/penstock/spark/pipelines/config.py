@@ -49,6 +49,17 @@ class PipelineConfig:
         """Return one of the pipeline's own settings."""
         return self.settings.get(name, default)
 
+    def number(self, name: str, default: int, *, least: int = 0) -> int:
+        """Return one of the settings that are whole numbers."""
+        given = self.settings.get(name)
+        try:
+            found = default if given is None else int(given)
+        except (TypeError, ValueError):
+            raise ConfigError(f"`{name}` must be a whole number: `{given}`") from None
+        if found < least:
+            raise ConfigError(f"`{name}` must be at least {least}: {found}")
+        return found
+
 
 def load(path: Path, pipeline: str | None = None) -> PipelineConfig:
     """Read a YAML file; the pipeline may be named elsewhere, which goes before what it says."""

@@ -17,13 +17,25 @@ import uuid
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError
+from penstock.spark.envelopes.envelope import FIELDS
 from penstock.spark.files import folder_of
 from penstock.spark.pipelines.folder import Folder
+from penstock.spark.pipelines.ownership import OWNER
+from penstock.spark.source.schema import TYPES, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COMPACTION = "_compaction"
+COLUMNS = {
+    **TYPES,
+    **FIELDS,
+    "payload": "string",
+    "topic": "string",
+    "date": "date",
+    "batch": "int",
+}
 
 
 def write_batch(rows: DataFrame, lake: str, batch: int, *, topic_tokens: int = 0) -> None:
@@ -57,6 +69,12 @@ def read_lake(spark: SparkSession, lake: str) -> DataFrame:
     """Return the rows of a lake, whatever schemas its files have."""
     from pyspark.sql.types import StringType, StructField, StructType
 
+    folder = folder_of(spark, lake)
+    if not folder.find("*"):
+        raise ConfigError(f"there is no lake at `{lake}`; hint: the `target` of an `archive`")
+    if folder.find(OWNER) and not folder.find("topic=*"):
+        # Its archive has begun, and found no messages yet.
+        return spark.createDataFrame([], ddl(tuple(COLUMNS), COLUMNS))
     found = spark.read.option("mergeSchema", "true").parquet(lake).schema
     # Spark takes `topic=1.10` for a number.
     fields = [

@@ -35,21 +35,25 @@ SETTINGS = {
     "tasks": "Tasks that publish in parallel; 2. Events of one aggregate are always in one.",
     "id_prefix": "What message ids start with; `replay`.",
 }
+TASKS = 2
 COUNTS = "messages bigint, duplicates bigint"
 
 
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """Publish what the settings select; return how much that was, and how much was there before."""
-    rows = select(read_lake(spark, str(config.setting("lake", config.target))), config)
-    tasks = int(config.setting("tasks", 2))
+    tasks, rate = config.number("tasks", TASKS, least=1), config.number("rate", 0)
+    lake = str(config.setting("lake") or config.target)
+    if not lake:
+        raise ConfigError("the pipeline `replay` needs the setting `lake`")
+    rows = select(read_lake(spark, lake), config)
     ordered = rows.repartition(tasks, "key").sortWithinPartitions("stream", "sequence")
-    rate = max(1, int(config.setting("rate")) // tasks) if config.setting("rate") else None
+    rate_per_task = max(1, rate // tasks) if rate else None
     if is_kafka(config.source):
-        write_topics(ordered, config.source, rate_per_second=rate)
+        write_topics(ordered, config.source, rate_per_second=rate_per_task)
         return spark.createDataFrame([(rows.count(), 0)], COUNTS)
     options = {name: value for name, value in config.source.items() if name != "stream"}
-    if rate is not None:
-        options["ratePerSecond"] = str(rate)
+    if rate_per_task is not None:
+        options["ratePerSecond"] = str(rate_per_task)
     messages = ordered.select("subject", "data", "headers", "message_id")
     written = publish(messages, options)
     check(written)

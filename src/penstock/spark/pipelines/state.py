@@ -45,12 +45,8 @@ def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> D
     """Make a new snapshot of every micro-batch."""
     config.need("target", "checkpoint")
     fold = find_function(str(config.setting("fold", "")))
-    keep = int(config.setting("keep", KEEP))
-    if keep < KEEP_MIN:
-        raise ConfigError(
-            f"`keep` must be at least {KEEP_MIN}: a batch that is written again starts from the "
-            "snapshot before it"
-        )
+    # A batch that is written again starts from the snapshot before it.
+    keep = config.number("keep", KEEP, least=KEEP_MIN)
     claim_target(spark, config)
 
     def write(rows: DataFrame, batch: int) -> None:

@@ -234,6 +234,7 @@ def recover(stream: Stream) -> None:
     except (OSError, StoreError) as error:
         _complain(stream, "its consumers", error)
         return
+    _go_on_behind(stream, files)
     unconfigured = set(files.states)
     for name in files.names():
         try:
@@ -262,6 +263,29 @@ def recover(stream: Stream) -> None:
             consumer.open()
         except Exception as error:
             _complain(stream, f"consumer `{consumer.name}`", error)
+
+
+def _go_on_behind(stream: Stream, files: ConsumerFiles) -> None:
+    """
+    Give no sequence again that a consumer was given: it would not be given the new message.
+
+    Its position may survive a message that was never durable, or that is missing now.
+    """
+    store = stream.store
+    known = max((state.delivered_stream_sequence for state in files.states.values()), default=0)
+    # A mirror gets the same messages again.
+    if known <= store.last_sequence or stream.config.mirror is not None:
+        return
+    log.warning(
+        "Stream '%s > %s' ends at message %d, and a consumer is at message %d: "
+        "the stream goes on behind that",
+        stream.context.account.name,
+        stream.name,
+        store.last_sequence,
+        known,
+    )
+    store.skip(known - store.last_sequence)
+    stream.context.touch(stream)
 
 
 def _complain(stream: Stream, what: str, error: Exception) -> None:

@@ -48,7 +48,7 @@ class Codec:
         try:
             data = self._encode(envelope)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise InvalidEnvelope(f"`{envelope.event_type}` cannot be encoded: {error}") from error
+            raise InvalidEnvelope(f"{envelope.event_type!r} cannot be encoded: {error}") from error
         return self._compressor(data) if self._compressor is not None else data
 
     def decode(self, data: bytes, payload_type: Any = Any) -> Envelope[Any]:

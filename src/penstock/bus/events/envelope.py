@@ -53,12 +53,22 @@ class Envelope(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defau
             raise InvalidEnvelope(f"`event_id` must be ASCII and not blank: {self.event_id!r}")
         if not isinstance(self.event_type, str) or not self.event_type.strip():
             raise InvalidEnvelope(f"`event_type` must be text, and not blank: {self.event_type!r}")
-        if self.event_version <= 0:
-            raise InvalidEnvelope(f"`event_version` must be positive: {self.event_version}")
+        if not isinstance(self.event_version, int) or self.event_version <= 0:
+            raise InvalidEnvelope(f"`event_version` must be 1 or more: {self.event_version!r}")
         if self.payload is None:
             raise InvalidEnvelope("`payload` must not be empty")
-        if self.timestamp.tzinfo is None:
-            raise InvalidEnvelope(f"`timestamp` must have a time zone: {self.timestamp}")
+        if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
+            raise InvalidEnvelope(f"`timestamp` must have a time zone: {self.timestamp!r}")
+        if self.trace_id is not None or self.correlation_id is not None:
+            self._check_ids()
+        if self.tenant_id is not None and not isinstance(self.tenant_id, int | str):
+            raise InvalidEnvelope(f"`tenant_id` must be a number or text: {self.tenant_id!r}")
+
+    def _check_ids(self) -> None:
+        """Raise if an id is no text: it could be sent, and nobody could read the event."""
+        for name, text in (("trace_id", self.trace_id), ("correlation_id", self.correlation_id)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidEnvelope(f"`{name}` must be text: {text!r}")
 
     def with_payload(self, payload: Any, *, event_version: int | None = None) -> Envelope[Any]:
         """Return the same event with another payload."""

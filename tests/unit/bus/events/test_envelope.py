@@ -29,6 +29,12 @@ BROKEN: list[dict[str, Any]] = [
     {"event_id": "a\r\nb"},
     {"event_type": " "},
     {"event_version": 0},
+    {"event_version": "1"},
+    {"event_version": 1.5},
+    {"timestamp": "now"},
+    {"trace_id": 7},
+    {"correlation_id": 7},
+    {"tenant_id": 1.5},
     {"payload": None},
 ]
 

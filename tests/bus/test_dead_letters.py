@@ -266,6 +266,90 @@ async def test_what_cannot_be_read_is_a_letter_too(config: BusConfig) -> None:
         assert "InvalidEnvelope" in letter.cause
 
 
+MAX_PAYLOAD = 1024 * 1024
+
+
+class PickyAboutBytes:
+    """A handler of bytes that refuses until told otherwise."""
+
+    def __init__(self) -> None:
+        self.refuses = True
+        self.sizes: list[int] = []
+
+    async def __call__(self, payload: bytes) -> None:
+        if self.refuses:
+            raise ValueError("no" * 900)
+        self.sizes.append(len(payload))
+
+
+async def bury_bytes(bus: EventBus, *sizes: int) -> PickyAboutBytes:
+    handler = PickyAboutBytes()
+    await bus.subscribe("large", handler)
+    for size in sizes:
+        await bus.publish("large", b"x" * size)
+    await until(lambda: bus.metrics.dead_letters_total == len(sizes))
+    return handler
+
+
+@asynchronous
+async def test_a_large_event_is_kept_whole_where_only_its_history_leaves_too_little_room(
+    config: BusConfig,
+) -> None:
+    async with EventBus(config) as bus:
+        await bury_bytes(bus, MAX_PAYLOAD - 3000, MAX_PAYLOAD - 50)
+        letters = [one async for one in DeadLetterBox(bus).find()]
+        whole, cut = sorted(letters, key=lambda letter: letter.cut_from)
+
+        assert (MAX_PAYLOAD - 3000, 0, ()) == (len(whole.payload), whole.cut_from, whole.attempts)
+        assert whole.cause.startswith("ValueError: nono")
+        # Of what is cut there is room for all that is known.
+        assert (MAX_PAYLOAD - 50, 2) == (cut.cut_from, len(cut.attempts))
+        assert "in __call__" in cut.trace
+
+
+def test_the_list_shows_the_beginning_of_a_long_cause(config: BusConfig) -> None:
+    @asynchronous
+    async def fill() -> None:
+        async with EventBus(config) as bus:
+            await bury_bytes(bus, 10)
+
+    fill()
+    (server,) = config.nats.urls
+    listed = penstock("dlq", "list", "--server", server, "--namespace", config.namespace).stdout
+    _, row = listed.splitlines()
+    assert row.endswith("nono…")
+    assert len(row) < 400
+
+
+@asynchronous
+async def test_a_letter_that_was_cut_is_replayed_from_its_topic(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        sizes = [10, MAX_PAYLOAD - 50, 20]
+        handler = await bury_bytes(bus, *sizes)
+        handler.refuses = False
+        await DeadLetterBox(bus).replay(Selection(topic="large"))
+        await until(lambda: len(handler.sizes) == 3)
+
+        assert sizes == sorted(handler.sizes, key=sizes.index)
+        assert [] == [one async for one in DeadLetterBox(bus).find()]
+
+
+@asynchronous
+async def test_a_letter_whose_end_is_lost_keeps_no_other_back(config: BusConfig) -> None:
+    async with EventBus(config) as bus:
+        handler = await bury_bytes(bus, 10, MAX_PAYLOAD - 50, 20)
+        box = DeadLetterBox(bus)
+        (lost,) = [one async for one in box.find() if one.cut_from]
+        await bus.engine.discard("large", lost.sequence)
+        handler.refuses = False
+        with pytest.raises(BusError, match=f"lost their end.* {lost.number}; hint"):
+            await box.replay(Selection(topic="large"))
+        await until(lambda: len(handler.sizes) == 2)
+
+        assert {10, 20} == set(handler.sizes)
+        assert [lost.number] == [one.number async for one in box.find()]
+
+
 @asynchronous
 async def test_what_others_put_among_the_letters_hides_none(config: BusConfig) -> None:
     async with EventBus(config) as bus:

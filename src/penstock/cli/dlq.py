@@ -27,6 +27,9 @@ Act: TypeAlias = "Callable[[DeadLetterBox, Selection], AsyncGenerator[DeadLetter
 
 COLUMNS = "{0:>8}  {1:20}  {2:12}  {3:28}  {4:24}  {5}"
 
+CAUSE_CHARACTERS_MAX = 200
+"""The beginning of a cause that the list shows; `show` and `--json` have all of it."""
+
 
 def _numbers(arity: str) -> Argument:
     doc = "Numbers of dead letters, as `list` prints them."
@@ -222,7 +225,10 @@ def _print(letter: DeadLetter, config: BusConfig, context: BusContext) -> None:
 
 def _row(letter: DeadLetter, config: BusConfig) -> str:
     time = f"{letter.time:%Y-%m-%dT%H:%M:%SZ}"
-    texts = map(printable, (config.namespace, letter.topic, letter.key, letter.cause))
+    cause = letter.cause
+    if len(cause) > CAUSE_CHARACTERS_MAX:
+        cause = f"{cause[:CAUSE_CHARACTERS_MAX]}…"
+    texts = map(printable, (config.namespace, letter.topic, letter.key, cause))
     return COLUMNS.format(letter.number, time, *texts)
 
 

@@ -140,13 +140,11 @@ class DeadLetters:
             )
 
     async def _keep(self, delivery: Delivery) -> None:
-        try:
-            await self._store(delivery, delivery.payload, headers_of(delivery))
-        except MessageTooLarge:
-            # Its headers leave too little room for the payload. Whole, it would be tried
-            # forever; cut, it still says where the whole message is.
-            cut = delivery.payload[: len(delivery.payload) // 2]
-            await self._store(delivery, cut, headers_of_cut(delivery))
+        *forms, last = forms_of(delivery)
+        for payload, headers in forms:
+            with suppress(MessageTooLarge):
+                return await self._store(delivery, payload, headers)
+        await self._store(delivery, *last)
 
     async def _store(self, delivery: Delivery, payload: bytes, headers: Headers) -> None:
         await self._publisher.publish(
@@ -164,26 +162,45 @@ class DeadLetters:
         return f"dead-letter:{self._service}:{stream}:{delivery.sequence}"
 
 
-def headers_of(delivery: Delivery) -> Headers:
-    """Return the message's own headers, and those that say why it was given up."""
-    history = [_one_line(failure) for failure in delivery.failures[-ATTEMPTS_MAX:]]
+def forms_of(delivery: Delivery) -> list[tuple[bytes, Headers]]:
+    """
+    Return the payload and headers of a dead letter, from the best form to the smallest.
+
+    Its headers may leave too little room for the payload. Whole, it would be tried forever;
+    cut, it still says where the whole message is.
+    """
+    own, told, history = own_headers_of(delivery), told_of(delivery), history_of(delivery)
+    payload = delivery.payload
+    cut, size = payload[: len(payload) // 2], (CUT, str(len(payload)))
     return [
-        *(pair for pair in delivery.sendable_headers if not pair[0].lower().startswith(PREFIX)),
+        (payload, [*own, *told, *history]),
+        (payload, [*own, *told]),
+        (cut, [*own, *told, size, *history]),
+        (cut, [*told, size]),
+    ]
+
+
+def own_headers_of(delivery: Delivery) -> Headers:
+    """Return the headers that the message had before it was given up."""
+    pairs = delivery.sendable_headers
+    return [pair for pair in pairs if not pair[0].lower().startswith(PREFIX)]
+
+
+def told_of(delivery: Delivery) -> Headers:
+    """Return the headers that say what was given up, when, and why."""
+    return [
         (TOPIC, delivery.topic),
         (SEQUENCE, str(delivery.sequence)),
         (KEY, _one_line(delivery.key)),
         (TIME, datetime.now(UTC).isoformat()),
-        (CAUSE, history[-1] if history else ""),
-        *((ATTEMPT, text) for text in history),
-        *([(TRACE, json.dumps(delivery.trace))] if delivery.trace else []),
+        (CAUSE, _one_line(delivery.failures[-1]) if delivery.failures else ""),
     ]
 
 
-def headers_of_cut(delivery: Delivery) -> Headers:
-    """Return the essential headers for a message that is too large to keep whole."""
-    kept = (TOPIC, SEQUENCE, KEY, TIME, CAUSE)
-    told = [pair for pair in headers_of(delivery) if pair[0] in kept]
-    return [*told, (CUT, str(len(delivery.payload)))]
+def history_of(delivery: Delivery) -> Headers:
+    """Return the headers that say how each attempt failed, and where the last one did."""
+    attempts = [(ATTEMPT, _one_line(failure)) for failure in delivery.failures[-ATTEMPTS_MAX:]]
+    return [*attempts, *([(TRACE, json.dumps(delivery.trace))] if delivery.trace else [])]
 
 
 def _one_line(text: str) -> str:

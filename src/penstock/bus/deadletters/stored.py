@@ -13,7 +13,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -35,7 +35,7 @@ from penstock.bus.events.envelope import Envelope
 from penstock.bus.events.names import check_moment
 from penstock.bus.handlers import Handler, Subscription
 from penstock.bus.replaying import Threads
-from penstock.errors import BusError, InvalidEnvelope
+from penstock.errors import BusError, InvalidEnvelope, MessageTooLarge
 from penstock.protocol import headers as header_block
 
 DEAD_LETTER_HEADERS = frozenset((ATTEMPT, CAUSE, CUT, KEY, SEQUENCE, SERVICE, TIME, TOPIC, TRACE))
@@ -144,11 +144,12 @@ class DeadLetterBox:
         was when it is started again. Cancelled once, the replay finishes the current letter;
         cancelled twice, it ends at once.
         """
-        for letter in _whole(await self._choose(selection)):
-            is_cancelled = await _undivided(self._send_back(letter))
-            yield letter
-            if is_cancelled:
-                raise asyncio.CancelledError
+        async with aclosing(self._whole(selection)) as letters:
+            async for letter in letters:
+                is_cancelled = await _undivided(self._send_back(letter))
+                yield letter
+                if is_cancelled:
+                    raise asyncio.CancelledError
 
     async def handle(self, handler: Handler, selection: Selection) -> list[DeadLetter]:
         """
@@ -157,17 +158,14 @@ class DeadLetterBox:
         No other service sees them again. An error of the handler ends the run, and its
         letter stays.
         """
-        letters = _whole(await self._choose(selection))
+        handled = []
         with Threads() as threads:
             called = Subscription(">", handler, timeout_s=inf, threads=threads.get)
-            for letter in letters:
-                block = header_block.encode(letter.headers) if letter.headers else b""
-                delivery = Delivery(letter.topic, letter.payload, block, sequence=letter.sequence)
-                called.open(delivery, self._bus.codec)
-                await called.call(delivery.event)
-                if await _undivided(self._bus.engine.discard(letter.place, letter.number)):
-                    raise asyncio.CancelledError
-        return letters
+            async with aclosing(self._whole(selection)) as letters:
+                async for letter in letters:
+                    await self._hand(called, letter)
+                    handled.append(letter)
+        return handled
 
     async def discard(self, selection: Selection) -> list[DeadLetter]:
         """Delete dead letters for good; return them."""
@@ -181,15 +179,55 @@ class DeadLetterBox:
             if is_cancelled:
                 raise asyncio.CancelledError
 
+    async def _hand(self, called: Subscription, letter: DeadLetter) -> None:
+        block = header_block.encode(letter.headers) if letter.headers else b""
+        delivery = Delivery(letter.topic, letter.payload, block, sequence=letter.sequence)
+        called.open(delivery, self._bus.codec)
+        await called.call(delivery.event)
+        if await _undivided(self._bus.engine.discard(letter.place, letter.number)):
+            raise asyncio.CancelledError
+
+    async def _whole(self, selection: Selection) -> AsyncGenerator[DeadLetter, None]:
+        """Iterate over letters as they were; raise in the end if of some only a part is left."""
+        lost = []
+        for letter in await self._choose(selection):
+            whole = await self._mended(letter) if letter.cut_from else letter
+            if whole is None:
+                lost.append(str(letter.number))
+            else:
+                yield whole
+        if lost:
+            raise BusError(
+                f"dead letters have lost their end, as they were too large to be kept, and their "
+                f"topics have them no more: {', '.join(lost)}; hint: `dlq show`, and `dlq discard`"
+            )
+
+    async def _mended(self, letter: DeadLetter) -> DeadLetter | None:
+        """Return a letter with the whole message, if its topic still has it."""
+        start = ReplayFrom(sequence=letter.sequence)
+        async with aclosing(self._bus.engine.replay(letter.topic, start)) as stored:
+            async for deliveries in stored:
+                for one in deliveries:
+                    if one.sequence == letter.sequence and one.payload.startswith(letter.payload):
+                        return replace(letter, payload=one.payload, headers=one.sendable_headers)
+        return None
+
     async def _send_back(self, letter: DeadLetter) -> None:
+        try:
+            await self._publish(letter, message_id=f"replay:{letter.place}:{letter.number}")
+        except MessageTooLarge:
+            # It came without an id, and there is no room for one.
+            await self._publish(letter)
+        await self._bus.engine.discard(letter.place, letter.number)
+
+    async def _publish(self, letter: DeadLetter, *, message_id: str = "") -> None:
         await self._bus.publish(
             letter.topic,
             letter.payload,
             key=letter.key,
             headers=letter.headers,
-            message_id=f"replay:{letter.place}:{letter.number}",
+            message_id=message_id,
         )
-        await self._bus.engine.discard(letter.place, letter.number)
 
     async def _choose(self, selection: Selection) -> list[DeadLetter]:
         """Return the selected dead letters; raise if a number stands for several."""
@@ -248,17 +286,6 @@ def _text(document: str) -> str:
     except (ValueError, RecursionError):
         return document
     return text if isinstance(text, str) else document
-
-
-def _whole(letters: list[DeadLetter]) -> list[DeadLetter]:
-    """Return letters that can be handled again; raise if one is only part of its message."""
-    for letter in letters:
-        if letter.cut_from:
-            raise BusError(
-                f"dead letter {letter.number} has lost its end: it was too large to be kept; hint: "
-                f"the whole message is number {letter.sequence} of `{letter.topic}`"
-            )
-    return letters
 
 
 def _number(text: str) -> int:

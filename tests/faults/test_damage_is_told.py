@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -166,6 +167,19 @@ def remove_consumer_directory(streams: Path) -> None:
     os.rmdir(streams / "S/consumers/C")
 
 
+def remove_messages(streams: Path) -> None:
+    shutil.rmtree(streams / "S/messages")
+
+
+def empty_messages(streams: Path) -> None:
+    for path in (streams / "S/messages").iterdir():
+        path.unlink()
+
+
+def remove_consumers(streams: Path) -> None:
+    shutil.rmtree(streams / "S/consumers")
+
+
 def cut_meta(streams: Path) -> None:
     os.truncate(streams / "S/stream.json", 20)
 
@@ -182,6 +196,9 @@ def remove_meta(streams: Path) -> None:
         (remove_consumer, "configuration"),
         (remove_consumer_directory, "configuration"),
         (remove_consumer_log, "they start over"),
+        (remove_messages, "all messages with it"),
+        (empty_messages, "all messages with it"),
+        (remove_consumers, "all consumers with it"),
         (cut_meta, "damaged"),
         (remove_meta, "cannot be read"),
     ],
@@ -206,3 +223,23 @@ async def test_files_that_are_missing_or_foreign_are_noticed(
         wait_until(lambda: told in running.log)
 
     assert (code, told in text) == (1, True), text
+
+
+@asynchronous
+async def test_what_is_no_stream_keeps_none_away(tmp_path: Path) -> None:
+    streams = tmp_path / "jetstream/$G/streams"
+    with serve(tmp_path) as running:
+        await fill(running)
+    (streams / ".DS_Store").write_text("x")
+    (streams / "note").write_text("x")
+    (streams / "S/consumers/note").write_text("x")
+    (streams / "empty").mkdir()
+    with serve(tmp_path) as running:
+        async with await connect(running.url) as client:
+            info = await client.jetstream().consumers.info("S", "C")
+
+        assert info["num_pending"] == COUNT - len(DELETED)
+        assert json.loads(get(running, "/healthz")) == {"status": "ok"}
+        for name in (".DS_Store", "note"):
+            assert f"streams/{name}` is not the directory of a stream" in running.log
+    assert (streams / ".DS_Store").exists()

@@ -29,7 +29,7 @@ A repair throws nothing away: what it takes out is kept in files ending in `.los
 
   -c, --config FILE   the server's configuration: it has the key of an encrypted store"""
 
-Action: TypeAlias = Callable[[Disk, list[str], bool], int]
+Action: TypeAlias = Callable[[Disk, str, bool], int]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -70,13 +70,12 @@ def _locked(
     directory: str, action: Action, settings: JetStreamConfig | None, *, as_json: bool
 ) -> int:
     """Run an action while no server can use the files."""
-    stores = find_stores(directory)
-    if not stores:
+    if not find_stores(directory) and not find_streams(directory):
         raise StoreError(f"there is no store in `{directory}`")
     root = _root(directory)
     lock = RealDisk().lock(root) if root is not None else None
     try:
-        return action(_disk(root, settings), stores, as_json)
+        return action(_disk(root, settings), directory, as_json)
     finally:
         if lock is not None:
             lock.release()
@@ -102,6 +101,13 @@ def find_stores(directory: str) -> list[str]:
     return sorted(path for path, _, names in os.walk(directory) if is_store(names))
 
 
+def find_streams(directory: str) -> list[str]:
+    """Return the directories of streams at or below this one; also its parent, if that is one."""
+    path = os.path.abspath(directory)
+    paths = [os.path.dirname(path), *(each for each, _, _ in os.walk(path))]
+    return sorted(each for each in paths if os.path.basename(os.path.dirname(each)) == "streams")
+
+
 def _root(directory: str) -> str | None:
     """Return the directory that the server which owns these files locks; None without one."""
     path = os.path.abspath(directory)
@@ -112,9 +118,9 @@ def _root(directory: str) -> str | None:
     return next((each for each in candidates if os.path.exists(f"{each}/{LOCK}")), None)
 
 
-def _check(disk: Disk, stores: list[str], as_json: bool) -> int:
-    reports = [check(disk, store) for store in stores]
-    streams = (_check_stream(disk, directory) for directory in _streams(stores))
+def _check(disk: Disk, directory: str, as_json: bool) -> int:
+    reports = [check(disk, store) for store in find_stores(directory)]
+    streams = (_check_stream(disk, stream) for stream in find_streams(directory))
     reports += [report for report in streams if report.problems]
     problems = [problem for report in reports for problem in report.problems]
     if as_json:
@@ -124,12 +130,6 @@ def _check(disk: Disk, stores: list[str], as_json: bool) -> int:
         print(render(header, map(_row, reports)))
         print("\n".join(["", *problems]) if problems else "\nEverything checks out.")
     return EXIT_FAILURE if problems else 0
-
-
-def _streams(stores: list[str]) -> list[str]:
-    """Return the stream directories of some stores."""
-    parents = {os.path.dirname(os.path.abspath(store)) for store in stores}
-    return sorted(path for path in parents if os.path.basename(os.path.dirname(path)) == "streams")
 
 
 def _check_stream(disk: Disk, directory: str) -> Report:
@@ -148,8 +148,8 @@ def _row(report: Report) -> tuple[str, ...]:
     return (report.directory, *map(str, figures))
 
 
-def _repair(disk: Disk, stores: list[str], as_json: bool) -> int:
-    done = {store: repair(disk, store) for store in stores}
+def _repair(disk: Disk, directory: str, as_json: bool) -> int:
+    done = {store: repair(disk, store) for store in find_stores(directory)}
     if as_json:
         print(json.dumps(done, indent=2))
     else:

@@ -343,7 +343,6 @@ class Engine:
         try:
             config, created_ns = self.files.read(name)
             store, notes = self.files.open_store(config)
-            self.files.make_room_for_consumers(name)
             self._follow(config, store)
             self._serve(self._new_stream(config, created_ns, store))
         except Exception as error:

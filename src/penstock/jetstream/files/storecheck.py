@@ -147,7 +147,7 @@ def _faults(disk: Disk, segment: _Segment, *, is_last: bool) -> list[str]:
         if offset < found.end:
             faults.append(f"`{path}`: {length} bytes at {offset} are damaged")
     faults += _trailer_faults(disk, segment)
-    rest = len(segment.data) - found.end
+    rest = max(len(segment.data) - found.end, 0)
     trailer_start = _footer_end(disk, segment)
     # If more than one short record lies there, it is an older trailer, damaged and replaced.
     if trailer_start is not None and 0 < trailer_start - found.end <= RECORD_BYTES_MIN:

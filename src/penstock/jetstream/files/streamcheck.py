@@ -5,10 +5,16 @@ from __future__ import annotations
 from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerfiles import read_meta as read_consumer
 from penstock.jetstream.consumers.consumerlog import missing_log, read_states
-from penstock.jetstream.files.streamfiles import RESTORING, read_meta, salt_of
+from penstock.jetstream.files.streamfiles import (
+    MESSAGES,
+    RESTORING,
+    missing_consumers,
+    read_meta,
+    salt_of,
+)
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk
-from penstock.jetstream.store.file.recovery import load
+from penstock.jetstream.store.file.recovery import load, report_empty
 
 
 def check_stream(disk: Disk, directory: str) -> list[str]:
@@ -26,14 +32,15 @@ def _meta_faults(disk: Disk, directory: str) -> list[str]:
     name = directory.rpartition("/")[2]
     if config.name != name:
         return [f"`{directory}/stream.json` is that of stream `{config.name}`"]
-    messages = f"{directory}/messages"
+    messages = f"{directory}/{MESSAGES}"
     try:
         found = load(transparent(disk), messages, salt_of(name))
     except StoreError as error:
         return [str(error)]
     if found.salt != salt_of(name):
         return [f"`{messages}` has the messages of another stream"]
-    return found.missing
+    report_empty(disk, messages, found)
+    return found.missing + missing_consumers(disk, directory)
 
 
 def _consumer_faults(disk: Disk, directory: str) -> list[str]:

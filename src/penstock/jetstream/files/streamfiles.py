@@ -35,6 +35,9 @@ FORMAT = 1
 META = "stream.json"
 SOURCES = "sources.json"
 RESTORING = "restoring"
+MESSAGES, CONSUMERS = "messages", "consumers"
+UNFINISHED = frozenset((MESSAGES, CONSUMERS, f"{META}.tmp", f"{RESTORING}.tmp"))
+"""The content of a stream's directory until the stream exists."""
 DELETED = ".deleted"
 """A stream name has no dot, so nothing else ends like this."""
 
@@ -54,14 +57,14 @@ class StreamFiles:
         """Make the directory; remove the remains of deleted streams and of unfinished ones."""
         self.disk.make_directory(self.root)
         for name in self.disk.names(self.root):
-            if name.endswith(DELETED):
-                self.disk.remove_directory(f"{self.root}/{name}")
-        for name in self.names():
             found = self.disk.names(self.path(name))
-            if RESTORING in found:
-                self._remove_restored(name)
-            elif META not in found and not self._has_messages(name):
+            is_unfinished = UNFINISHED.issuperset(found) and not self._has_messages(name)
+            if name.endswith(DELETED) or is_unfinished:
                 self.disk.remove_directory(self.path(name))
+            elif RESTORING in found:
+                self._remove_restored(name)
+        for name in sorted({*self.disk.names(self.root)}.difference(self.names())):
+            log.warning("`%s` is not the directory of a stream: left alone", self.path(name))
 
     def _remove_restored(self, name: str) -> None:
         log.warning("Stream '%s' was not restored completely, and is removed", name)
@@ -72,14 +75,14 @@ class StreamFiles:
 
     def _has_messages(self, name: str) -> bool:
         path = self.path(name)
-        return any(map(self._segments, (path, f"{path}/messages")))
+        return any(map(self._segments, (path, f"{path}/{MESSAGES}")))
 
     def _segments(self, path: str) -> list[str]:
         return [name for name in self.disk.names(path) if segment_number(name) is not None]
 
     def names(self) -> list[str]:
         """Return the names of the streams on disk."""
-        return [name for name in self.disk.names(self.root) if not name.endswith(DELETED)]
+        return [name for name in self.disk.names(self.root) if self.disk.names(self.path(name))]
 
     def path(self, name: str) -> str:
         """Return the directory of a stream."""
@@ -87,11 +90,7 @@ class StreamFiles:
 
     def consumers_path(self, name: str) -> str:
         """Return the directory of a stream's consumers."""
-        return f"{self.path(name)}/consumers"
-
-    def make_room_for_consumers(self, name: str) -> None:
-        """Make the directory of a stream's consumers: an older server may not have made it."""
-        self.disk.make_directory(self.consumers_path(name))
+        return f"{self.path(name)}/{CONSUMERS}"
 
     def has_consumers(self, name: str) -> bool:
         """Tell whether a stream ever had consumers on disk."""
@@ -104,12 +103,18 @@ class StreamFiles:
     def make(self, config: StreamConfig, created_ns: int, *, is_restored: bool = False) -> Store:
         """Make the files of a stream, durably once `sync_names` was called. Any thread."""
         directory = self.path(config.name)
-        for path in (directory, f"{directory}/messages", self.consumers_path(config.name)):
+        for path in (directory, f"{directory}/{MESSAGES}", self.consumers_path(config.name)):
             self.disk.add_directory(path)
         if is_restored:
             write_whole(self.disk, f"{directory}/{RESTORING}", b"")
-        self.write(config, created_ns)
-        return self.open_store(config)[0]
+        # First: whatever has a configuration has the files of an empty store too.
+        store, _ = self._open_store(config, is_new=True)
+        try:
+            self.write(config, created_ns)
+        except Exception:
+            store.discard()
+            raise
+        return store
 
     def sync_names(self) -> None:
         """Make the names of all streams durable. Any thread."""
@@ -142,11 +147,20 @@ class StreamFiles:
         write_whole(self.disk, f"{self.path(name)}/{SOURCES}", content)
 
     def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
-        """Open or make the store of a stream; return it with notes for the log."""
-        salt = salt_of(config.name)
-        directory = f"{self.path(config.name)}/messages"
+        """Open the store of a stream; return it with notes for the log."""
+        notes = missing_consumers(self.disk, self.path(config.name))
+        self.disk.make_directory(self.consumers_path(config.name))
+        store, found = self._open_store(config, is_new=False)
+        return store, found + notes
+
+    def _open_store(self, config: StreamConfig, *, is_new: bool) -> tuple[Store, list[str]]:
         return open_file_store(
-            self.disk, directory, limits=store_limits(config), salt=salt, settings=self._settings
+            self.disk,
+            f"{self.path(config.name)}/{MESSAGES}",
+            limits=store_limits(config),
+            salt=salt_of(config.name),
+            settings=self._settings,
+            is_new=is_new,
         )
 
     def bury(self, name: str) -> str:
@@ -171,6 +185,13 @@ def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
         raise StoreError(f"`{path}` is damaged: {error!r}") from error
     finally:
         file.close()
+
+
+def missing_consumers(disk: Disk, directory: str) -> list[str]:
+    """Return a note if a stream's directory has none for consumers: it is made with the stream."""
+    if CONSUMERS in disk.names(directory):
+        return []
+    return [f"`{directory}/{CONSUMERS}` is missing, and all consumers with it"]
 
 
 def salt_of(stream: str) -> int:

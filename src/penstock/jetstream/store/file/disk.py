@@ -246,7 +246,7 @@ class RealDisk:
         """Return the names in a directory, in order."""
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def create(self, path: str) -> RealFile:
@@ -319,7 +319,7 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
     """Return the content of a small file, or None if it does not exist."""
     try:
         file = disk.open(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         return file.read(0, file.size())

@@ -45,7 +45,7 @@ from penstock.jetstream.store.file.assembly import assemble
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk, File
 from penstock.jetstream.store.file.keptids import KeptIds
-from penstock.jetstream.store.file.recovery import load, mend, secure
+from penstock.jetstream.store.file.recovery import load, mend, report_empty, secure
 from penstock.jetstream.store.file.segment import (
     HEADER_BYTES,
     Header,
@@ -109,17 +109,20 @@ def open_file_store(
     limits: StoreLimits | None = None,
     salt: int = 0,
     settings: FileSettings | None = None,
+    is_new: bool = True,
 ) -> tuple[Store, list[str]]:
     """
     Open the store in a directory, or make one.
 
     Returns it with notes about repairs and losses, in words for people. `salt` tells streams apart:
-    files with another salt are ignored.
+    files with another salt are ignored. If it is not `is_new`, its files should be there.
     """
     disk = transparent(disk)
     disk.make_directory(directory)
     limits = limits or StoreLimits()
     found = load(disk, directory, salt)
+    if not is_new:
+        report_empty(disk, directory, found)
     if salt and found.salt not in (None, salt):
         raise StoreError(
             f"`{directory}` has the messages of another stream; "

@@ -119,6 +119,15 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
     return found
 
 
+def report_empty(disk: Disk, directory: str, found: Recovered) -> None:
+    """Report a directory without any file: a store has at least its reserve, or a segment."""
+    if not disk.names(directory):
+        note = f"`{directory}` is missing or empty, and all messages with it"
+        found.missing.append(note)
+        found.notes.append(note)
+        found.lost += 1
+
+
 def floor_sequence(found: Recovered) -> int:
     """Return the sequence below which nothing is left, according to the records."""
     floors = [segment.header.floor_sequence for segment in found.segments]

@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, field, fields
 from math import isfinite
 from typing import Any
 
+from penstock.config.kinds import check_kinds
 from penstock.errors import ConfigError
 
 
@@ -45,6 +46,7 @@ class Checked:
     """Settings that are checked when they are created."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_bounds(self)
 
 

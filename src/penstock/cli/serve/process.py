@@ -19,6 +19,7 @@ from penstock.cli.serve import log
 from penstock.config.file.loading import Options
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.allocator import Allocator
+from penstock.net.collector import Collector
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.server import Server
 
@@ -47,6 +48,7 @@ class Process:
         self._server = Server(options.server)
         self._server.load_again = self._reload_now
         self._allocator = Allocator()
+        self._collector = Collector()
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,8 +60,9 @@ class Process:
         self._allocator.keep_freed()
         try:
             await self._server.start()
-            self._look_after_memory()
-            await self._serve()
+            with self._collector:
+                self._look_after_memory()
+                await self._serve()
         except (OSError, PenstockError) as error:
             logger.critical("%s", error)
             return 1
@@ -80,7 +83,9 @@ class Process:
             await self._server.stop()
 
     def _look_after_memory(self) -> None:
-        self._allocator.give_back_if_quiet(sum(self._server.broker.totals()))
+        traffic = sum(self._server.broker.totals())
+        self._allocator.give_back_if_quiet(traffic)
+        self._collector.look_at_all_if_quiet(traffic)
         asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
 
     def _handle_signals(self) -> None:

@@ -17,7 +17,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -49,6 +49,8 @@ class Request:
     path: str
     query: Mapping[str, str]
     keeps_alive: bool = False
+    is_given_up: Callable[[], bool] = field(default=lambda: False, compare=False)
+    """Tells whether the client has hung up, as far as that can be known."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class HttpServer:
                 return
             self._used()
             keeps_alive = request.keeps_alive
-            response = await self._handler(request)
+            response = await self._handler(replace(request, is_given_up=reader.at_eof))
             with_body = request.method != "HEAD"
             await _write(writer, encode(response, keeps_alive=keeps_alive, with_body=with_body))
             patience_s = IDLE_S

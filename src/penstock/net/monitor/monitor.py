@@ -2,7 +2,8 @@
 The monitoring endpoints: which path shows which view, and how it is written.
 
 Documents are JSON with one field per line and, in a long list, one entry per line. They are
-written entry by entry, one document at a time, and the server turns to its clients in between.
+written entry by entry. Documents that are asked for together are written by turns, so that a short
+one does not wait for long ones, and the server turns to its clients in between.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from importlib import resources
 from time import monotonic_ns
@@ -56,6 +57,7 @@ ALIASES = {"/subscriptionsz": "/subsz"}
 CALLBACK = re.compile(r"[A-Za-z_$][\w$.]{0,127}", re.ASCII)
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
+Document = Mapping[str, Any]
 ANYBODY = {"Access-Control-Allow-Origin": "*"}
 """Pages of any origin may read these figures, as with nats-server."""
 
@@ -86,11 +88,11 @@ class Monitor:
     def __init__(self, server: Watched) -> None:
         self._server = server
         self._http = HttpServer(self._respond)
-        self._is_building = asyncio.Lock()
-        """Held by the one page that is being built, however many are asked for."""
+        self._turn = asyncio.Lock()
+        """Held by the one page that is being built on, however many are asked for."""
         self._pipelines = Pipelines(server.broker.clock_ns)
         server.broker.directory.install(self._pipelines.listen)
-        self._endpoints: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        self._endpoints: dict[str, Callable[[Request], Response | Document]] = {
             path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }
 
@@ -110,15 +112,43 @@ class Monitor:
         try:
             if path == "/healthz":
                 # A probe must not wait for the pages of others.
-                return await self._healthz(request)
-            async with self._is_building:
-                # Between any two pages, clients have their turn.
+                return self._healthz(request)
+            async with self._turn:
+                # Between any two turns of pages, clients have theirs.
                 await asyncio.sleep(0)
-                return await self._endpoints[path](request)
+                answer = self._endpoints[path](request)
+            return answer if isinstance(answer, Response) else await self._json(request, answer)
         except QueryError as error:
             return plain(400, str(error))
 
-    async def _index(self, request: Request) -> Response:
+    async def _json(self, request: Request, document: Document) -> Response:
+        """Respond with a document; with `callback`, as a call of that function (JSONP)."""
+        callback = request.query.get("callback", "")
+        if callback and not CALLBACK.fullmatch(callback):
+            raise QueryError("callback must be the name of a function")
+        made: list[bytes] = []
+        pieces = write(document)
+        while await self._build_on(pieces, made):
+            if request.is_given_up():
+                raise EOFError("nobody waits for the rest")
+        body = b"".join(made)
+        if callback:
+            call = b"%b(%b);" % (callback.encode(), body)
+            return Response(200, call, "application/javascript", ANYBODY)
+        return Response(200, body, JSON, ANYBODY)
+
+    async def _build_on(self, pieces: Iterator[str], made: list[bytes]) -> bool:
+        """Make more pieces of a page for one turn; return whether some are left."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            until_ns = monotonic_ns() + TURN_NS
+            for piece in pieces:
+                made.append(piece.encode())
+                if monotonic_ns() >= until_ns:
+                    return True
+        return False
+
+    def _index(self, request: Request) -> Response:
         links = [
             f'<dt><a href="{path.removeprefix("/")}">{path}</a><dd>{title}'
             for path, (title, _) in ENDPOINTS.items()
@@ -132,81 +162,57 @@ class Monitor:
         )
         return Response(200, page.encode(), HTML)
 
-    async def _dashboard(self, request: Request) -> Response:
+    def _dashboard(self, request: Request) -> Response:
         page = resources.files("penstock.net.monitor").joinpath("dashboard", "index.html")
         return Response(200, page.read_bytes(), HTML)
 
-    async def _pipelinez(self, request: Request) -> Response:
-        return await _json(request, self._pipelines.view())
+    def _pipelinez(self, request: Request) -> Document:
+        return self._pipelines.view()
 
-    async def _varz(self, request: Request) -> Response:
-        return await _json(request, views.varz(self._server))
+    def _varz(self, request: Request) -> Document:
+        return views.varz(self._server)
 
-    async def _connz(self, request: Request) -> Response:
-        return await _json(request, connz(self._server.broker, request.query))
+    def _connz(self, request: Request) -> Document:
+        return connz(self._server.broker, request.query)
 
-    async def _subsz(self, request: Request) -> Response:
-        return await _json(request, views.subsz(self._server.broker, request.query))
+    def _subsz(self, request: Request) -> Document:
+        return views.subsz(self._server.broker, request.query)
 
-    async def _jsz(self, request: Request) -> Response:
-        return await _json(request, jsz(self._server, request.query))
+    def _jsz(self, request: Request) -> Document:
+        return jsz(self._server, request.query)
 
-    async def _accountz(self, request: Request) -> Response:
-        return await _json(request, accountz.accountz(self._server, request.query))
+    def _accountz(self, request: Request) -> Document:
+        return accountz.accountz(self._server, request.query)
 
-    async def _accstatz(self, request: Request) -> Response:
-        return await _json(request, accountz.accstatz(self._server.broker, request.query))
+    def _accstatz(self, request: Request) -> Document:
+        return accountz.accstatz(self._server.broker, request.query)
 
-    async def _leafz(self, request: Request) -> Response:
-        return await _json(request, accountz.leafz(self._server.broker))
+    def _leafz(self, request: Request) -> Document:
+        return accountz.leafz(self._server.broker)
 
-    async def _routez(self, request: Request) -> Response:
-        return await _json(request, accountz.routez(self._server.broker))
+    def _routez(self, request: Request) -> Document:
+        return accountz.routez(self._server.broker)
 
-    async def _gatewayz(self, request: Request) -> Response:
-        return await _json(request, accountz.gatewayz(self._server.broker))
+    def _gatewayz(self, request: Request) -> Document:
+        return accountz.gatewayz(self._server.broker)
 
-    async def _ipqueuesz(self, request: Request) -> Response:
-        return await _json(request, {})
+    def _ipqueuesz(self, request: Request) -> Document:
+        return {}
 
-    async def _stacksz(self, request: Request) -> Response:
+    def _stacksz(self, request: Request) -> Response:
         return plain(200, usage.stacks())
 
-    async def _variables(self, request: Request) -> Response:
-        return await _json(request, usage.variables())
+    def _variables(self, request: Request) -> Document:
+        return usage.variables()
 
-    async def _healthz(self, request: Request) -> Response:
+    def _healthz(self, request: Request) -> Response:
         status, document = healthz(self._server, request.query)
         text = json.dumps(document, separators=(",", ":"))
         return Response(status, text.encode(), JSON, ANYBODY)
 
-    async def _metrics(self, request: Request) -> Response:
+    def _metrics(self, request: Request) -> Response:
         text = metrics(self._server)
         return Response(200, text.encode(), CONTENT_TYPE)
-
-
-async def _json(request: Request, document: Mapping[str, Any]) -> Response:
-    """Respond with a document; with `callback`, as a call of that function (JSONP)."""
-    callback = request.query.get("callback", "")
-    if callback and not CALLBACK.fullmatch(callback):
-        raise QueryError("callback must be the name of a function")
-    body = await _build(write(document))
-    if callback:
-        call = b"%b(%b);" % (callback.encode(), body)
-        return Response(200, call, "application/javascript", ANYBODY)
-    return Response(200, body, JSON, ANYBODY)
-
-
-async def _build(pieces: Iterator[str]) -> bytes:
-    """Join pieces as they are made, and let clients have their turn every `TURN_NS`."""
-    made = []
-    until_ns = monotonic_ns() + TURN_NS
-    for piece in pieces:
-        made.append(piece.encode())
-        if monotonic_ns() >= until_ns:
-            await asyncio.sleep(0)
-            until_ns = monotonic_ns() + TURN_NS
-    return b"".join(made)
 
 
 def write(document: Mapping[str, Any]) -> Iterator[str]:

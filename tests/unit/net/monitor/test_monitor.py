@@ -142,6 +142,44 @@ def test_a_probe_is_answered_while_pages_are_built(monkeypatch: pytest.MonkeyPat
     asyncio.run(main())
 
 
+def test_a_short_page_does_not_wait_for_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Server(http_port=0) as server:
+            for port in range(1, 201):
+                server.broker.open("127.0.0.1", port)
+            server.broker.dirty.clear()
+            work = Work(monkeypatch, piece_ns=TURN_NS // 10)
+            pages = [asyncio.create_task(ask(server.http_port, "/connz")) for _ in range(4)]
+            await work.begun.wait()
+            assert b'"server_id"' in await ask(server.http_port, "/accstatz")
+            assert not any(page.done() for page in pages)
+            assert all(page.count(b'"cid"') == 200 for page in await asyncio.gather(*pages))
+            server.broker.sessions.clear()
+
+    asyncio.run(main())
+
+
+def test_a_page_ends_when_its_client_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Server(http_port=0) as server:
+            for port in range(1, 2001):
+                server.broker.open("127.0.0.1", port)
+            server.broker.dirty.clear()
+            work = Work(monkeypatch, piece_ns=TURN_NS)
+            _, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+            writer.write(b"GET /connz?limit=2000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            await work.begun.wait()
+            writer.close()
+            made = -1
+            while work.pieces > made:
+                made = work.pieces
+                await ask(server.http_port, "/healthz")
+            assert made < 2000
+            server.broker.sessions.clear()
+
+    asyncio.run(main())
+
+
 def test_no_monitoring_is_there_unless_it_is_asked_for() -> None:
     with penstock.serve() as server:
         assert server.http_port is None

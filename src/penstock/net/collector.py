@@ -16,7 +16,7 @@ from typing import Any, Self
 
 BUSY_SHARE = 10_000
 QUIET_SHARE = 1_000
-"""After a look at all objects, so many times its duration goes by before the next."""
+"""After a look at all objects, the next one waits for this multiple of its duration."""
 
 
 class Collector:

@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.certificates import Authority
-from tests.servers import DEADLINE_S, HOST, PROGRAMS, RawClient, ServerProcess, wait_until
+from tests.conformance.test_auth_callout import ISSUER
+from tests.servers import DEADLINE_S, HOST, PROGRAMS, Program, RawClient, ServerProcess, wait_until
 
 USERS = (
     *("ann@example.org", "host.example.org", "*.wild.org", "spiffe://x/y", "ann", "admin"),
@@ -159,6 +160,14 @@ class Forge:
         context.load_cert_chain(path)
         return context
 
+    @property
+    def tls(self) -> str:
+        """The settings of a server that takes users from certificates."""
+        pair = self.authority.server()
+        files = {"cert_file": str(pair.cert), "key_file": str(pair.key)}
+        ca_file = str(self.authority.ca)
+        return f"tls {json.dumps(files | {'ca_file': ca_file, 'verify_and_map': True})}"
+
 
 @pytest.fixture(scope="module")
 def forge(tmp_path_factory: pytest.TempPathFactory) -> Forge:
@@ -167,31 +176,29 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Forge:
 
 @pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
 def server(request: pytest.FixtureRequest, forge: Forge) -> Iterator[ServerProcess]:
-    pair = forge.authority.server()
-    files = {"cert_file": str(pair.cert), "key_file": str(pair.key)}
-    tls = json.dumps(files | {"ca_file": str(forge.authority.ca), "verify_and_map": True})
     users = ", ".join(f"{{user: {json.dumps(user)}}}" for user in USERS)
-    config = f"http_port: -1\ntls {tls}\nauthorization {{ users = [ {users} ] }}\n"
+    config = f"http_port: -1\n{forge.tls}\nauthorization {{ users = [ {users} ] }}\n"
     with ServerProcess(request.param, config) as running:
         yield running
 
 
-def user_of(server: ServerProcess, context: ssl.SSLContext) -> str:
-    """Return who a client is by its certificate."""
+def user_of(server: ServerProcess, context: ssl.SSLContext, **said: str) -> str:
+    """Return who a client is by its certificate, whatever it says."""
     with socket.create_connection((HOST, server.port), DEADLINE_S) as plain:
         while not plain.recv(65536).endswith(b"\r\n"):
             """Read the INFO."""
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as sock:
-                return _asked(sock)
+                return _asked(sock, said)
         except (ssl.SSLError, ConnectionError):
             return REFUSED
 
 
-def _asked(sock: ssl.SSLSocket) -> str:
+def _asked(sock: ssl.SSLSocket, said: dict[str, str]) -> str:
+    options = {"verbose": False, "headers": True, "no_responders": True} | said
     sock.sendall(
-        b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
-        b"SUB answer 1\r\nPUB $SYS.REQ.USER.INFO answer 0\r\n\r\n"
+        b"CONNECT %b\r\n" % json.dumps(options).encode()
+        + b"SUB answer 1\r\nPUB $SYS.REQ.USER.INFO answer 0\r\n\r\n"
     )
     said = b""
     while b"}}\r\n" not in said:
@@ -211,6 +218,35 @@ def test_a_certificate_is_exactly_whom_it_names(
 
     assert user_of(server, forge.context(subject, names)) == user
     assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("said", ["admin", "CN=admin", "nobody"])
+def test_a_certificate_is_whom_it_names_whatever_else_is_said(
+    said: str, server: ServerProcess, forge: Forge
+) -> None:
+    context = forge.context(NOBODY, (email("ann@example.org"),))
+
+    assert user_of(server, context, user=said) == "ann@example.org"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_name_of_the_callouts_own_user_spares_nobody_its_question(
+    program: Program, forge: Forge
+) -> None:
+    """Nobody answers the question here, so nobody else is let in."""
+    config = f"""
+    {forge.tls}
+    accounts {{ AUTH {{ users: [ {{ user: auth }}, {{ user: "ann@example.org" }} ] }} }}
+    authorization {{
+      timeout: 1
+      auth_callout {{ issuer: {ISSUER.public}, account: AUTH, auth_users: [ auth ] }}
+    }}
+    """
+    with ServerProcess(program, config) as server:
+        context = forge.context(NOBODY, (email("ann@example.org"),))
+
+        assert user_of(server, context) == REFUSED
+        assert user_of(server, context, user="auth") == REFUSED
 
 
 @pytest.mark.parametrize("case", FLAWS)

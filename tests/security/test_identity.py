@@ -228,3 +228,20 @@ def test_an_answer_with_a_user_that_a_stranger_signed_refuses_at_once(
         assert len(service.asked) == 2
 
     beside_service(scenario, stranger)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_an_nkey_is_who_it_is_whatever_name_comes_with_it(program: Program) -> None:
+    user = Key(USER)
+    users = f"[ {{ nkey: {user.public} }}, {{ user: admin, password: x }} ]"
+    with (
+        ServerProcess(program, f"authorization {{ users: {users} }}") as server,
+        RawClient(server.port) as client,
+    ):
+        signed = auth.sign(user.seed, client.info["nonce"])
+        client.connect(nkey=user.public, sig=signed, user="admin")
+        client.send(b"SUB answer 1\r\nPUB $SYS.REQ.USER.INFO answer 0\r\n\r\n")
+        client.line()
+        told = json.loads(client.line())
+
+    assert told["data"]["user"] == user.public

@@ -38,8 +38,6 @@ class Identity:
     account: str = GLOBAL
     label: str = ""
     """The readable name of a user whose `user` is a key."""
-    is_renamed: bool = False
-    """Whether the auth callout gave the user another name."""
     max_subscriptions: int = -1
     max_payload: int = -1
     expires_s: float = 0

@@ -78,7 +78,9 @@ class AskingAuthenticator(Authenticator):
         """Return the user, the work to do first, or None to refuse."""
         opinion = super().identify(options, caller)
         identity = opinion.identity if isinstance(opinion, Pending) else opinion
-        user = options.get("nkey") or options.get("user") or (identity.user if identity else "")
+        # Who is known by a certificate or a key may claim any other name besides.
+        claimed = options.get("nkey") or options.get("user") or ""
+        user = claimed if identity is None else identity.user
         if user in self._callout.auth_users:
             return _without_asking(opinion, self._callout)
         account = identity.account if identity is not None else GLOBAL
@@ -175,7 +177,7 @@ def _accepted(
     demand(user.is_valid_at(caller.now_s))
     identity = identity_of(user, rules, permissions, account, caller)
     name = user.name or options.get("nkey") or options.get("user", "")
-    named = replace(identity, user=name, label="", is_renamed=bool(user.name))
+    named = replace(identity, user=name, label="")
     return _not_asking_itself(named) if account.name == question.callout.account else named
 
 

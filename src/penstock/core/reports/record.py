@@ -99,14 +99,8 @@ class SessionRecord:
 def user_of(session: Session) -> str:
     """Return the user of a connection; of a refused one, the claimed user. Never a token."""
     options, identity = session.connect_options, session.identity
-    if identity is not None and identity.is_renamed:
-        return identity.user
-    user = _text(options.get("user"))
-    if user:
-        return user
-    if options.get("auth_token"):
-        return REDACTED
-    return identity.user if identity is not None else ""
+    user = _text(options.get("user")) if identity is None else identity.user
+    return REDACTED if not user and options.get("auth_token") else user
 
 
 def _text(value: object) -> str:

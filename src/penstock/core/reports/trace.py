@@ -52,9 +52,8 @@ def _peer(session: Session) -> str:
     version, lang, name = (options.get(key) for key in ("version", "lang", "name"))
     said = ":".join(str(each) for each in (f"v{version}" if version else "", lang, name) if each)
     words = [str(session)] + ([f'"{_text(said)}"'] if said else [])
-    user = options.get("user")
-    if user and session.identity is not None:
-        words.append(f'"{_text(f"{session.account.name}/user:{user}")}"')
+    if options.get("user") and session.identity is not None:
+        words.append(f'"{_text(f"{session.account.name}/user:{session.identity.user}")}"')
     return " - ".join(words)
 
 

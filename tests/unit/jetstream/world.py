@@ -21,7 +21,7 @@ from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.server import JetStream
 from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.file.disk import RealDisk
-from penstock.jetstream.store.values import complete
+from penstock.jetstream.store.values import Message, complete
 from penstock.protocol import headers
 
 SECOND_NS = 1_000_000_000
@@ -150,8 +150,19 @@ class World:
 
     def messages(self, name: str) -> list[tuple[int, str, bytes]]:
         """Return what a stream holds: sequence, subject, payload."""
-        found, _ = self.engine.streams[name].store.read(1, count_max=BIG, bytes_max=BIG)
+        found = self.stored(name)
         return [(sequence, subject.decode(), payload) for sequence, _, subject, _, payload in found]
+
+    def stored(self, name: str, *filters: bytes) -> list[Message]:
+        """Return what a stream holds on some subjects, as its store has it."""
+        store = self.engine.streams[name].store
+        found: list[Message] = []
+        following = 1
+        while following <= store.last_sequence:
+            # A read that filters looks at so many messages, and says where it stopped.
+            some, following = store.read(following, count_max=BIG, bytes_max=BIG, filters=filters)
+            found += some
+        return found
 
     def settle(self) -> None:
         """Commit until nothing is left to commit, and nothing of what was deleted."""

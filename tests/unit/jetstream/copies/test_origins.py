@@ -41,16 +41,12 @@ def work(world: World) -> None:
 
 
 def times(world: World, name: str) -> list[int]:
-    store = world.engine.streams[name].store
-    messages, _ = store.read(1, count_max=1000, bytes_max=1 << 20)
-    return [message[1] for message in messages]
+    return [message[1] for message in world.stored(name)]
 
 
 def origin_sequences(world: World, name: str) -> list[int]:
     """Return which messages of their origin those of a stream were."""
-    store = world.engine.streams[name].store
-    messages, _ = store.read(1, count_max=1000, bytes_max=1 << 20)
-    values = [headers.get(message[3], b"Nats-Stream-Source") for message in messages]
+    values = [headers.get(each[3], b"Nats-Stream-Source") for each in world.stored(name)]
     return [int(value.split()[1]) for value in values if value]
 
 

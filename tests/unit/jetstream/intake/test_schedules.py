@@ -27,8 +27,7 @@ def at(world: World, seconds: int) -> str:
 
 def made(world: World) -> list[tuple[bytes, dict[str, str]]]:
     """Return what was made: payloads and headers."""
-    store = world.engine.streams["S"].store
-    messages, _ = store.read(1, count_max=1000, bytes_max=1 << 20, filters=(b"s.target",))
+    messages = world.stored("S", b"s.target")
     return [(message[4], dict(headers.decode(message[3]))) for message in messages]
 
 

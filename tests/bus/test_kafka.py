@@ -26,7 +26,9 @@ from tests.contract.kafkamock import (
     ILLEGAL_GENERATION,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER,
+    NOT_PERMITTED,
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     PRODUCE,
     MockCluster,
 )
@@ -184,6 +186,16 @@ async def test_an_ack_that_does_not_come_is_reported_in_time(cluster: MockCluste
             await bus.publish_envelope_sync("orders", event(1))
 
 
+async def lose_partitions(
+    bus: EventBus, cluster: MockCluster, log: pytest.LogCaptureFixture, losses: int
+) -> None:
+    """Have a group lose all its partitions, for the first or a later time."""
+    cluster.fail(OFFSET_COMMIT, ILLEGAL_GENERATION)
+    async with asyncio.timeout(WAIT_S):
+        while log.text.count("partitions were lost") < losses:
+            await bus.engine.flush()
+
+
 @asynchronous
 async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockCluster) -> None:
     base = on_mock(cluster)
@@ -203,7 +215,7 @@ async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockClus
 
 
 @asynchronous
-async def test_a_commit_that_meets_a_rebalance_repeats_nothing_in_the_process_that_goes_on(
+async def test_commits_that_meet_a_rebalance_repeat_nothing_in_the_process_that_goes_on(
     cluster: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = on_mock(cluster, commit_interval=WAIT_S)
@@ -212,13 +224,41 @@ async def test_a_commit_that_meets_a_rebalance_repeats_nothing_in_the_process_th
         await bus.subscribe_envelope("orders", handled)
         await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2)])
         await until(lambda: len(handled.numbers) == EVENTS // 2, WAIT_S)
-        cluster.fail(OFFSET_COMMIT, ILLEGAL_GENERATION)
-        await bus.engine.flush()
-        await until(lambda: "were lost" in caplog.text, WAIT_S)
+        for losses in range(1, 3):
+            cluster.fail(OFFSET_FETCH, NOT_PERMITTED)  # where they stand is asked again
+            await lose_partitions(bus, cluster, caplog, losses)
         await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
         await until(lambda: len(set(handled.numbers)) == EVENTS, WAIT_S)
 
         assert in_order() == by_key(handled.numbers)
+
+
+@asynchronous
+async def test_partitions_that_come_back_while_keys_wait_for_another_attempt_repeat_nothing(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SubscriberConfig(backoff=0.02, max_backoff=0.2, max_attempts=1_000_000)
+    base = replace(on_mock(cluster, commit_interval=WAIT_S), subscriber=settings)
+    handled: list[int] = []
+    is_failing, stuck = True, range(KEYS, 3 * KEYS // 2)
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        if is_failing and envelope.payload in stuck:
+            raise RuntimeError("not yet")
+        handled.append(envelope.payload)
+
+    async with EventBus(base) as bus:
+        await bus.subscribe_envelope("orders", handle)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2)])
+        for losses in range(1, 3):
+            await until(lambda: len(bus.health().parked_keys) == len(stuck), WAIT_S)
+            await until(lambda: len(set(handled)) == (EVENTS // 2 + KEYS) // 2, WAIT_S)
+            await lose_partitions(bus, cluster, caplog, losses)
+        is_failing = False
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
+        await until(lambda: len(set(handled)) == EVENTS, WAIT_S)
+
+    assert in_order() == by_key(handled)
 
 
 @pytest.mark.parametrize("error", [COORDINATOR_LOADING, ILLEGAL_GENERATION])

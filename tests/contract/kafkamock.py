@@ -12,11 +12,12 @@ from pathlib import Path
 
 import confluent_kafka
 
-PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
+PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 8, 9
 """What requests are called in Kafka's protocol."""
 
 NOT_LEADER, NOT_ENOUGH_REPLICAS, COORDINATOR_LOADING = 6, 19, 14
 ILLEGAL_GENERATION, UNKNOWN_TOPIC = 22, 3
+NOT_PERMITTED = 30
 
 PRODUCER = 0
 ERROR_BYTES = 512

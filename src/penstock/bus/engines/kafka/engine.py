@@ -89,6 +89,8 @@ class KafkaEngine:
         self._reader: Reader | None = None
         self._patterns: list[str] = []
         self._partitions: dict[Place, Partition] = {}
+        self._done: dict[Place, Collection[int]] = {}
+        """Settled offsets of partitions that were taken, behind the first unsettled one."""
         self._messages: list[Message] = []
         self._is_asked = False
         self._arrived = asyncio.Event()
@@ -213,7 +215,11 @@ class KafkaEngine:
             source: Partition = delivery.source
             if source.held.pop(delivery.sequence, None) is not None:
                 touched.add(source)
-        for partition in touched:
+        self._advance(touched)
+
+    def _advance(self, partitions: Collection[Partition]) -> None:
+        """Store up to where partitions are settled, and bound what a crash would repeat."""
+        for partition in partitions:
             is_ours = self._partitions.get((partition.name, partition.number)) is partition
             if is_ours and self._reader is not None and partition.settled is not None:
                 self._reader.store(partition.settled)
@@ -380,7 +386,7 @@ class KafkaEngine:
         self._arrived.set()
 
     def _deliveries(self, messages: list[Message]) -> list[Delivery]:
-        deliveries = []
+        deliveries, skipping = [], set()
         name, number, partition = "", -1, None
         for message in messages:
             error = message.error()
@@ -391,8 +397,14 @@ class KafkaEngine:
             if number != message.partition() or name != message.topic():
                 name, number = message.topic(), message.partition()  # type: ignore[assignment]
                 partition = self._partitions.get((name, number))
-            if partition is not None:
-                deliveries.append(partition.deliver(message))
+            if partition is None:
+                continue
+            delivery = partition.deliver(message)
+            if delivery is None:
+                skipping.add(partition)
+            else:
+                deliveries.append(delivery)
+        self._advance(skipping)
         return deliveries
 
     def _assigned(self, places: list[Place]) -> None:
@@ -403,13 +415,15 @@ class KafkaEngine:
         ]
         for name, number in places:
             topic = self._layout.topic(name)
-            self._partitions[name, number] = Partition(name, number, topic)
+            done = self._done.pop((name, number), frozenset())
+            self._partitions[name, number] = Partition(name, number, topic, done)
         self._alive()
 
     async def _hand_over(self, places: list[Place]) -> list[TopicPartition]:
         """Let go of partitions; return up to where each is settled."""
         gone = [self._partitions.pop(place) for place in places if place in self._partitions]
         await self.on_taken(lambda delivery: delivery.source in gone)
+        self._done.update({(one.name, one.number): one.done for one in gone})
         return [one.settled for one in gone if one.settled is not None]
 
     def _unsettled(self, partitions: list[TopicPartition]) -> list[Part]:

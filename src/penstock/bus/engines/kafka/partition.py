@@ -3,7 +3,8 @@ A partition that this process reads, and how far it is done with it.
 
 Its messages are handled in parallel by key and end in any order, but Kafka keeps one
 number for a group: where to go on. So what is stored there is the first message not
-yet settled, and nothing behind it is ever taken for done.
+yet settled. Only this process knows which of those behind it are settled too, and skips
+them when the partition comes back to it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from penstock.bus.engines.kafka.layout import place_of, sequence_of
 class Partition:
     """One partition, from being assigned until it is taken away."""
 
-    def __init__(self, name: str, number: int, topic: str) -> None:
+    def __init__(
+        self, name: str, number: int, topic: str, done: Collection[int] = frozenset()
+    ) -> None:
         self.name = name
         self.number = number
         self.topic = topic
@@ -30,14 +33,18 @@ class Partition:
         self.is_stuck = False
         """Whether reading is paused: too many are settled behind the first unsettled one."""
         self._next: int | None = None
+        self._done = done
+        """Offsets that were settled here before the partition was taken, and that come again."""
 
-    def deliver(self, message: Message) -> Delivery:
-        """Make a delivery of a record."""
+    def deliver(self, message: Message) -> Delivery | None:
+        """Make a delivery of a record; None if it was settled here before."""
         offset: int = message.offset()  # type: ignore[assignment]
+        self._next = offset + 1
+        if self._done and offset in self._done:
+            return None
         sequence = sequence_of(self.number, offset)
         delivery = Delivery(self.topic, message.value() or b"", b"", sequence, self, message)
         self.held[sequence] = delivery
-        self._next = offset + 1
         return delivery
 
     @property
@@ -52,6 +59,16 @@ class Partition:
         """The same as Kafka takes it."""
         offset = self.settled_offset
         return None if offset is None else TopicPartition(self.name, self.number, offset)
+
+    @property
+    def done(self) -> Collection[int]:
+        """Offsets that are settled behind the first that is not."""
+        first = self.settled_offset
+        if first is None or self._next is None:
+            return self._done
+        held = {place_of(sequence)[1] for sequence in self.held}
+        before = {offset for offset in self._done if offset >= first}
+        return before | {offset for offset in range(first, self._next) if offset not in held}
 
     @property
     def ahead(self) -> int:

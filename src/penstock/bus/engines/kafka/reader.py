@@ -272,23 +272,25 @@ class Reader:
         broker dies in the middle of one. They come back one after another, as brokers find their
         topics. What was handled since the last commit is known here.
         """
-        left_at = self._left_at
+        left_at = self._left_at  # kept: they may be lost again before anything comes of them
         back = {(one.topic, one.partition): one for one in partitions}
         back = {place: one for place, one in back.items() if place in left_at}
         if back:
             for committed in self._committed(list(back.values())):
                 place = committed.topic, committed.partition
-                back[place].offset = max(committed.offset, left_at.pop(place))
+                back[place].offset = max(committed.offset, left_at[place])
                 self.store(back[place])
         return partitions
 
     def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return how far the group is; nothing if it cannot be asked."""
-        try:
-            return self.consumer.committed(partitions, timeout=REFRESH_S_MAX)
-        except KafkaException as error:
-            logger.info("= what is committed cannot be asked: %s", text_of(error))
-            return []
+        """Return how far the group is, once it can be asked; nothing if the bus closes first."""
+        while not self._is_closing:
+            try:
+                return self.consumer.committed(partitions, timeout=REFRESH_S_MAX)
+            except KafkaException as error:
+                library_logger.warning("! what is committed cannot be asked: %s", text_of(error))
+                time.sleep(RETRY_S)
+        return []
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Finish what runs, and commit, before another process gets the partitions."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import signal
@@ -120,6 +121,7 @@ def handler_of(pattern: str, log: Log, dice: random.Random) -> Any:
 
 async def main(url: str, namespace: str, service: str, topics: str, path: str) -> None:
     """Handle these topics until SIGTERM."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     log, dice = Log(path), random.Random(os.getpid())
     bus = EventBus(config(url, namespace, service))
     for topic in json.loads(topics):

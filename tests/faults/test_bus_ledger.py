@@ -144,10 +144,11 @@ class Ledger:
             if number in started and finished.get(number - KEYS, self.places) > started[number]
         ]
         missing = self.missing(place, count, buried)
-        again = sum(max(0, times - stored[one]) for one, times in self.times[place].items())
-        if missing or disordered:
+        again = self.times[place] - stored
+        if missing or disordered or again:
             print(place, "lost", sorted(missing)[:20], "disordered", disordered[:20])
-        return Verdict(count, len(missing), len(disordered), again)
+            print("again", sorted(again)[:50])
+        return Verdict(count, len(missing), len(disordered), again.total())
 
 
 class Field:

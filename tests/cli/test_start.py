@@ -11,14 +11,14 @@ from tests.servers import HOST
 
 IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)")
 NET = {
-    *("allocator", "checks", "clock", "connection", "poller", "reactor", "server"),
+    *("allocator", "checks", "clock", "collector", "connection", "poller", "reactor", "server"),
     *("listeners", "listeners.addresses", "listeners.acceptor", "listeners.listener"),
     *("monitor", "monitor.query", "monitor.usage"),
     *("system", "system.claimsrequests", "system.sysrequests"),
 }
 """The part of `penstock.net` that every server has."""
 SETTINGS = {
-    *("accounts", "accounttokens", "frozen", "jetstream", "remotes", "server", "setting"),
+    *("accounts", "accounttokens", "frozen", "jetstream", "kinds", "remotes", "server", "setting"),
     *("sharing", "transport"),
     *("file", "file.accountreaders", "file.directives", "file.flags", "file.joiningreaders"),
     *("file.language", "file.loading", "file.readers", "file.remotereaders"),

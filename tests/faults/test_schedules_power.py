@@ -78,7 +78,7 @@ class ScheduleHistory(History):
 
     def check_ticks(self) -> None:
         """See that what repeats is made once for each time it is due."""
-        found = self.stored("T", b"t.tick")
+        found = self.content("T", b"t.tick")
         following = [headers.get(each[3], b"Nats-Schedule-Next") for each in found]
         assert len(following) == len(set(following)), following
 

@@ -150,10 +150,10 @@ class World:
 
     def messages(self, name: str) -> list[tuple[int, str, bytes]]:
         """Return what a stream holds: sequence, subject, payload."""
-        found = self.stored(name)
+        found = self.content(name)
         return [(sequence, subject.decode(), payload) for sequence, _, subject, _, payload in found]
 
-    def stored(self, name: str, *filters: bytes) -> list[Message]:
+    def content(self, name: str, *filters: bytes) -> list[Message]:
         """Return what a stream holds on some subjects, as its store has it."""
         store = self.engine.streams[name].store
         found: list[Message] = []

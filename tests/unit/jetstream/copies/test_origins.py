@@ -41,12 +41,12 @@ def work(world: World) -> None:
 
 
 def times(world: World, name: str) -> list[int]:
-    return [message[1] for message in world.stored(name)]
+    return [message[1] for message in world.content(name)]
 
 
 def origin_sequences(world: World, name: str) -> list[int]:
     """Return which messages of their origin those of a stream were."""
-    values = [headers.get(each[3], b"Nats-Stream-Source") for each in world.stored(name)]
+    values = [headers.get(each[3], b"Nats-Stream-Source") for each in world.content(name)]
     return [int(value.split()[1]) for value in values if value]
 
 

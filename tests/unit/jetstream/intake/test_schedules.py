@@ -27,7 +27,7 @@ def at(world: World, seconds: int) -> str:
 
 def made(world: World) -> list[tuple[bytes, dict[str, str]]]:
     """Return what was made: payloads and headers."""
-    messages = world.stored("S", b"s.target")
+    messages = world.content("S", b"s.target")
     return [(message[4], dict(headers.decode(message[3]))) for message in messages]
 
 

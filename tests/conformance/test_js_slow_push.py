@@ -21,7 +21,7 @@ from tests.servers import (
 
 CONFIG = 'jetstream { store_dir: "js" }'
 SMALL = f"{CONFIG}, max_pending: 8MB"
-"""Less than all the messages, so that a server can not just send them and forget."""
+"""Less than all the messages, so that a server cannot just send them and forget."""
 COUNT = 24_000
 PAYLOAD = b"x" * 1000
 STILL_S = 0.5
@@ -49,7 +49,7 @@ class Asker:
         self.call("STREAM.CREATE.S", name="S", subjects=["s"], storage="memory")
         for stored in range(1000, COUNT + 1, 1000):
             self._raw.send((b"PUB s %d\r\n" % len(PAYLOAD) + PAYLOAD + b"\r\n") * 1000)
-            # nats-server stores behind our back, and drops what it can not keep up with.
+            # nats-server stores behind our back, and drops what it cannot keep up with.
             wait_until(lambda n=stored: n == self.call("STREAM.INFO.S")["state"]["messages"])
 
     def push(self, **options: Any) -> None:

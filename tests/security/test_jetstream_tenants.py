@@ -1,4 +1,4 @@
-"""One account can not stop JetStream for another, whatever it sends."""
+"""One account cannot stop JetStream for another, whatever it sends."""
 
 from __future__ import annotations
 

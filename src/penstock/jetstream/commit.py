@@ -187,7 +187,7 @@ class Together:
                 try:
                     work.finish(self._errors.get(index))
                 except Exception as error:
-                    log.error("%s can not be finished: %s", _name(work), cause(error))
+                    log.error("%s cannot be finished: %s", _name(work), cause(error))
                     failed[index] = error
         return failed
 
@@ -273,7 +273,7 @@ def _begun(item: Durable) -> tuple[Work | None, Exception | None]:
     try:
         return item.begin_commit(), None
     except Exception as error:
-        log.error("%s can not be written: %s", _name(item), cause(error))
+        log.error("%s cannot be written: %s", _name(item), cause(error))
         return None, error
 
 
@@ -284,7 +284,7 @@ def _end(item: Durable, error: Exception | None) -> None:
             item.end_commit()
             return
         except Exception as caught:
-            log.error("%s can not be finished: %s", _name(item), cause(caught))
+            log.error("%s cannot be finished: %s", _name(item), cause(caught))
             error = caught
     try:
         item.fail_commit(str(error) or type(error).__name__)

@@ -197,7 +197,7 @@ class Engine:
 
         def kept(error: Exception | None) -> None:
             if error is not None:
-                text = f"can not write: {reason(error)}"
+                text = f"cannot write: {reason(error)}"
                 done(None, JetStreamError(errorcodes.STREAM_RESTORE, err=text))
                 return
             self._wake(stream)
@@ -227,8 +227,8 @@ class Engine:
                 done(self._new_stream(config, created_ns, creation.store), None)
             else:
                 failure = reason(error)
-                log.error("Stream '%s' can not be made: %s", config.name, failure)
-                text = f"can not write: {failure}"
+                log.error("Stream '%s' cannot be made: %s", config.name, failure)
+                text = f"cannot write: {failure}"
                 done(None, JetStreamError(errorcodes.STREAM_CREATE, err=text))
             creation.let_go()
 
@@ -291,7 +291,7 @@ class Engine:
             if stream.config is config and not stream.is_closed:
                 stream.update(old)
                 self._know(old)
-            text = f"can not write: {reason(error)}"
+            text = f"cannot write: {reason(error)}"
             done(None, JetStreamError(errorcodes.STREAM_UPDATE, err=text))
 
         def write() -> None:
@@ -352,7 +352,7 @@ class Engine:
             self._forget(name)
             self.unreadable[name] = str(error)
             told = error if isinstance(error, OSError | StoreError) else cause(error)
-            log.error("Stream '%s > %s' can not be recovered: %s", self.account.name, name, told)
+            log.error("Stream '%s > %s' cannot be recovered: %s", self.account.name, name, told)
             return
         for note in notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)

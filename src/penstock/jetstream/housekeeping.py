@@ -49,7 +49,7 @@ class Housekeeping:
             if stream.name not in self._untidy:
                 self._untidy.add(stream.name)
                 name = f"{self._account} > {stream.name}"
-                log.error("Stream '%s' can not be kept in order: %s", name, cause(error))
+                log.error("Stream '%s' cannot be kept in order: %s", name, cause(error))
             return None
         self._untidy.discard(stream.name)
         return work

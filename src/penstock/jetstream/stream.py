@@ -372,7 +372,7 @@ class Stream:
         if not self._had_failure:
             self._had_failure = True
             account = self.context.account.name
-            log.error("Stream '%s > %s' can not store: %s", account, self.name, failure)
+            log.error("Stream '%s > %s' cannot store: %s", account, self.name, failure)
 
     def _forget_taken_back(self) -> None:
         """Continue with the remaining messages."""
@@ -405,7 +405,7 @@ class Stream:
     def _complain(self, what: str, error: Exception) -> None:
         """Log the error of one reader; the others still hear of new messages."""
         account = self.context.account.name
-        log.error("Stream '%s > %s': %s can not go on: %s", account, self.name, what, cause(error))
+        log.error("Stream '%s > %s': %s cannot go on: %s", account, self.name, what, cause(error))
 
     # Removal.
 
@@ -485,7 +485,7 @@ class Stream:
         try:
             self.remove([each for each in sequences if not self._is_needed(each, others)])
         except StoreError as error:
-            # Who needs a message depends on its subject, which can not be read for now.
+            # Who needs a message depends on its subject, which cannot be read for now.
             self._complain("what was acked", error)
             deadline_ns = self.context.clock_ns() + RETRY_NS
             self.context.timers.at(deadline_ns, lambda now_ns: self._drop_again(reader, sequences))

@@ -42,7 +42,7 @@ from penstock.spark.options import ConnectionOptions
 
 BUFFER_BYTES = 1 << 20
 PAYLOAD_BYTES_MAX = ClientOptions.message_bytes_max
-"""What a server may announce. A task cannot do with less than what a client takes."""
+"""The largest `max_payload` a server may announce: what the client accepts."""
 CONTROL_LINE_BYTES_MAX = 1 << 20
 SILENCE_S = 0.02
 HARMLESS = ("permissions violation", "invalid")
@@ -50,7 +50,7 @@ HARMLESS = ("permissions violation", "invalid")
 
 
 class Inbound:
-    """What has been received and not yet been used: `view[start:end]`."""
+    """Received bytes that are not parsed yet: `view[start:end]`."""
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(BUFFER_BYTES))
@@ -68,7 +68,7 @@ class Inbound:
         return self.end - self.start
 
     def reserve(self, size: int) -> None:
-        """Make room for so many bytes in one piece."""
+        """Make room for `size` bytes in one piece."""
         if size <= len(self._view) - self.start:
             return
         unread = bytes(self.unread)
@@ -193,7 +193,7 @@ class Connection:
             raise ConnectionLost("the server closed the connection")
 
     def receive_up_to(self, size: int) -> None:
-        """Wait until so many bytes are unread, or the server is silent for a moment."""
+        """Wait until `size` bytes are unread, or the server is silent for a moment."""
         self.inbound.reserve(size)
         assert self._sock is not None
         self._sock.settimeout(SILENCE_S)

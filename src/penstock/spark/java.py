@@ -63,7 +63,7 @@ def _candidates() -> list[str]:
 
 
 def _version(java: str) -> int | None:
-    """Return the major version of a Java, or None for what is none."""
+    """Return the major version of a Java, or None if the command is not a Java."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except OSError:

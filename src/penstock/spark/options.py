@@ -94,7 +94,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What to read."""
+    """Options that choose what to read, and how."""
 
     stream: str = setting(
         "", "Name of the stream, or of several, commas between. This or `streamPattern` is needed."

@@ -82,7 +82,7 @@ class Pool:
 
 
 class Worker:
-    """What a process has one of."""
+    """The connection pool of this process."""
 
     pool = Pool()
 

@@ -172,7 +172,7 @@ async def test_a_failing_sync_is_an_error_until_the_disk_is_well(
         break_syncs(True)
         client.send("S", "during")
         await until(lambda: healthz(server, {})[0] == 503)
-        assert "JetStream stream 'S' can not store" in healthz(server, {})[1]["error"]
+        assert "JetStream stream 'S' cannot store" in healthz(server, {})[1]["error"]
         answer = await client.ask("S", "refused")
         assert 10077 == answer["error"]["err_code"]
 
@@ -212,7 +212,7 @@ async def test_consumers_that_can_not_be_kept_are_told_of_until_the_disk_is_well
         assert {} == await client.ask("$JS.API.CONSUMER.MSG.NEXT.S.C", "1")
         await until(lambda: healthz(server, {})[0] == 503)
         error = healthz(server, {})[1]["error"]
-        assert "JetStream stream 'S' can not store how far its consumers are" in error
+        assert "JetStream stream 'S' cannot store how far its consumers are" in error
 
         break_syncs(False)
         await until(lambda: healthz(server, {})[0] == 200)

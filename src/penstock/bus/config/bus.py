@@ -90,8 +90,8 @@ class SubscriberConfig(Checked):
     dead_letter_prefix: str = setting("dead-letters", "First token of dead-letter topics.")
     max_dead_letters: int = setting(
         1_000_000,
-        "Dead letters kept on NATS, whatever their age. There is a warning at half of it; when "
-        "they are so many, no more are made and their keys wait.",
+        "Dead letters kept on NATS, whatever their age. There is a warning at half of it. At "
+        "the limit no more are stored, and the keys of failed events wait.",
         positive=True,
     )
     unhandled: Literal["hold", "skip"] = setting(

@@ -192,7 +192,7 @@ static PyObject *new_message(Slice bytes, uint32_t salt) {
                      new_bytes(headers), new_bytes((Slice){body, left}));
 }
 
-/* Return where an offset is in a buffer of so many bytes, or -1; -2 after an error. */
+/* Return the place of an offset in a buffer of `size` bytes, or -1; -2 after an error. */
 static Py_ssize_t find_place(PyObject *offset, PyObject *base, Py_ssize_t size) {
     PyObject *difference = PyNumber_Subtract(offset, base);
     if (difference == NULL)

@@ -27,7 +27,7 @@ PyObject *crc32c(PyObject *module, PyObject *data) {
     return PyLong_FromUnsignedLong(checksum ^ 0xFFFFFFFF);
 }
 
-/* Take a little-endian number of so many bytes; -1 if they are not there. */
+/* Take a little-endian number of `size` bytes; -1 if they are not there. */
 static int64_t take_little(Cursor *cursor, int size) {
     if (cursor->end - cursor->position < size)
         return -1;

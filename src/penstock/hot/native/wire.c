@@ -9,7 +9,7 @@
 
 #define FIELDS_MAX 5 /* HMSG subject sid reply header_bytes size */
 
-/* A line before a payload has so many names, perhaps a reply, and so many numbers. */
+/* A line before a payload: `names` names, perhaps a reply, and `numbers` numbers. */
 typedef struct {
     const char *name;
     Py_ssize_t size;
@@ -216,7 +216,7 @@ static PyObject *read_subscribe(Scan *scan, Slice arguments) {
     return NEW_OPERATION(SUB, new_bytes(fields[0]), new_bytes(queue), new_bytes(fields[count - 1]));
 }
 
-/* A number that is none means at once, as it does to nats-server. */
+/* An unparsable count means 0: unsubscribe immediately, as nats-server does. */
 static PyObject *read_unsubscribe(Scan *scan, Slice arguments) {
     Slice fields[FIELDS_MAX];
     int count = split_fields(scan, arguments, 1, fields);

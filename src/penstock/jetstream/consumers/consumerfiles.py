@@ -123,7 +123,7 @@ class Job:
         try:
             self.done(self.error or error)
         except Exception as failed:
-            log.error("`%s` can not be answered: %s", self.directory, cause(failed))
+            log.error("`%s` cannot be answered: %s", self.directory, cause(failed))
 
 
 class ConsumerFiles:

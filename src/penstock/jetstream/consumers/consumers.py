@@ -290,7 +290,7 @@ def _go_on_behind(stream: Stream, files: ConsumerFiles) -> None:
 
 def _complain(stream: Stream, what: str, error: Exception) -> None:
     account = stream.context.account.name
-    log.error("Stream '%s > %s': %s can not be recovered: %s", account, stream.name, what, error)
+    log.error("Stream '%s > %s': %s cannot be recovered: %s", account, stream.name, what, error)
     stream.unreadable_consumer = f"{what}: {error}"
 
 

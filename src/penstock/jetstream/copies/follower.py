@@ -125,7 +125,7 @@ class StreamFollower:
                 self._take(origin, messages)
                 self._heard_ns = stream.context.clock_ns()
         except JetStreamError as error:
-            log.warning("Stream '%s' can not store from '%s': %s", stream.name, origin.name, error)
+            log.warning("Stream '%s' cannot store from '%s': %s", stream.name, origin.name, error)
             self._wait(RETRY_NS)
             return
         origin.read_sequence = max(origin.read_sequence, following - 1)

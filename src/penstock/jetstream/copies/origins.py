@@ -98,7 +98,7 @@ class Origins:
                     follower.open()
                 except Exception as error:
                     name, origin = self._stream.name, follower.origin.name
-                    log.error("Stream '%s' can not follow '%s': %s", name, origin, cause(error))
+                    log.error("Stream '%s' cannot follow '%s': %s", name, origin, cause(error))
 
     def on_stream(self, created: Copied) -> None:
         """React to a new stream: it may be an awaited origin."""
@@ -117,7 +117,7 @@ class Origins:
             try:
                 follower.on_safe(visible_sequence)
             except Exception as error:
-                log.error("Stream '%s' can not go on: %s", self._stream.name, cause(error))
+                log.error("Stream '%s' cannot go on: %s", self._stream.name, cause(error))
         is_due = self._stream.context.clock_ns() - self._saved_ns >= SAVE_NS
         is_purged, self._is_purged = self._is_purged, False
         if not self._is_changed or not (is_due or is_purged):
@@ -254,7 +254,7 @@ class Origins:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        log.error("Stream '%s' can not keep its sources: %s", self._stream.name, reason(error))
+        log.error("Stream '%s' cannot keep its sources: %s", self._stream.name, reason(error))
 
     def _writer(self, visible_sequence: int) -> Callable[[], None]:
         """Return a function that saves the current positions in sources. Any thread."""

@@ -256,7 +256,7 @@ class RemoteFollower:
     def _fail_with(self, error: JetStreamError) -> None:
         """Drop the consumer, and ask for another after a while."""
         stream, origin = self._stream, self.origin
-        log.warning("Stream '%s' can not read '%s': %s", stream.name, origin.name, error)
+        log.warning("Stream '%s' cannot read '%s': %s", stream.name, origin.name, error)
         self._error = error
         self._let_go(deletes=not self._durable)
         delay_ns = min(RETRY_NS << min(self._failures, 10), RETRY_NS_MAX)

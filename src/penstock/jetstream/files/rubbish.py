@@ -55,6 +55,6 @@ class Sweep:
     def finish(self, error: Exception | None = None) -> None:
         """Continue with the next directory when this one is gone or cannot be removed."""
         if error is not None:
-            log.error("`%s` can not be removed: %s", self._path, error)
+            log.error("`%s` cannot be removed: %s", self._path, error)
         if error is not None or self._removed < SWEPT_MAX:
             self._paths.popleft()

@@ -98,7 +98,7 @@ class Checks:
         try:
             return self._examined(subject, header, payload, now_ns, is_internal, staged)
         except StoreError as error:
-            # What it is compared with can not be read.
+            # What it is compared with cannot be read.
             raise store_failed(str(error)) from error
 
     def _examined(

@@ -99,5 +99,5 @@ def _stream_problems(engine: Engine, asked: Query) -> Iterator[Problem]:
     ):
         for name, reason in failures.items():
             if not stream or stream == name:
-                text = f"JetStream stream '{name}' can not {verb}: {reason}"
+                text = f"JetStream stream '{name}' cannot {verb}: {reason}"
                 yield Problem(UNAVAILABLE, "STREAM", text, where | {"stream": name})

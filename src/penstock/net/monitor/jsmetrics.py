@@ -71,7 +71,7 @@ def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
     found = [(name, store.last_sequence) for name, store in streams]
     yield Metric(f"{prefix}last_sequence", "Sequence of the last message.", found)
     found = [(name, int(store.failure is not None)) for name, store in streams]
-    yield Metric(f"{prefix}failed", "1 while the stream can not store.", found)
+    yield Metric(f"{prefix}failed", "1 while the stream cannot store.", found)
     found = [(name, store.lost) for name, store in streams]
     yield Metric(f"{prefix}lost_messages", "Messages that are damaged on disk.", found)
 

@@ -41,7 +41,7 @@ class AccountFiles:
         except OSError as error:
             raise ConfigError(
                 f"`resolver` has the directory {resolver.directory}, "
-                f"which can not be used: {error.strerror}"
+                f"which cannot be used: {error.strerror}"
             ) from error
 
     def merged(self, preload: Mapping[str, str], operators: frozenset[str]) -> dict[str, str]:

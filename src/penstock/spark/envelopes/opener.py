@@ -25,7 +25,7 @@ PART_BYTES = 64 * 1024 * 1024
 """Payloads that are open at the same time, in bytes, and one message more."""
 
 UNFIT = (ValueError, TypeError, OverflowError, ArithmeticError)
-"""What Arrow says to a value that no column of that type can have; its own are ValueErrors."""
+"""Errors of Arrow for a value that does not fit its column; its own errors are ValueErrors."""
 
 
 class Opener(Protocol):
@@ -130,7 +130,7 @@ def _in_range(value: datetime) -> datetime | None:
 
 
 def _reader() -> Any:
-    """Return a function that reads an envelope without its payload; None for what is none."""
+    """Return a reader of envelopes without payload; it returns None for anything else."""
     import msgspec
 
     envelope = msgspec.defstruct(

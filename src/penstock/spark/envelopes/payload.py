@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "avro", "protobuf")
 UNREADABLE = (ValueError, TypeError, EOFError, LookupError, ArithmeticError, RecursionError)
-"""What bytes end with that are not what the schema says."""
+"""Errors for bytes that do not match the schema."""
 
 
 def type_of(schema: str) -> str:

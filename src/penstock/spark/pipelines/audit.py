@@ -45,7 +45,7 @@ FINDINGS = (
 KINDS = (*COUNTS, *FINDINGS)
 HANDLED = ("handled", "unhandled", "handled twice", "out of order")
 CONTENT = ("subject", "data", *FIELDS, "payload")
-"""What of a message must be in the lake as it was published."""
+"""The parts of a message that the lake must hold as they were published."""
 
 
 class Bounds(NamedTuple):

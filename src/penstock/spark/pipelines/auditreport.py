@@ -1,4 +1,4 @@
-"""What an audit has found, for people and for programs."""
+"""The findings of an audit, for people and for programs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Audit:
 
     @property
     def found(self) -> dict[str, int]:
-        """What is not as it should be, and how often."""
+        """The kinds of findings, and how many there are of each."""
         return {kind: self.totals[kind] for kind in self.findings if self.totals[kind]}
 
 

@@ -16,7 +16,7 @@ from penstock.files import replace_file
 
 
 class Folder(Protocol):
-    """What a table needs of its directory. Paths are below it, with slashes between."""
+    """The operations a table needs on its directory. Paths are relative, with slashes."""
 
     def at(self, path: str) -> str:
         """Return where Spark finds a path."""

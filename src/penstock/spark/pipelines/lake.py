@@ -84,7 +84,7 @@ def read_lake(spark: SparkSession, lake: str) -> DataFrame:
 
 
 def compact(spark: SparkSession, lake: str, *, batches_min: int) -> int:
-    """Merge the batches of each topic and day that has at least so many; return how many had."""
+    """Merge the batches of each topic and day with at least `batches_min`; return how many days."""
     folder = folder_of(spark, lake)
     recover(folder)
     found = folder.find("topic=*/date=*/batch=*")

@@ -1,13 +1,13 @@
 """
-Whose a target is.
+The owner of a target: one query, and the streams it reads.
 
-A pipeline that writes by the numbers of its micro-batches begins again at 0 with a new
-checkpoint, and would replace what another query has written, or be taken for it and
-skipped. So a target says which query writes to it, and of which stream as it was made
-when; every other is refused before it has read a row.
+A pipeline that names its output by the number of the micro-batch starts again at 0 with a
+new checkpoint. It would then replace the output of another query, or be skipped because
+the batch seems to be written already. So a target records which query writes to it, and
+from which stream, created when; any other query is refused before it reads a row.
 
-A query is known by the id that Spark keeps in its checkpoint. It is written down in both
-places before the first batch, so that nothing is ever without an owner.
+The query's id is the one that Spark keeps in its checkpoint. It is saved in both places
+before the first batch, so that no output is ever without an owner.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ PARTS_MAX = 8
 """More parts than this are merged, as far as they are small."""
 PAGE_ROWS = 200
 LOOKUP_MAX = 500
-"""Up to so many aggregates are looked up by the index of the files; more by reading their ids."""
+"""Up to this number, aggregates are found by the index of the files; more by reading all ids."""
 LOOKUP_SETTING = "spark.sql.parquet.pushdown.inFilterThreshold"
 
 

@@ -1,4 +1,4 @@
-"""What the checkpoint of a query says about its newest micro-batch."""
+"""The newest micro-batch of a query, as its checkpoint records it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """
-A window of published messages: so many may wait for their ack, then the publisher does.
+A window of published messages: when it is full, the publisher waits for acks.
 
-A message stays in the window until its ack is here. When the connection is lost,
-the whole window is sent again on a new one, as soon as there can be one. The message
-ids let the server tell which of them it has already, and if that took so long that it
-may have forgotten them, `stored` does.
+A message stays in the window until its ack arrives. After a lost connection the whole
+window is sent again on the next one. The server recognises the messages it already has
+by their ids; after an outage longer than its duplicate window, `stored` looks for them.
 
-A task whose executor is gone has been given to another one meanwhile. It stops before
-it sends any more: see `executor`.
+A task whose executor is gone has been given to another executor, so it stops sending:
+see `executor`.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from penstock.spark.sink.stored import Late, Stored
 
 CHUNK_MESSAGES = 256
 CHUNK_BYTES = 1 << 20
-"""What is sent at once, so that slow networks take it in time."""
+"""The most that is sent at once, so that a slow network takes it in time."""
 CONNECTION_NAME = "penstock-spark-sink"
 
 UNAVAILABLE = 503
 IN_PROCESS = errorcodes.STREAM_DUPLICATE_MESSAGE_CONFLICT.err_code
-"""A message of that id is being stored this very moment."""
+"""A message with this id is being stored at this moment."""
 
 
 class Pace:
@@ -44,13 +43,13 @@ class Pace:
     def __init__(self, rate_per_second: int | None) -> None:
         self._bucket: TokenBucket | None = None
         self.messages_max = CHUNK_MESSAGES
-        """How many messages may go at once."""
+        """The number of messages that may be sent at once."""
         if rate_per_second is not None:
             self.messages_max = max(1, min(CHUNK_MESSAGES, rate_per_second // 20))
             self._bucket = TokenBucket(rate_per_second, burst=self.messages_max)
 
     def wait(self, count: int) -> None:
-        """Return when so many messages may go."""
+        """Wait until `count` messages may be sent."""
         if self._bucket is not None:
             time.sleep(self._bucket.take(count, time.monotonic()))
 
@@ -70,7 +69,7 @@ class Window:
         self.duplicates = 0
         """How many of the acked were in the stream already."""
         self.late: list[Late] = []
-        """What was acked so late that another attempt may have stored it too."""
+        """Messages acked so late that another attempt may have stored them too."""
         self._options = options
         self._messages_max = messages_max
         self._patience = Patience(options.retry_timeout_seconds)
@@ -117,7 +116,7 @@ class Window:
         self._exchange(0)
 
     def _exchange(self, unacked_max: int) -> None:
-        """Send what waits, and receive acks until no more than so many are missing."""
+        """Send what waits, and receive acks until at most `unacked_max` are missing."""
         while True:
             try:
                 self._connect_again()

@@ -53,24 +53,24 @@ NATS = "nats-"
 
 @dataclass(frozen=True)
 class Plan:
-    """What every task of a write knows."""
+    """The plan of a write, for every one of its tasks."""
 
     connection: ConnectionOptions
     sink: SinkOptions
     job: str
-    """What made ids start with; the same for all attempts of one job."""
+    """The prefix of made ids; the same for all attempts of one job."""
     began_s: float
-    """When the first attempt may have begun: for a micro-batch perhaps long ago, in another run."""
+    """Start of the first attempt, at the earliest: of a micro-batch perhaps in an earlier run."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The report of a task to the driver."""
 
     messages: int
     duplicates: int
     origins: dict[str, bytes]
-    """Which messages of which streams its rows come from, if their ids were made of that."""
+    """The source messages of the rows, by stream, if the ids were made of them."""
     doubled: list[str]
     """Ids that are stored twice: a server was away for longer than it remembers them."""
 

@@ -86,7 +86,7 @@ class Census:
         return self._places
 
     def _bound(self, target: int, parts: int) -> int:
-        """Return a sequence with about so many messages before it."""
+        """Return a sequence with about `target` messages before it."""
         fine = self.messages // parts // TOLERANCE
         self._questions_left += PART_QUESTIONS_MAX
         low, high = self._narrow(
@@ -100,7 +100,7 @@ class Census:
         return low if target - self._known[low] <= self._known[high] - target else high
 
     def _narrow(self, target: int, is_enough: Callable[[int, int], bool]) -> tuple[int, int]:
-        """Return two neighbours, the first with at most so many messages before it."""
+        """Return two neighbours, the first with at most `target` messages before it."""
         is_even = True
         while True:
             low, high = self._around(target, self._known.__getitem__)

@@ -47,13 +47,13 @@ DRIVER_NAME = "penstock-spark-driver"
 
 
 class Bound(NamedTuple):
-    """What one micro-batch may hold, beside what the options say."""
+    """The limit of one micro-batch, beside those of the options."""
 
     messages_max: int | None = None
 
 
 class Backlog(NamedTuple):
-    """What waits in one stream."""
+    """The unread messages of one stream."""
 
     state: StreamState
     census: Census

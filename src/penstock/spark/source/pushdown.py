@@ -1,4 +1,4 @@
-"""What the conditions of a batch query say about sequence, time and subject."""
+"""Bounds of sequence, time and subject, from the conditions of a batch query."""
 
 from __future__ import annotations
 

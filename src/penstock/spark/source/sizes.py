@@ -1,10 +1,10 @@
 """
-How many messages make so many bytes.
+The number of messages that make up a number of bytes.
 
-No server can be asked for the bytes of a range. The average of the stream says little of
-one whose messages were small once and are large now. So some messages of the range are
-looked at, each of which stands for those up to the next; what they say is too much is
-left out, and what is left is looked at more closely.
+A server cannot report the bytes of a range, and the average of the stream misleads when
+its messages have grown over time. So a sample of the range is read. Each message of the
+sample stands for those up to the next one; the range is cut to what fits by that
+estimate, and sampled again more closely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.spark.source.stream import StreamState
 SAMPLES = 8
 ROUNDS = 2
 AMPLE = 4
-"""So many times what the average allows is looked at: messages may be smaller here."""
+"""The sample covers this many times what the average allows: messages may be smaller here."""
 
 
 def take_bytes(
@@ -30,7 +30,7 @@ def take_bytes(
     waiting: Census,
     bytes_max: int,
 ) -> Census:
-    """Return the beginning of what waits that has about so many bytes, or less."""
+    """Return the start of the unread messages with about `bytes_max` bytes, or less."""
     average = max(1, state.bytes // max(1, state.messages))
     taken = waiting.take(max(1, AMPLE * bytes_max // average))
     for _ in range(ROUNDS):

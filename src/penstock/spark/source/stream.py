@@ -1,4 +1,4 @@
-"""What the source asks a stream about: its state, a position in it, what is left of a range."""
+"""Questions to a stream: its state, a position in it, what is left of a range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a query read: ranges of streams."""
+"""Ranges of streams, which the tasks of a query read."""
 
 from __future__ import annotations
 

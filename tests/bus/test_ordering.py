@@ -193,7 +193,7 @@ async def test_acks_that_the_server_cannot_store_are_counted_when_a_bus_closes(
         async with EventBus(settings) as bus:
             await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
             await bus.subscribe_envelope("orders", handle)
-            await until(lambda: seen.count == KEYS)
+            await until(lambda: seen.count and bus.health().in_flight == KEYS)
             limit_files(server, 1)
             goes_on.set()
             await until(lambda: bus.health().in_flight == 0)
@@ -221,7 +221,7 @@ async def test_a_bus_that_closes_waits_for_a_full_disk_to_get_room(
         async with EventBus(settings) as bus:
             await bus.publish_envelope_batch("orders", [event(n) for n in range(KEYS)])
             await bus.subscribe_envelope("orders", handle)
-            await until(lambda: seen.count == KEYS)
+            await until(lambda: seen.count and bus.health().in_flight == KEYS)
             limit_files(server, 1)
             goes_on.set()
             await until(lambda: bus.health().in_flight == 0)

@@ -228,7 +228,8 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
     begun.update(map(int, (line for line in rest.split() if line.isdigit())))
     assert 0 == process.returncode, said.decode()
     assert begun | handled == set(range(count))
-    assert len(begun & handled) <= keys
+    # Of each key one event was being handled, and the ack of the one before may not have left.
+    assert len(begun & handled) <= 2 * keys
 
 
 @asynchronous

@@ -28,7 +28,7 @@ class Counted:
     def remember(
         self, first_sequence: int, last_sequence: int, filters: Filters, found: tuple[int, int]
     ) -> None:
-        """Remember a count of messages between two sequences, and how many removals it includes."""
+        """Remember a count of messages between two sequences; the next removal makes it stale."""
         if len(self._found) >= COUNTS_MAX:
             self._found.clear()
         self._found[first_sequence, filters] = found[0], last_sequence, found[1]

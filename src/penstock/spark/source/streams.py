@@ -21,7 +21,7 @@ from penstock.spark.source.stream import (
 FIND_EVERY_S = 1.0
 """How soon a new stream is found by its pattern."""
 FEW, STREAMS_PER_S = 20, 2000
-"""With more than `FEW` streams, ask this many a second: Spark asks a hundred times a second."""
+"""With more than `FEW` streams, ask at most this many a second: Spark asks again and again."""
 
 
 def find_streams(connection: Connection, source: SourceOptions) -> dict[str, StreamState]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberCo
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
 from penstock.bus.engines.nats.lease import Lease
 from penstock.bus.engines.nats.source import GROUP
-from penstock.bus.testing import PenstockServer
+from penstock.bus.testing import FaultProxy, PenstockServer
 from penstock.errors import BusError, RequestTimeout
 
 SUBJECT = "leases.billing"
@@ -357,6 +358,28 @@ async def test_what_has_come_is_handled_also_if_the_server_cannot_be_asked_what_
         await until(lambda: len(seen["moved"]) == 51)
 
     assert {"moved": list(range(-1, 50)), "other": list(range(50))} == seen
+
+
+@asynchronous
+async def test_a_topic_that_moves_while_the_server_does_not_answer_is_read_once_it_does(
+    server: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.bus")
+    namespace = f"n{os.urandom(6).hex()}"
+    seen: list[int] = []
+    async with FaultProxy(server.url) as proxy, shop(server, namespace) as operator:
+        nats = NatsConfig(urls=(proxy.url,), jetstream=JetStreamConfig(request_timeout=0.5))
+        config = BusConfig(type="nats", namespace=namespace, service="shop", nats=nats)
+        async with EventBus(config) as bus:
+            await bus.subscribe("moved", lambda payload: seen.append(int(payload)))
+            await operator.publish("moved", b"0")
+            await until(lambda: seen == [0])
+            proxy.drop("$JS.API.CONSUMER.INFO.>", count=None)
+            await operator.configure_topic("moved", retention=3600.0)
+            await until(lambda: "new streams cannot be seen" in caplog.text, 30)
+            proxy.heal()
+            await operator.publish("moved", b"1")
+            await until(lambda: seen == [0, 1], 30)
 
 
 @asynchronous

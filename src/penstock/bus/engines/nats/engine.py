@@ -338,6 +338,7 @@ class NatsEngine:
             try:
                 for topic in await self._admin.discover():
                     await self._move(topic)
+                await self._open_reader.refresh()  # what an earlier attempt could not read
             except PenstockError as error:
                 logger.info("= new streams cannot be seen: %s", error)
             except STOPS:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from time import monotonic
 
@@ -75,6 +75,8 @@ class Reader:
         """The consumers that this process itself reads from the server."""
         self._done: dict[tuple[str, str], Done] = {}
         """The part of each new pattern that wider consumers have handled."""
+        self._own_read = 0
+        """How many of the topics with a stream of their own were known when all was last read."""
         self._followers: set[str] = set()
         """Topics with a stream of their own whose earlier messages may be on the shared one."""
         self._changing = asyncio.Lock()
@@ -151,10 +153,10 @@ class Reader:
             source.is_resting = source.is_resting or within(source.pattern, pattern)
 
     async def refresh(self) -> None:
-        """Read streams that our topics have got meanwhile."""
+        """Read streams that our topics have got meanwhile, or since this last succeeded."""
         async with self._changing:
-            if self._is_reading:
-                await self._read(self.patterns)
+            if self._is_reading and self._own_read < len(self._admin.own_topics):
+                await self._read_all()
 
     async def forget(self, pattern: str) -> None:
         """Make the service stop reading these topics, and drop its position in them."""
@@ -320,7 +322,7 @@ class Reader:
             return
         self._group.lead(self._lease)
         try:
-            await self._read(self.patterns)
+            await self._read_all()
             await self._drop_others()
         except BusError:
             await self._leave_it()
@@ -373,7 +375,7 @@ class Reader:
         if self._lease is not None and self._lease.is_held:
             yield
             return
-        lease = await self._new_lease(_nothing)
+        lease = await self._new_lease(lambda: None)  # nothing was read that could be lost
         try:
             await self._take_for_a_moment(lease)
             yield
@@ -431,6 +433,11 @@ class Reader:
         self._sources.clear()
         self._led.clear()
 
+    async def _read_all(self) -> None:
+        own = len(self._admin.own_topics)
+        await self._read(self.patterns)
+        self._own_read = own
+
     async def _read(self, patterns: Collection[str]) -> None:
         """Create a source for every consumer of these topics."""
         for pattern in patterns:
@@ -451,10 +458,10 @@ class Reader:
         done = self._done.pop((stream, pattern), None)
         if done is not None:
             source.is_done, source.position = done.covers, done.start - 1
-        self._led.add((stream, pattern))
         if stream == self._layout.own_stream(pattern):
             self._followers.add(pattern)
         await source.unpin()
+        self._led.add((stream, pattern))
 
     def _source(
         self, stream: str, pattern: str, excluded: list[str], is_ours: Callable[[], bool]
@@ -587,12 +594,6 @@ class Reader:
         return min((delivery.timestamp_ns for delivery in held), default=0)
 
     async def _wait(self, event: asyncio.Event) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._config.fetch_wait):
                 await event.wait()
-        except TimeoutError:
-            return
-
-
-def _nothing() -> None:
-    """Stand in for what is done when a lease is lost, where nothing was read."""

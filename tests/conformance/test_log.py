@@ -13,7 +13,7 @@ from tests.servers import START_S, Program, RawClient, ServerProcess, wait_until
 OPTIONS = {"verbose": False, "headers": True, "lang": "python", "version": "1.2", "name": "nm"}
 SAID = (
     b"SUB foo 1\r\nSUB bar grp 2\r\nPUB foo 5\r\nhello\r\nPUB foo rep 2\r\nhi\r\n"
-    b"HPUB foo 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nhi\r\nUNSUB 2 5\r\n"
+    b"HPUB foo 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nhi\r\nPUB foo 0\r\n\r\nUNSUB 2 5\r\n"
 )
 RECEIVED = [
     "[SUB foo 1]",
@@ -24,6 +24,7 @@ RECEIVED = [
     'MSG_PAYLOAD: ["hi"]',
     "[HPUB foo 18 20]",
     r'MSG_PAYLOAD: ["NATS/1.0\r\nA: b\r\n\r\nhi"]',
+    "[PUB foo 0]",
     "[UNSUB 2 5]",
     "[PING]",
 ]
@@ -34,6 +35,7 @@ SENT = [
     'MSG_PAYLOAD: ["hi"]',
     "[HMSG foo 1 18 20]",
     r'MSG_PAYLOAD: ["NATS/1.0\r\nA: b\r\n\r\nhi"]',
+    "[MSG foo 1 0]",
     "[PONG]",
 ]
 LINE = re.compile(r"\[TRC\] 127\.0\.0\.1:\d+ - cid:\d+ - \"v1\.2:python:nm\" - (<<-|->>) (.*)")
@@ -51,6 +53,18 @@ def test_what_is_said_is_traced_in_the_same_words(program: Program) -> None:
         lines = LINE.findall(server.log)[seen:]
         assert [line for way, line in lines if way == "<<-"] == RECEIVED
         assert [line for way, line in lines if way == "->>"] == SENT
+
+
+def test_what_a_server_answers_is_traced_in_the_same_words(program: Program) -> None:
+    with ServerProcess(program, "", "-V") as server, RawClient(server.port) as client:
+        client.send(b"CONNECT %b\r\n" % json.dumps(OPTIONS | {"verbose": True}).encode())
+        client.send(b"SUB a..b 1\r\nPING\r\nFOO\r\n")
+        client.rest()
+        wait_until(lambda: "[-ERR Unknown" in server.log and server.log.endswith("\n"))
+
+        assert [line for way, line in LINE.findall(server.log) if way == "->>"] == [
+            *("[OK]", "[-ERR Invalid Subject]", "[PONG]", "[-ERR Unknown Protocol Operation]")
+        ]
 
 
 def test_no_secret_is_traced(program: Program) -> None:

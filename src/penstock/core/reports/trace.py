@@ -63,7 +63,7 @@ def _published(operation: Op) -> Iterator[str]:
     words = " ".join(filter(None, (verb, _text(subject), _text(reply), sizes)))
     for payload in payloads(operation):
         yield f"[{words}]"
-        yield _payload(payload[:-2])
+        yield from _payload(payload[:-2])
 
 
 def _described(operation: Op) -> str:
@@ -93,17 +93,25 @@ def _lines(data: bytes) -> Iterator[str]:
         line = data[start:end]
         start = end + len(CRLF)
         if line:
-            yield f"[{_text(line)}]"
+            yield f"[{_text(_bare(line))}]"
         size = line.rpartition(b" ")[2] if line.startswith(MESSAGES) else b""
         if size.isdigit():
-            yield _payload(data[start : start + int(size)])
+            yield from _payload(data[start : start + int(size)])
             start += int(size) + len(CRLF)
 
 
-def _payload(data: bytes) -> str:
-    more = "..." if len(data) > TEXT_BYTES else ""
-    text = data[:TEXT_BYTES].decode(errors="backslashreplace") + more
-    return f"MSG_PAYLOAD: [{json.dumps(text, ensure_ascii=False)}]"
+def _bare(line: bytes) -> bytes:
+    """Return a line without the `+` of `+OK` and the quotes of an error."""
+    if line.startswith(b"-ERR "):
+        return b"-ERR " + line[5:].removeprefix(b"'").removesuffix(b"'")
+    return line.removeprefix(b"+")
+
+
+def _payload(data: bytes) -> Iterator[str]:
+    if data:
+        more = "..." if len(data) > TEXT_BYTES else ""
+        text = data[:TEXT_BYTES].decode(errors="backslashreplace") + more
+        yield f"MSG_PAYLOAD: [{json.dumps(text, ensure_ascii=False)}]"
 
 
 def _text(field: object, *, bytes_max: int = TEXT_BYTES) -> str:

@@ -27,6 +27,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
         (b"SUB a.* q 7\r\n", ["[SUB a.* q 7]"]),
         (b"UNSUB 7 3\r\n", ["[UNSUB 7 3]"]),
         (b"UNSUB 7\r\n", ["[UNSUB 7]"]),
+        (b"PUB a 0\r\n\r\n", ["[PUB a 0]"]),
         (b"PUB a 2\r\nhi\r\n", ["[PUB a 2]", 'MSG_PAYLOAD: ["hi"]']),
         (
             b"PUB a r 2\r\nhi\r\nPUB a r 2\r\nho\r\n",
@@ -63,11 +64,15 @@ def test_what_a_peer_says_is_shown_and_its_password_is_not(
 def test_what_a_peer_is_sent_is_shown_with_its_payloads(log: pytest.LogCaptureFixture) -> None:
     session = World().stranger().session
 
+    trace.sent(session, [b"+OK\r\n-ERR 'no 'a''\r\nMSG a 1 0\r\n\r\n"])
     trace.sent(session, [b"MSG a 1 6\r\nhi\r\nPO\r\n", b"PONG\r\nHMSG a 1 12 12", b"\r\nNATS/1.0"])
 
     assert log.messages == [
         f"{session} - ->> {line}"
         for line in (
+            "[OK]",
+            "[-ERR no 'a']",
+            "[MSG a 1 0]",
             "[MSG a 1 6]",
             r'MSG_PAYLOAD: ["hi\r\nPO"]',
             "[PONG]",

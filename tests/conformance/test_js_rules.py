@@ -14,6 +14,12 @@ CONFIG = 'jetstream { store_dir: "./js" }'
 MS = 1_000_000
 
 
+def header_of(pairs: dict[str, str]) -> bytes:
+    """Return headers; names are written with `_` in place of `-`."""
+    lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in pairs.items()]
+    return f"NATS/1.0\r\n{''.join(lines)}\r\n".encode()
+
+
 class ApiClient(RawClient):
     """A client that asks, with an answer at a time."""
 
@@ -27,6 +33,11 @@ class ApiClient(RawClient):
             pass
         answer: dict[str, Any] = json.loads(self.line())
         return answer
+
+    def publish(self, subject: str, **pairs: str) -> int | str:
+        """Publish a message with headers; return its sequence, or why it was refused."""
+        answer = self.ask(subject, header=header_of(pairs))
+        return str(answer["error"]["description"]) if "error" in answer else int(answer["seq"])
 
     def make(self, stream: str, **config: Any) -> None:
         """Make a stream."""
@@ -110,6 +121,70 @@ def test_requests_that_come_together_are_served_by_priority(
         served.setdefault(int(sid) - 10, []).append(int(reply.split(b".")[5]))
     first, second = sorted(order)
     assert served == {first: [1, 2, 3, 4, 5], second: [6, 7, 8, 9, 10]}
+
+
+FULL = {"discard": "new", "allow_rollup_hdrs": True, "allow_atomic": True}
+FULL_SUBJECTS = {**FULL, "max_msgs_per_subject": 1, "discard_new_per_subject": True}
+NO_ROOM = "maximum messages exceeded"
+NO_ROOM_IN_SUBJECT = "maximum messages per subject exceeded"
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize(
+    ("name", "config", "answers"),
+    [
+        ("subjects", FULL_SUBJECTS, [1, NO_ROOM_IN_SUBJECT, 2]),
+        ("messages", {**FULL, "max_msgs": 1}, [1, NO_ROOM, NO_ROOM]),
+        ("replacing", {**FULL, "max_msgs": 1, "max_msgs_per_subject": 1}, [1, 2, 3]),
+        ("both", {**FULL_SUBJECTS, "max_msgs": 1}, [1, NO_ROOM_IN_SUBJECT, 2]),
+    ],
+)
+def test_a_rollup_needs_no_room_in_its_subject(
+    name: str, config: dict[str, Any], answers: list[Any], storage: str, client: ApiClient
+) -> None:
+    stream = f"full_{name}_{storage}"
+    client.make(stream, storage=storage, **config)
+
+    told = [client.publish(f"{stream}.a"), client.publish(f"{stream}.a")]
+    told.append(client.publish(f"{stream}.a", Nats_Rollup="sub"))
+
+    assert told == answers
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize(
+    ("name", "config", "batch", "told"),
+    [
+        ("rolled", FULL_SUBJECTS, [("b", {}), ("a", {"Nats_Rollup": "sub"})], 3),
+        ("plain", FULL_SUBJECTS, [("b", {}), ("a", {})], NO_ROOM_IN_SUBJECT),
+        ("alike", {**FULL_SUBJECTS, "max_msgs": 2}, [("b", {}), ("b", {})], NO_ROOM),
+        ("one", {**FULL, "max_msgs": 1, "max_msgs_per_subject": 1}, [("a", {})], NO_ROOM),
+        ("both", {**FULL_SUBJECTS, "max_msgs": 1}, [("a", {"Nats_Rollup": "sub"})], NO_ROOM),
+    ],
+)
+def test_a_batch_needs_room_beside_what_is_there(
+    name: str,
+    config: dict[str, Any],
+    batch: list[tuple[str, dict[str, str]]],
+    told: object,
+    storage: str,
+    client: ApiClient,
+) -> None:
+    stream = f"batch_{name}_{storage}"
+    client.make(stream, storage=storage, **config)
+    client.publish(f"{stream}.a")
+    *first, (subject, pairs) = batch
+    for sequence, (each, its) in enumerate(first, 1):
+        place = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": str(sequence)}
+        header = header_of(its | place)
+        client.send(
+            b"HPUB %b.%b %d %d\r\n%b\r\n"
+            % (stream.encode(), each.encode(), len(header), len(header), header)
+        )
+
+    last = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": str(len(batch)), "Nats_Batch_Commit": "1"}
+
+    assert client.publish(f"{stream}.{subject}", **pairs, **last) == told
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])

@@ -9,6 +9,7 @@ ones before it were stored already; `Staged` has the changes those would make.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.errors import JetStreamError, StoreError
@@ -47,7 +48,7 @@ class Staged:
     """The changes that the examined messages of a batch would make."""
 
     def __init__(self) -> None:
-        self.subjects: set[bytes] = set()
+        self.subjects: Counter[bytes] = Counter()
         self.messages = 0
         self.size_bytes = 0
         self.ids: set[bytes] = set()
@@ -56,7 +57,7 @@ class Staged:
     def add(self, prepared: Prepared, size_bytes: int) -> None:
         """Add one more message, with its size."""
         (subject, _, _, _), message_id, _, _ = prepared
-        self.subjects.add(subject)
+        self.subjects[subject] += 1
         self.messages += 1
         self.size_bytes += size_bytes
         if message_id:
@@ -259,19 +260,32 @@ class Checks:
         self._stream.context.quota.check_room(config.storage, len(subject) + size)
         if config.discard != "new":
             return
-        messages, size_bytes = store.messages, store.size_bytes
-        if staged is not None:
-            messages, size_bytes = messages + staged.messages, size_bytes + staged.size_bytes
-        per_subject_max = config.max_msgs_per_subject
-        # Where a subject is full, its oldest message makes room for the new one.
-        replaces = 0 < per_subject_max <= store.last(subject)[1]
-        if replaces and config.discard_new_per_subject:
-            raise store_failed("maximum messages per subject exceeded")
-        if 0 < config.max_msgs <= messages and not replaces:
-            raise store_failed("maximum messages exceeded")
         stored = store.size_of(subject, header, payload)
-        has_room = config.max_bytes <= 0 or size_bytes + stored <= config.max_bytes
-        if not has_room and not (replaces and self._makes_room(subject, stored)):
+        if staged is None:
+            self._check_subject(subject, header)
+            self._check_total(1, stored, replacing=subject)
+        else:
+            # Nothing makes room for a batch, not even what it would replace.
+            self._check_total(staged.messages + 1, staged.size_bytes + stored)
+            self._check_subject(subject, header, staged.subjects[subject])
+
+    def _check_subject(self, subject: bytes, header: bytes, staged: int = 0) -> None:
+        """Check that a subject is not full; a rollup replaces what it has, also in a copy."""
+        config = self._stream.config
+        if not config.discard_new_per_subject or headers.get(header, b"Nats-Rollup"):
+            return
+        if self._stream.store.last(subject)[1] + staged >= config.max_msgs_per_subject:
+            raise store_failed("maximum messages per subject exceeded")
+
+    def _check_total(self, messages: int, size_bytes: int, *, replacing: bytes = b"") -> None:
+        """Check the room for some messages, or for one in place of the oldest of its subject."""
+        config, store = self._stream.config, self._stream.store
+        # Only where a subject is full, its oldest message makes room for the new one.
+        replaces = replacing and 0 < config.max_msgs_per_subject <= store.last(replacing)[1]
+        if 0 < config.max_msgs < store.messages + messages and not replaces:
+            raise store_failed("maximum messages exceeded")
+        has_room = config.max_bytes <= 0 or store.size_bytes + size_bytes <= config.max_bytes
+        if not has_room and not (replaces and self._makes_room(replacing, size_bytes)):
             raise store_failed("maximum bytes exceeded")
 
     def _makes_room(self, subject: bytes, size_bytes: int) -> bool:

@@ -191,6 +191,19 @@ def test_a_rollup_is_one_on_a_mirror_that_allows_them(world: World) -> None:
     assert [1, 2, 3, 4] == [sequence for sequence, *_ in world.messages("N")]
 
 
+def test_a_copy_refuses_no_rollup_because_its_subject_is_full(world: World) -> None:
+    full = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True}
+    origin(world, 1, allow_rollup_hdrs=True)
+    world.create("M", mirror={"name": "O"}, **full)
+    world.create("N", sources=[{"name": "O"}], **full)
+    work(world)
+    world.ask("o.1", "newer", Nats_Rollup="sub")
+    work(world)
+
+    for name in ("M", "N"):
+        assert [(2, "o.1", b"newer")] == world.messages(name)
+
+
 def test_a_mirrored_message_lives_as_long_as_it_says(world: World) -> None:
     world.create("O", allow_msg_ttl=True)
     world.create("M", mirror={"name": "O"}, allow_msg_ttl=True)

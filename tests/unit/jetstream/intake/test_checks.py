@@ -228,6 +228,24 @@ def test_a_full_subject_makes_room_for_its_own_next_message() -> None:
     assert "maximum messages exceeded" == intake.refusal("s.c")
 
 
+FULL_SUBJECTS = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True}
+
+
+@pytest.mark.parametrize("rollup", ["sub", "all"])
+def test_a_rollup_is_not_one_too_many_for_its_subject(rollup: str) -> None:
+    intake = Intake(allow_rollup_hdrs=True, **FULL_SUBJECTS)
+    intake.store("s.a")
+
+    assert rollup.encode() == intake.examine("s.a", Nats_Rollup=rollup)[2]
+
+
+def test_a_rollup_is_one_too_many_for_a_full_stream() -> None:
+    intake = Intake(allow_rollup_hdrs=True, discard="new", max_msgs=1)
+    intake.store("s.a")
+
+    assert "maximum messages exceeded" == intake.refusal("s.a", Nats_Rollup="sub")
+
+
 def test_a_sealed_stream_takes_nothing() -> None:
     intake = Intake()
     intake.target.config = StreamConfig(name="S", sealed=True)
@@ -271,5 +289,19 @@ def test_a_batch_has_room_as_a_whole_or_not() -> None:
     intake = Intake(discard="new", max_msgs=2)
     batch = staged(intake, "s.a", "s.b")
 
-    assert (2, 40, {b"s.a", b"s.b"}) == (batch.messages, batch.size_bytes, batch.subjects)
+    assert (2, 40, {b"s.a", b"s.b"}) == (batch.messages, batch.size_bytes, {*batch.subjects})
     assert "maximum messages exceeded" == intake.refusal("s.c", staged=batch)
+
+
+def test_messages_of_a_batch_fill_their_subject() -> None:
+    intake = Intake(allow_rollup_hdrs=True, allow_atomic=True, **FULL_SUBJECTS)
+    batch = staged(intake, "s.a")
+
+    assert "maximum messages per subject exceeded" == intake.refusal("s.a", staged=batch)
+
+
+def test_nothing_makes_room_for_a_batch() -> None:
+    intake = Intake(allow_atomic=True, discard="new", max_msgs=1, max_msgs_per_subject=1)
+    intake.store("s.a")
+
+    assert "maximum messages exceeded" == intake.refusal("s.a", staged=Staged())

@@ -140,6 +140,16 @@ def test_the_last_message_of_a_subject_leaves_a_marker(world: World, storage: st
     assert [] == world.messages("S")
 
 
+def test_a_full_subject_makes_room_for_its_marker(world: World) -> None:
+    full = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True}
+    world.create("S", subject_delete_marker_ttl=MINUTE_NS, max_age=10 * SECOND_NS, **full)
+    world.ask("S", "x")
+
+    world.advance(11)
+
+    assert [(2, "S", b"")] == world.messages("S")
+
+
 def test_a_message_whose_own_time_is_up_leaves_a_marker(world: World) -> None:
     world.create("S", subjects=["s.*"], subject_delete_marker_ttl=2 * SECOND_NS)
     world.ask("s.a", "1")

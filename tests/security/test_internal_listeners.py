@@ -11,11 +11,13 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 
 import pytest
 from tests.conftest import Servers
 from tests.security.asking import Asker
 from tests.servers import PENSTOCK, Program, ServerProcess, wait_until
+from tests.unit.jetstream.world import World
 
 CONFIG = """
 jetstream { store_dir: js }
@@ -221,6 +223,20 @@ def test_the_answer_of_a_service_is_no_call_of_the_api(servers: Servers, program
 
         assert other.hear().subject == "$JS.API.STREAM.DELETE.OWN"
         assert "state" in other.ask("$JS.API.STREAM.INFO.OWN")
+
+
+def test_a_trace_reaches_no_handler_of_the_server(tmp_path: Path) -> None:
+    """A message says where its trace goes: the server writes it, and the publisher chooses."""
+    world = World(tmp_path)
+    heard: list[object] = []
+    world.broker.default_account.listen(
+        b"_INBOX.trace", lambda batch, publisher: heard.append(batch)
+    )
+
+    world.publish("anything", Nats_Trace_Dest="_INBOX.trace")
+
+    assert len(world.received()) == 1
+    assert heard == []
 
 
 def test_deliveries_still_reach_other_streams(scene: Scene) -> None:

@@ -63,6 +63,8 @@ class Account:
         self.name = name
         self.config = accounts.Account(name=name)
         self.mappings: Mappings | None = None
+        self.spellings: Mappings | None = None
+        """Subjects of the server that have two names, each mapped to the one that rules name."""
         self.connections = 0
         self.asked: Op | None = None
         """The request of another account in delivery. Importers of streams must not hear it."""
@@ -76,6 +78,13 @@ class Account:
     def is_full(self) -> bool:
         """Whether the account has reached its maximum number of connections."""
         return 0 <= self.config.limits.max_connections <= self.connections
+
+    def mapped(self, publishes: list[Op]) -> list[Op]:
+        """Return what a client publishes under the subjects that permissions judge."""
+        for mappings in (self.mappings, self.spellings):
+            if mappings is not None:
+                publishes = mappings.apply(publishes)
+        return publishes
 
     def listen(
         self,

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 def publish_carefully(session: Session, publishes: list[Op]) -> None:
     """Publish plain messages together, and the others one by one."""
     account = session.account
-    if account.mappings is not None:
-        publishes = account.mappings.apply(publishes)
     plain: list[Op] = []
-    for publish in publishes:
+    for publish in account.mapped(publishes):
         is_understood = session.headers or not publish[HEADER_BYTES]
         if is_understood and not _calls_for_answer(session, publish):
             plain.append(publish)

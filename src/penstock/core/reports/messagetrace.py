@@ -120,7 +120,7 @@ class MessageTrace:
         payload = json.dumps(event, separators=(",", ":")).encode()
         name, payload = _encoded(payload, self._encoding)
         header = headers.encode([("Content-Encoding", name)]) if name else b""
-        self._account.publish([new_message(self._dest, payload, header=header)], None)
+        self._account.respond([new_message(self._dest, payload, header=header)], None)
 
     def _note(self, kind: str, /, **fields: Any) -> Json:
         note = {"type": kind, "ts": times.timestamp(self._broker.clock_ns()), **fields}
@@ -162,9 +162,7 @@ def _publish_each(session: Session, messages: list[Op]) -> None:
 
 
 def _publish_traced(session: Session, message: Op, trace: MessageTrace) -> None:
-    mappings = session.account.mappings
-    mapped = [message] if mappings is None else mappings.apply([message])
-    for each in mapped:
+    for each in session.account.mapped([message]):
         if each is not message:
             trace.mapped(each[SUBJECT])
         problem = publish_one(

@@ -165,7 +165,9 @@ class Api:
     def open(self) -> None:
         """Start listening."""
         engine = self._engine
-        domain.listen(engine.listen, engine.context.domain, b">", self._on_batch, self._on_traced)
+        name = engine.context.domain
+        domain.listen(engine.listen, name, b">", self._on_batch, self._on_traced)
+        engine.account.spellings = domain.spellings(name, engine.account.random)
 
     def _on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:
         if message[SUBJECT].startswith((GET, NEXT)):

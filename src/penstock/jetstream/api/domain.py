@@ -1,14 +1,18 @@
 """
 The two names of the API: `$JS.API.` and, where the server has a domain, `$JS.<domain>.API.`.
 
-In every account, the second is just another spelling of the first.
+In every account, the second is just another spelling of the first. Clients with permissions never
+get as far under the second: rules judge the first, as in nats-server.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.config.accounts import Destination, SubjectMapping
 from penstock.core.routing.route import Handler, Subscription, Traced
+from penstock.core.sharing.mappings import Mappings
 from penstock.hot.wire import KIND, REPLY, SUBJECT, Op
 from penstock.protocol import wellknown
 
@@ -49,6 +53,15 @@ def listen(
 
         subscriptions.append(listen_to(prefix + rest, on_batch, traced=on_traced))
     return subscriptions
+
+
+def spellings(domain: str, random: Callable[[], float]) -> Mappings | None:
+    """Return the mapping of the second name to the first."""
+    if not domain:
+        return None
+    to = Destination(subject=f"{wellknown.API}.>")
+    mapping = SubjectMapping(source=f"{wellknown.api_of(domain)}.>", destinations=(to,))
+    return Mappings([mapping], random)
 
 
 def _renamed(publish: Op, prefix: bytes) -> Op:

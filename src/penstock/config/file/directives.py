@@ -142,6 +142,13 @@ SYSTEM = (
 ACCOUNTS = "list users under `accounts`, or account tokens under `resolver_preload`"
 TUNING = "it tunes an internal part of nats-server that Penstock does not have"
 LENIENT = "Penstock does not limit this"
+OCSP = "Python's `ssl` cannot attach responses to a handshake; a proxy in front of it can"
+TRACES = "trace lines show headers and payload, up to 256 bytes"
+BASE_PATH = "monitoring is at `/`; a proxy in front of it can add a prefix"
+STUCK = "a client that takes nothing for `write_deadline` is disconnected"
+FLAGGED = "Penstock does what nats-server does without these flags"
+STRICT = "unknown fields in requests are always refused, as by nats-server unless told otherwise"
+LIMITED = "set limits for accounts, and `consumer_limits` for streams"
 MQTT = "MQTT clients need a separate nats-server with a leaf node or a bridge"
 PROXY = "let the proxy pass connections through unchanged"
 PINGS = "`ping_interval` applies to WebSocket too"
@@ -172,22 +179,30 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 }
 
 _IGNORED: dict[str, tuple[str, ...]] = {
-    ALONE: (*JOINING, "default_js_domain", "connect_error_reports", "reconnect_error_reports"),
-    CERTIFICATES: (*("ocsp", "ocsp_cache", "tls.insecure", "websocket.tls.insecure"),),
+    ALONE: (
+        *(*JOINING, "default_js_domain", "connect_error_reports", "reconnect_error_reports"),
+        "jetstream.unique_tag",
+    ),
+    OCSP: ("ocsp", "ocsp_cache"),
+    CERTIFICATES: ("tls.insecure", "websocket.tls.insecure"),
     PINGS: ("websocket.ping_interval",),
     SYSLOG: ("syslog", "remote_syslog"),
     LENIENT: ("max_sub_tokens", "max_subscription_tokens", "no_header_support"),
     TUNING: (
         *("disable_sublist_cache", "no_sublist_cache", "no_fast_producer_stall"),
-        *("prof_port", "prof_block_rate", "write_timeout", "feature_flags"),
-        *("trace_headers", "max_traced_msg_len", "http_base_path"),
-        *("jetstream.strict", "jetstream.extension_hint", "jetstream.limits"),
-        *("jetstream.unique_tag", "jetstream.max_outstanding_catchup"),
+        *("prof_port", "prof_block_rate"),
+        *("jetstream.extension_hint", "jetstream.max_outstanding_catchup"),
         *("jetstream.max_buffered_size", "jetstream.max_buffered_msgs"),
         *("jetstream.request_queue_limit", "jetstream.info_queue_limit"),
         *("jetstream.meta_compact", "jetstream.meta_compact_size"),
         *("jetstream.meta_compact_sync", "jetstream.max_concurrent_io"),
     ),
+    TRACES: ("trace_headers", "max_traced_msg_len"),
+    BASE_PATH: ("http_base_path",),
+    STUCK: ("write_timeout",),
+    FLAGGED: ("feature_flags",),
+    STRICT: ("jetstream.strict",),
+    LIMITED: ("jetstream.limits",),
 }
 
 UNSUPPORTED: dict[str, str] = {name: why for why, names in _REFUSED.items() for name in names}
@@ -206,7 +221,8 @@ IGNORED_FLAGS: tuple[Flag, ...] = (
     Flag(names=("cluster", "cluster_listen"), kind=str, doc=ALONE),
     Flag(names=("cluster_name", "cluster_advertise"), kind=str, doc=ALONE),
     Flag(names=("connect_retries",), kind=int, doc=ALONE),
-    Flag(names=("profile", "max_traced_msg_len"), kind=int, doc=TUNING),
+    Flag(names=("profile",), kind=int, doc=TUNING),
+    Flag(names=("max_traced_msg_len",), kind=int, doc=TRACES),
     Flag(names=("s", "syslog"), kind=bool, doc=SYSLOG),
     Flag(names=("r", "remote_syslog"), kind=str, doc=SYSLOG),
 )

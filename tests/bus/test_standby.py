@@ -21,9 +21,10 @@ from tests.servers import PROGRAMS, ServerProcess
 
 import penstock
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
+from penstock.bus.config.bus import PublisherConfig
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
 from penstock.bus.engines.nats.lease import Lease
-from penstock.bus.engines.nats.source import GROUP
+from penstock.bus.engines.nats.source import GROUP, Source
 from penstock.bus.testing import FaultProxy, PenstockServer
 from penstock.errors import BusError, RequestTimeout
 
@@ -380,6 +381,65 @@ async def test_a_topic_that_moves_while_the_server_does_not_answer_is_read_once_
             proxy.heal()
             await operator.publish("moved", b"1")
             await until(lambda: seen == [0, 1], 30)
+
+
+@asynchronous
+async def test_a_process_that_loses_the_lease_while_it_begins_to_read_reads_once_it_has_it_again(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was frozen just then, and that another has taken for dead."""
+    namespace = f"n{os.urandom(6).hex()}"
+    numbers: list[int] = []
+    unpin = Source.unpin
+    consumer = ConsumerConfig(takeover=1.0)
+    nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+    bus = EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
+    async with bus, await penstock.connect(server.url) as other:
+        reader: Any = bus.engine._reader  # type: ignore[attr-defined]
+
+        async def lose_it_first(source: Source) -> None:
+            if not reader._losses:
+                await other.jetstream().publish(f"{namespace}-leases.shop", b"another")
+                await until(lambda: reader._losses)
+            await unpin(source)
+
+        async def handle(envelope: Envelope[int]) -> None:
+            numbers.append(envelope.payload)
+
+        monkeypatch.setattr(Source, "unpin", lose_it_first)
+        await bus.subscribe_envelope("t", handle)
+        await publish(bus, range(3))
+        await until(lambda: len(numbers) == 3, 30)
+        assert reader.is_active
+
+    assert [0, 1, 2] == numbers
+
+
+@asynchronous
+async def test_a_topic_that_several_publishers_see_move_makes_none_of_them_wait_for_ever(
+    server: ServerProcess,
+) -> None:
+    namespace = f"n{os.urandom(6).hex()}"
+    async with FaultProxy(server.url) as proxy, shop(server, namespace) as operator:
+        config = BusConfig(
+            type="nats",
+            namespace=namespace,
+            nats=NatsConfig(urls=(proxy.url,)),
+            publisher=PublisherConfig(publish_timeout=2.0),
+        )
+        async with EventBus(config) as bus:
+            await bus.publish("busy", b"")
+            await operator.configure_topic("moved", retention=3600.0)
+            # Its target changes once earlier messages are stored, or have failed as this one does.
+            proxy.drop(f"{namespace}.busy")
+            lost = asyncio.ensure_future(bus.publish("busy", b""))
+            publishing = [asyncio.ensure_future(bus.publish("moved", b"")) for _ in range(3)]
+            await asyncio.wait(publishing, timeout=20)
+
+            assert [True] * 3 == [one.done() for one in publishing]
+            assert {1, 2, 3} == {one.result().sequence for one in publishing}  # type: ignore[union-attr]
+            with pytest.raises(RequestTimeout):
+                await lost
 
 
 @asynchronous

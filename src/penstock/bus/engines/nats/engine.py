@@ -101,6 +101,7 @@ class NatsEngine:
         self._live: Live | None = None
         self._reader: Reader | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._moving = asyncio.Lock()
 
     @property
     def client(self) -> Client:
@@ -348,14 +349,15 @@ class NatsEngine:
 
     async def _move(self, topic: str) -> None:
         """Publish to a topic's own stream, once all earlier messages are stored."""
-        if topic in self._admin.own_topics:
-            return
-        self.on_moving(topic, True)
-        try:
-            await self._window.passed()
-            self._admin.own_topics.add(topic)
-        finally:
-            self.on_moving(topic, False)
+        async with self._moving:  # several may find out at the same time
+            if topic in self._admin.own_topics:
+                return
+            self.on_moving(topic, True)
+            try:
+                await self._window.passed()
+                self._admin.own_topics.add(topic)
+            finally:
+                self.on_moving(topic, False)
         await self._open_reader.refresh()
 
 

@@ -153,6 +153,15 @@ class Lease:
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
         return True
 
+    async def acquire_within(self, wait_s: float) -> bool:
+        """Take it as soon as it is free; return whether it was within a while."""
+        deadline_s = elapsed_s() + wait_s
+        while not await self.acquire():
+            if elapsed_s() > deadline_s:
+                return False
+            await self.news(RETRY_S)
+        return True
+
     async def update(self, members: dict[str, list[int]]) -> bool:
         """Store the slots of each member; return whether that worked and the lease is ours."""
         self.members = members

@@ -327,7 +327,7 @@ class Reader:
         except BusError:
             await self._leave_it()
             raise
-        self._is_reading = True
+        self._is_reading = self._leads
         await self._left.find(self._durables, self._streams())
 
     async def _drop_others(self) -> None:
@@ -336,9 +336,8 @@ class Reader:
         if others:
             taken = frozenset(others.values())
             await self.withdraw(lambda delivery: delivery.source in taken)
-        for key, source in others.items():
-            source.close()
-            del self._sources[key]
+        for key in others.keys() & self._sources.keys():
+            self._sources.pop(key).close()
 
     async def _check_readable(self, patterns: Iterable[str]) -> None:
         """Raise now if these could not be read when it is our turn."""
@@ -372,26 +371,20 @@ class Reader:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Keep other processes of the service from reading meanwhile; raise if one does."""
-        if self._lease is not None and self._lease.is_held:
+        if self._leads:
             yield
             return
         lease = await self._new_lease(lambda: None)  # nothing was read that could be lost
         try:
-            await self._take_for_a_moment(lease)
-            yield
-        finally:
-            await lease.close()
-
-    async def _take_for_a_moment(self, lease: Lease) -> None:
-        deadline_s = monotonic() + self._config.takeover + STANDBY_LOOK_S
-        while not await lease.acquire():
-            if monotonic() > deadline_s:
+            if not await lease.acquire_within(self._config.takeover + STANDBY_LOOK_S):
                 raise BusError(
                     f"{lease.seen_holder or 'another process'} reads for `{self._service}`, and "
                     "what it reads cannot be forgotten behind its back; hint: call `forget` "
                     "there, or stop it first"
                 )
-            await lease.news(STANDBY_LOOK_S)
+            yield
+        finally:
+            await lease.close()
 
     async def _may_read(self) -> bool:
         """Tell whether this process reads; become the one that does when it is its turn."""
@@ -444,7 +437,8 @@ class Reader:
             for stream, own, subject in self._admin.places(pattern):
                 there = await self._durables.ensure(stream, own, subject, self._find_start)
                 for one in there:
-                    await self._add(stream, one, [narrow for narrow in there if narrow != one])
+                    if self._leads:  # else another process has taken over in the meantime
+                        await self._add(stream, one, [narrow for narrow in there if narrow != one])
         # What the shared stream has comes first, also of what was left undone.
         self._sources = dict(
             sorted(self._sources.items(), key=lambda pair: pair[0][0] != self._layout.stream)
@@ -461,7 +455,8 @@ class Reader:
         if stream == self._layout.own_stream(pattern):
             self._followers.add(pattern)
         await source.unpin()
-        self._led.add((stream, pattern))
+        if self._leads:  # else all sources are dropped, this one too
+            self._led.add((stream, pattern))
 
     def _source(
         self, stream: str, pattern: str, excluded: list[str], is_ours: Callable[[], bool]
@@ -580,6 +575,11 @@ class Reader:
 
     def _is_wanted(self, pattern: str) -> bool:
         return any(within(pattern, one) for one in self.patterns)
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this process has the lease, as far as it knows."""
+        return self._lease is not None and self._lease.is_held
 
     def _is_ours(self) -> bool:
         return self._is_reading and self._is_leased()

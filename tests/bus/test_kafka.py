@@ -20,7 +20,7 @@ from tests.aio import asynchronous, until
 
 pytest.importorskip("confluent_kafka", reason="needs the extra `kafka`")
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tests.contract.kafkamock import (
     COORDINATOR_LOADING,
     ILLEGAL_GENERATION,
@@ -37,6 +37,7 @@ from penstock.bus import BusConfig, Envelope, EventBus, PublisherConfig, Subscri
 from penstock.bus.config.kafka import KafkaConfig, KafkaConsumerConfig, KafkaProducerConfig
 from penstock.bus.deadletters.stored import DeadLetterBox, Selection
 from penstock.bus.engine import ReplayFrom
+from penstock.bus.engines.kafka import reader
 from penstock.bus.engines.kafka.engine import KafkaEngine
 from penstock.bus.outbox import SQLITE, Outbox, Relay, SqliteStore
 from penstock.bus.testing.kafka import KafkaBroker, classpath
@@ -463,6 +464,75 @@ async def test_closing_while_a_key_is_tried_again_keeps_its_order(cluster: MockC
         await until(lambda: ("a", 4) in attempts, WAIT_S)
 
     assert [0, 0, 1, 2, 4] == [number for key, number in attempts if key == "a"]
+
+
+@pytest.mark.parametrize("call", ["subscribe", "resume"])
+@asynchronous
+async def test_what_librdkafka_refuses_once_is_asked_for_again(
+    cluster: MockCluster, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would be read for as long as the process lives, and nobody would know."""
+    refused: list[str] = []
+
+    class Refusing(Consumer):
+        def subscribe(self, *arguments: Any, **callbacks: Any) -> None:
+            self.refuse("subscribe")
+            super().subscribe(*arguments, **callbacks)
+
+        def resume(self, *arguments: Any) -> None:
+            self.refuse("resume")
+            super().resume(*arguments)
+
+        def refuse(self, name: str) -> None:
+            if name == call and not refused:
+                refused.append(name)
+                raise KafkaException(KafkaError(KafkaError._STATE))
+
+    monkeypatch.setattr(reader, "Consumer", Refusing)
+    base = on_mock(cluster, max_ack_pending=10)
+    cluster.create(f"{base.namespace}.orders", 1)
+    handled: list[int] = []
+    may_go_on = asyncio.Event()
+
+    async def handle(envelope: Envelope[Any]) -> None:
+        await may_go_on.wait()
+        handled.append(envelope.payload)
+
+    async with EventBus(base) as bus:
+        await bus.subscribe_envelope("orders", handle)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS)])
+        # Nothing more is asked for by now, and all partitions are paused.
+        engine: Any = bus.engine
+        await until(lambda: engine._reader._is_resting and engine._reader._paused, WAIT_S)
+        may_go_on.set()
+        await until(lambda: len(handled) == EVENTS, WAIT_S)
+
+    assert ([call], in_order()) == (refused, by_key(handled))
+
+
+@asynchronous
+async def test_a_partition_that_is_taken_while_it_is_about_to_be_paused_is_read_when_it_is_back(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = KafkaEngine._hand_over
+
+    async def stuck_just_now(engine: Any, places: Any) -> Any:
+        for place in places:
+            engine._partitions[place].is_stuck = True
+            engine._reader.hold(place, True)
+        return await hand_over(engine, places)
+
+    monkeypatch.setattr(KafkaEngine, "_hand_over", stuck_just_now)
+    async with EventBus(on_mock(cluster, commit_interval=WAIT_S)) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2)])
+        await until(lambda: len(handled.numbers) == EVENTS // 2, WAIT_S)
+        await lose_partitions(bus, cluster, caplog, 1)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(EVENTS // 2, EVENTS)])
+        await until(lambda: len(set(handled.numbers)) == EVENTS, WAIT_S)
+
+        assert in_order() == by_key(handled.numbers)
 
 
 @asynchronous

@@ -87,7 +87,7 @@ class KafkaEngine:
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="penstock-kafka")
         self._window: KafkaWindow | None = None
         self._reader: Reader | None = None
-        self._patterns: list[str] = []
+        self._patterns: dict[str, None] = {}
         self._partitions: dict[Place, Partition] = {}
         self._done: dict[Place, Collection[int]] = {}
         """Settled offsets of partitions that were taken, behind the first unsettled one."""
@@ -177,7 +177,7 @@ class KafkaEngine:
         await self._open_window.make_room()
 
     async def listen(self, patterns: Sequence[str]) -> None:
-        self._patterns.extend(patterns)
+        self._patterns |= dict.fromkeys(patterns)
         if self._reader is None:
             settings = self.config.kafka.consumer
             self._reader = Reader(
@@ -193,8 +193,7 @@ class KafkaEngine:
         """Go on: what comes is held until it has a handler."""
 
     async def forget(self, pattern: str) -> None:
-        if pattern in self._patterns:
-            self._patterns.remove(pattern)
+        self._patterns.pop(pattern, None)
         if self._reader is not None:
             self._reader.listen(tuple(self._patterns))
 
@@ -422,6 +421,9 @@ class KafkaEngine:
     async def _hand_over(self, places: list[Place]) -> list[TopicPartition]:
         """Let go of partitions; return up to where each is settled."""
         gone = [self._partitions.pop(place) for place in places if place in self._partitions]
+        for one in gone:
+            if one.is_stuck and self._reader is not None:
+                self._reader.hold((one.name, one.number), False)  # it may come back
         await self.on_taken(lambda delivery: delivery.source in gone)
         self._done.update({(one.name, one.number): one.done for one in gone})
         return [one.settled for one in gone if one.settled is not None]

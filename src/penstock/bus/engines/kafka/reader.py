@@ -88,6 +88,8 @@ class Reader:
         self._discovery_s = discovery_s
         self._look_s = 0.0
         self._is_resting = False
+        self._is_sorted_out = True
+        """Whether the partitions are paused and resumed as they should be."""
         self._is_closing = False
         self.consumer = checked(
             lambda: Consumer(
@@ -209,12 +211,13 @@ class Reader:
             self._tell(self._listener.messages, messages)
 
     def _rest(self, is_resting: bool) -> None:
-        if is_resting is not self._is_resting:
+        if is_resting is not self._is_resting or not self._is_sorted_out:
             self._is_resting = is_resting
             self._sort_out()
 
     def _sort_out(self) -> None:
         """Pause and resume partitions: those nobody listens to, those that are stuck, or all."""
+        self._is_sorted_out = False  # librdkafka may refuse something: then again
         wanted = {(one.topic, one.partition) for one in self.consumer.assignment()}
         paused = {place for place in wanted if self._is_resting or not self._is_listened(place)}
         paused |= self._stuck & wanted
@@ -224,6 +227,7 @@ class Reader:
         if self._paused - paused:
             self.consumer.resume(_partitions(self._paused - paused))
         self._paused = paused
+        self._is_sorted_out = True
 
     def _is_listened(self, place: Place) -> bool:
         return any(self._layout.matches(pattern, place[0]) for pattern in self._patterns)
@@ -242,12 +246,12 @@ class Reader:
         # One that is gone stays: it may come again, and a broker that starts may not know of it.
         found = {name for name in topics if self._layout.matches(">", name)} | self._topics
         if found != self._topics:
+            self._subscribe(found)
             self._topics = found
-            self._subscribe()
 
-    def _subscribe(self) -> None:
+    def _subscribe(self, topics: set[str]) -> None:
         self.consumer.subscribe(
-            sorted(self._topics),
+            sorted(topics),
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._lost,
@@ -310,7 +314,6 @@ class Reader:
     def _let_go(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         places = _places(partitions)
         self._paused -= set(places)
-        self._stuck -= set(places)
         if self._is_closing or not places:
             return []
         future = asyncio.run_coroutine_threadsafe(self._listener.taken(places), self._loop)

@@ -28,14 +28,21 @@ class Collector:
         self._looked_s = self._took_s = 0.0
 
     def __enter__(self) -> Self:
-        """Take over: from now on, a full collection sets aside what it has looked at."""
-        gc.callbacks.append(_set_aside)
-        self._look_at_all()
+        """Pause: what a start makes stays, so looking at it would only delay the first client."""
+        gc.disable()
         return self
 
+    def begin(self) -> None:
+        """Take over: from now on, a full collection sets aside what it has looked at."""
+        gc.callbacks.append(_set_aside)
+        gc.freeze()
+        gc.enable()
+
     def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(_set_aside)
+        if _set_aside in gc.callbacks:
+            gc.callbacks.remove(_set_aside)
         gc.unfreeze()
+        gc.enable()
 
     def look_at_all_if_quiet(self, traffic: int) -> None:
         """Look at all objects if that is due; it is sooner while `traffic`, a sum, stands still."""

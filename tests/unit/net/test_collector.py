@@ -39,6 +39,8 @@ def clock() -> Clock:
 @pytest.fixture
 def collector(clock: Clock) -> Iterator[Collector]:
     with Collector(clock) as begun:
+        begun.begin()
+        begun.look_at_all_if_quiet(0)
         yield begun
 
 
@@ -73,9 +75,34 @@ def test_all_objects_are_looked_at_rarely_and_sooner_when_it_is_quiet(
     assert lost() is None
 
 
-def test_the_collector_is_left_as_it_was() -> None:
-    before = (gc.callbacks.copy(), gc.get_freeze_count())
-    with Collector():
-        """Nothing happens."""
+def test_nothing_is_looked_at_during_a_start_and_little_after_it() -> None:
+    with Collector() as collector:
+        assert not gc.isenabled()
+        held = [{} for _ in range(OBJECTS)]
 
-    assert (gc.callbacks, gc.get_freeze_count()) == before
+        collector.begin()
+
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > len(held)
+
+
+def test_what_a_start_has_lost_is_found_when_the_server_is_first_quiet(clock: Clock) -> None:
+    with Collector(clock) as collector:
+        lost = weakref.ref(Loop())
+        collector.begin()
+        gc.collect()
+        assert lost() is not None
+
+        collector.look_at_all_if_quiet(0)
+
+        assert lost() is None
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_the_collector_is_left_as_it_was(begins: bool) -> None:
+    before = (gc.callbacks.copy(), gc.get_freeze_count(), gc.isenabled())
+    with Collector() as collector:
+        if begins:
+            collector.begin()
+
+    assert (gc.callbacks, gc.get_freeze_count(), gc.isenabled()) == before

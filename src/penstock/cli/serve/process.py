@@ -42,13 +42,15 @@ to the unassigned address sends nothing, and reveals our own address.
 class Process:
     """Runs one server from start to stop, and handles signals in between."""
 
-    def __init__(self, options: Options, load_again: Callable[[], Options]) -> None:
+    def __init__(
+        self, options: Options, load_again: Callable[[], Options], collector: Collector
+    ) -> None:
         self._options = options
         self._load_again = load_again
         self._server = Server(options.server)
         self._server.load_again = self._reload_now
         self._allocator = Allocator()
-        self._collector = Collector()
+        self._collector = collector
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,9 +62,9 @@ class Process:
         self._allocator.keep_freed()
         try:
             await self._server.start()
-            with self._collector:
-                self._look_after_memory()
-                await self._serve()
+            self._collector.begin()
+            asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
+            await self._serve()
         except (OSError, PenstockError) as error:
             logger.critical("%s", error)
             return 1

@@ -18,6 +18,7 @@ from penstock.config.file.flags import Flag, Given, parse_flags, spell
 from penstock.config.file.loading import Options, load
 from penstock.config.server import ProcessConfig
 from penstock.errors import ConfigError
+from penstock.net.collector import Collector
 
 logger = logging.getLogger("penstock")
 
@@ -58,7 +59,8 @@ def run(arguments: list[str]) -> int:
         return _send_signal(command["sl"], command.get("c"), given)
     if command.get("t"):
         return _check(command.get("c"), given)
-    return _serve(command.get("c"), given)
+    with Collector() as collector:
+        return _serve(command.get("c"), given, collector)
 
 
 def usage() -> str:
@@ -129,7 +131,7 @@ def _check_files(options: Options) -> None:
             server_context(tls)
 
 
-def _serve(path: str | None, given: list[Given]) -> int:
+def _serve(path: str | None, given: list[Given], collector: Collector) -> int:
     """Run the server until it stops."""
 
     def load_again() -> Options:
@@ -158,7 +160,7 @@ def _serve(path: str | None, given: list[Given]) -> int:
     from penstock.net.poller import SPIN_S, new_event_loop
 
     with asyncio.Runner(loop_factory=lambda: new_event_loop(SPIN_S)) as runner:
-        return runner.run(Process(options, load_again).run())
+        return runner.run(Process(options, load_again, collector).run())
 
 
 def _raise_files_limit() -> None:

@@ -8,9 +8,8 @@ is enough.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from penstock.protocol.rfc3339 import parse_time
 from penstock.protocol.times import SECOND_NS, parse_duration
@@ -135,10 +134,16 @@ def _number(text: str, bounds: Bounds) -> int:
     return int(text)
 
 
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
 def _next(fields: tuple[Field, ...], zone: str | None, since_ns: int) -> int:
     """Return the first time after another that the fields allow."""
     seconds, minutes, hours, _, months, _ = fields
-    where = ZoneInfo(zone) if zone is not None else UTC
+    where = _zone(zone) if zone is not None else UTC
     start = datetime.fromtimestamp(since_ns // SECOND_NS + 1, where).replace(tzinfo=None)
     at, limit = start, start.year + YEARS_MAX
     while at.year <= limit:

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from penstock.errors import JetStreamError, cause
 from penstock.jetstream.intake.cron import next_time_ns
@@ -123,6 +122,8 @@ def _next(header: bytes, since_ns: int, now_ns: int) -> tuple[int, bool]:
 
 
 def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
     try:
         return len(name) <= ZONE_CHARACTERS_MAX and bool(ZoneInfo(name))
     except (ValueError, KeyError, OSError):

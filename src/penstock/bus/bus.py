@@ -310,7 +310,7 @@ class EventBus:
             await asyncio.sleep(DRAIN_POLL_S)
             await self._lanes.drain()
             lag = await self.engine.lag()
-            is_done = lag.messages <= self._lanes.in_flight and not self._lanes.is_busy
+            is_done = lag.messages <= self._lanes.load and not self._lanes.is_busy
             looks = looks + 1 if is_done else 0
 
     def on(

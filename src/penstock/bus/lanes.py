@@ -126,6 +126,8 @@ class Lanes:
         """Whether `_call_workers` will run in this turn of the loop."""
         self._called = 1
         self._held: set[Delivery] = set()
+        self._aside: set[Delivery] = set()
+        """Those of them that wait for a handler."""
         self._done: list[Delivery] = []
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
@@ -143,6 +145,11 @@ class Lanes:
     def in_flight(self) -> int:
         """How many messages are here: queued, running, parked or held."""
         return len(self._held)
+
+    @property
+    def load(self) -> int:
+        """How many messages take room: not those that wait for a handler, which may never come."""
+        return len(self._held) - len(self._aside)
 
     @property
     def parked_keys(self) -> dict[str, str]:
@@ -179,7 +186,13 @@ class Lanes:
     def hold(self, delivery: Delivery) -> bool:
         """Keep a message that has no handler yet."""
         self._held.add(delivery)
+        self._aside.add(delivery)
+        self._room.set()
         return False
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Count messages again that have a handler now."""
+        self._aside.difference_update(deliveries)
 
     def reopen(self, key: str) -> bool:
         """Try a parked or blocked key again, now and from its first attempt."""
@@ -194,8 +207,8 @@ class Lanes:
         return True
 
     async def room(self, messages_max: int) -> None:
-        """Return when fewer than `messages_max` messages are here."""
-        while len(self._held) >= messages_max:
+        """Return when fewer than `messages_max` messages take room."""
+        while self.load >= messages_max:
             self._room.clear()
             await self._room.wait()
 
@@ -254,6 +267,7 @@ class Lanes:
         # Messages still being handled must not go to another process yet.
         self._engine.give_back(self._held - left)
         self._held.clear()
+        self._aside.clear()
 
     def _call_for_workers(self) -> None:
         if self._ready and not self._is_calling:
@@ -474,6 +488,7 @@ class Lanes:
             if lane.queue:
                 self._make_ready(lane)
         self._held = {one for one in self._held if one in kept or not is_taken(one)}
+        self._aside &= self._held
         self._room.set()
         self._lease_changed.set()
         self._call_for_workers()

@@ -2,8 +2,8 @@
 Subscribing: one fetcher for everything, handlers by topic, lanes by key.
 
 Messages of a topic that has no handler are held, not dropped: the handler may be
-about to be registered. They count against the bound like all others, so no more of
-them are fetched until then, and the log names the topic.
+about to be registered. No more of them are fetched until then, so they take no room from
+the others, and the log names the topic.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Subscriber:
         while True:
             try:
                 await self._lanes.room(self._messages_max)
-                deliveries = await self._engine.fetch(self._messages_max - self._lanes.in_flight)
+                deliveries = await self._engine.fetch(self._messages_max - self._lanes.load)
                 self._metrics.received_total += len(deliveries)
                 self._dispatch(deliveries)
             except PenstockError as error:
@@ -243,7 +243,7 @@ class Subscriber:
 
     def _receive_live(self, deliveries: list[Delivery]) -> None:
         """Take live messages as long as there is room."""
-        room = max(0, self._messages_max - self._lanes.in_flight)
+        room = max(0, self._messages_max - self._lanes.load)
         self._metrics.received_total += len(deliveries)
         self._metrics.live_dropped_total += max(0, len(deliveries) - room)
         self._dispatch(deliveries[:room])
@@ -291,7 +291,9 @@ class Subscriber:
     def _release(self, subscription: Subscription) -> None:
         """Dispatch the messages held for this handler."""
         for topic in [topic for topic in self._unhandled if subscription.matches(topic)]:
-            self._dispatch(self._unhandled.pop(topic))
+            deliveries = self._unhandled.pop(topic)
+            self._lanes.release(deliveries)
+            self._dispatch(deliveries)
 
     def _new(
         self,

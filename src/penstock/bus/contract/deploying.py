@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from penstock.bus.bus import EventBus
-from penstock.bus.contract.world import Seen, World, event, scenario
+from penstock.bus.contract.world import Seen, World, event, scenario, until
 from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusError
 
@@ -124,8 +124,6 @@ async def a_handler_that_is_gone_stops_nobody_and_finds_its_place_again(world: W
 @scenario
 async def a_handler_that_is_unsubscribed_stops_nobody(world: World) -> None:
     async with world.open(consumer={"max_ack_pending": 20, "fetch_batch": 10}) as bus:
-        if not bus.features.by_pattern:
-            return  # Kafka goes on, within the bound, and then waits
         gone, stays = Seen(), Seen()
         subscription = await bus.subscribe_envelope("gone", gone)
         await bus.subscribe_envelope("stays", stays)
@@ -138,6 +136,29 @@ async def a_handler_that_is_unsubscribed_stops_nobody(world: World) -> None:
         await again.count(EVENTS)
 
         _check([again], range(EVENTS))
+
+
+@scenario
+async def a_handler_that_is_unsubscribed_leaves_its_room_to_others(world: World) -> None:
+    settings: dict[str, Any] = {
+        "consumer": {"max_ack_pending": 20, "fetch_batch": 10},
+        "subscriber": {"max_attempts": 1000},
+    }
+    async with world.open(**settings) as bus:
+        gone, stays, again = Seen(), Seen(), Seen()
+        gone.failing = lambda _: True
+        subscription = await bus.subscribe_envelope("gone", gone)
+        await bus.subscribe_envelope("stays", stays)
+        await bus.publish_envelope_batch("gone", [event(n) for n in range(EVENTS)])
+        await until(lambda: bus.health().in_flight == 20)
+        await bus.unsubscribe(subscription)
+        await _publish(bus, "stays", range(EVENTS))
+        await stays.count(EVENTS)
+        await bus.subscribe_envelope("gone", again)
+        await again.count(EVENTS)
+
+    _check([stays], range(EVENTS))
+    assert again.numbers() == list(range(EVENTS))
 
 
 @scenario

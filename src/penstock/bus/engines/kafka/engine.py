@@ -190,12 +190,12 @@ class KafkaEngine:
         self._reader.listen(tuple(self._patterns))
 
     def rest(self, pattern: str) -> None:
-        """Go on: what comes is held until it has a handler."""
-
-    async def forget(self, pattern: str) -> None:
         self._patterns.pop(pattern, None)
         if self._reader is not None:
             self._reader.listen(tuple(self._patterns))
+
+    async def forget(self, pattern: str) -> None:
+        self.rest(pattern)  # a group keeps its place
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         if not self._messages:

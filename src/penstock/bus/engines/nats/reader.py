@@ -202,7 +202,8 @@ class Reader:
         if not self.patterns or not await self._may_read():
             await self._wait(self._arrived)
             return
-        room = self._group.window - sum(len(one.held) for one in self._sources.values())
+        held = (len(one.held) for one in self._sources.values() if not one.is_resting)
+        room = self._group.window - sum(held)
         self._is_full = room <= 0
         if self._is_full:
             await self._wait(self._arrived)

@@ -18,7 +18,7 @@ from penstock.bus import Envelope, EventBus
 from penstock.bus.delays import Delays
 from penstock.bus.replaying import Replay
 from penstock.bus.testing import VirtualTime
-from penstock.errors import BusError
+from penstock.errors import BusError, RequestTimeout
 
 
 @dataclass
@@ -200,6 +200,40 @@ def test_delays_work_on_both_servers(program: Any, servers: Servers) -> None:
 
     work()
     assert [2, 1] == seen
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_delayed_message_that_went_is_deleted_also_if_that_fails_at_first(
+    program: Any, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many may wait as fit, so one that stays for ever would push another out in the end."""
+    server = servers(program, "jetstream { store_dir: store }")
+    failures = [RequestTimeout("no reply")]
+    seen: list[int] = []
+
+    async def handle(order: Order) -> None:
+        seen.append(order.number)
+
+    @asynchronous
+    async def work() -> None:
+        async with EventBus.open(server.url, namespace="deleted") as bus:
+            discard = bus.engine.discard
+
+            async def fail_once(topic: str, sequence: int) -> bool:
+                if failures:
+                    raise failures.pop()
+                return await discard(topic, sequence)
+
+            monkeypatch.setattr(bus.engine, "discard", fail_once)
+            await bus.subscribe_envelope("reminders", handle)
+            async with Delays(bus) as delays, asyncio.timeout(30):
+                await delays.publish("reminders", event(1), delay_s=0)
+                await until(lambda: seen and not failures)
+                while [1 async for _ in bus.engine.replay("delayed", _everything())]:
+                    await asyncio.sleep(0.1)
+
+    work()
+    assert [1] == seen
 
 
 def _everything() -> Any:

@@ -128,8 +128,9 @@ class Delays:
             await message.nak(delay_s=wait_s)
             return
         await self._bus.publish(waiting.topic, message.payload, message_id=waiting.event_id)
-        await message.ack()
+        # The ack comes last: what is acked does not come again to be deleted.
         await self._bus.engine.discard(TOPIC, message.metadata.stream_sequence)
+        await message.ack()
 
 
 def _due_ns(delay_s: float | None, due: datetime | None) -> int:

@@ -9,6 +9,7 @@ import pytest
 from tests.aio import asynchronous, until
 
 from penstock.bus import BusConfig, Envelope, EventBus, SubscriberConfig
+from penstock.bus.deadletters.stored import DeadLetterBox
 from penstock.bus.engine import Outgoing
 from penstock.bus.tracing import Tracing, trace
 
@@ -88,6 +89,30 @@ async def test_the_context_is_w3c_and_joins_the_publishers_own_trace(tmp_path: P
 
     assert [f"00-{trace_id}"] * 2 == [(one.header("traceparent") or "")[:35] for one in stored]
     assert f"orders:{EVENT.event_id}" == stored[0].header("Nats-Msg-Id")
+
+
+@asynchronous
+async def test_a_dead_letter_stays_in_the_trace_of_its_event(tmp_path: Path) -> None:
+    spans = Spans()
+
+    async def fail(_: Envelope[Any]) -> None:
+        raise ValueError("never")
+
+    once = SubscriberConfig(max_attempts=1)
+    async with EventBus.open(f"embedded:{tmp_path}", subscriber=once) as bus:
+        trace(bus, tracer_provider=spans.provider)
+        await bus.subscribe_envelope("orders", fail)
+        await bus.publish_envelope("orders", EVENT)
+        await until(lambda: bus.metrics.dead_letters_total == 1)
+        (letter,) = [letter async for letter in DeadLetterBox(bus).find()]
+    (sent,), (buried,) = spans.named("send orders"), spans.named("send dead-letters.orders")
+    carried = [value for name, value in letter.headers if name == "traceparent"]
+
+    assert (sent.context.trace_id, sent.context.span_id) == (
+        buried.context.trace_id,
+        buried.parent.span_id,
+    )
+    assert [f"{buried.context.span_id:016x}"] == [value.split("-")[2] for value in carried]
 
 
 @asynchronous

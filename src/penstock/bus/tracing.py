@@ -51,14 +51,23 @@ class Tracing:
         attributes = self._attributes(message.topic, "send")
         if message.envelope is not None:
             attributes["messaging.message.id"] = message.envelope.event_id
+        pairs = header_block.decode(message.block) if message.block else []
         span = self._tracer.start_span(
-            f"send {message.topic}", kind=self._api.SpanKind.PRODUCER, attributes=attributes
+            f"send {message.topic}",
+            context=self._context(dict(pairs)),
+            kind=self._api.SpanKind.PRODUCER,
+            attributes=attributes,
         )
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, context=self._api.set_span_in_context(span))
-        pairs = header_block.decode(message.block) if message.block else []
-        message.block = header_block.encode([*pairs, *carrier.items()])
+        others = [pair for pair in pairs if pair[0] not in carrier]
+        message.block = header_block.encode([*others, *carrier.items()])
         span.end()
+
+    def _context(self, headers: dict[str, str]) -> Any:
+        """Return the trace of the program, or else of a message that is sent on, as a letter is."""
+        is_traced = self._api.get_current_span().get_span_context().is_valid
+        return None if is_traced else self._propagate.extract(headers)
 
     def delivery(self, delivery: Delivery) -> None:
         """Make each attempt at a message a span, in the trace of its publisher."""

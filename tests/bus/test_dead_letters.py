@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -264,6 +265,22 @@ async def test_what_cannot_be_read_is_a_letter_too(config: BusConfig) -> None:
         )
         assert [("Color", "red")] == letter.headers
         assert "InvalidEnvelope" in letter.cause
+
+
+@asynchronous
+async def test_what_is_given_up_is_logged_with_where_it_failed(
+    config: BusConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EventBus(config) as bus:
+        await bus.subscribe_envelope("orders", Picky())
+        await bus.publish("orders", b"\xff no envelope")
+        await bus.publish_envelope_sync("orders", event(7))
+        await until(lambda: bus.metrics.dead_letters_total == 2)
+    told = [one for one in caplog.records if one.levelno == logging.ERROR]
+
+    assert ["InvalidEnvelope", "ValueError"] == [one.exc_info[0].__name__ for one in told]
+    assert "of `orders` cannot be read, and becomes a dead letter" in told[0].getMessage()
+    assert "`orders` of a, attempt 2 of 2: ValueError: no 7" in told[1].getMessage()
 
 
 MAX_PAYLOAD = 1024 * 1024

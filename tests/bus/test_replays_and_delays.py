@@ -16,6 +16,7 @@ from tests.servers import PROGRAMS
 
 from penstock.bus import Envelope, EventBus
 from penstock.bus.delays import Delays
+from penstock.bus.engines.nats import replay
 from penstock.bus.replaying import Replay
 from penstock.bus.testing import VirtualTime
 from penstock.errors import BusError, RequestTimeout
@@ -85,6 +86,36 @@ async def test_a_replay_keeps_to_its_rate(tmp_path: Path) -> None:
         await Replay(bus, "orders", rate_per_s=100).into_topic("copies")
 
         assert asyncio.get_running_loop().time() - started_s >= 0.18
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_replay_ends_although_its_last_message_is_deleted_meanwhile(
+    program: Any, servers: Servers, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    server = servers(program, "jetstream { store_dir: store }")
+    find_last = replay._last_sequence
+    deleted: list[int] = []
+
+    async def delete_it(jetstream: Any, stream: str, *arguments: Any) -> int:
+        last = await find_last(jetstream, stream, *arguments)
+        if not deleted:
+            deleted.append(last)
+            await jetstream.streams.delete_message(stream, last)
+        return last
+
+    found: list[int] = []
+
+    @asynchronous
+    async def work() -> None:
+        async with EventBus.open(server.url, namespace=f"ends{count}") as bus:
+            await bus.publish_envelope_batch("orders", [event(n) for n in range(count)])
+            monkeypatch.setattr(replay, "_last_sequence", delete_it)
+            async with asyncio.timeout(30):
+                found.extend(await numbers(bus, "orders"))
+
+    work()
+    assert (list(range(count - 1)), [count]) == (found, deleted)
 
 
 def test_a_delayed_message_comes_when_its_time_has_come(tmp_path: Path) -> None:
@@ -229,7 +260,7 @@ def test_a_delayed_message_that_went_is_deleted_also_if_that_fails_at_first(
             async with Delays(bus) as delays, asyncio.timeout(30):
                 await delays.publish("reminders", event(1), delay_s=0)
                 await until(lambda: seen and not failures)
-                while [1 async for _ in bus.engine.replay("delayed", _everything())]:
+                while [1 async for _ in bus.engine.replay("delayed", _everything())]:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
     work()

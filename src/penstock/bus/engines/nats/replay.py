@@ -1,16 +1,25 @@
-"""Reading a topic again, from any point up to its end."""
+"""
+Reading a topic again, from any point up to its end.
+
+The end is the last message there was at the beginning. Somebody may delete it, as `dlq
+replay` does, or a limit may; so while nothing comes the server is asked whether there is more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
 from penstock.bus.engine import Delivery, Headers, ReplayFrom
 from penstock.bus.engines.nats.layout import topic_of
 from penstock.client import JetStream, Message
+from penstock.client.jetstream.ordered import OrderedConsumer
 from penstock.client.messages import parse_metadata
-from penstock.errors import JetStreamError
+from penstock.errors import JetStreamError, PenstockError
+
+LOOK_S = 1.0
 
 
 async def replay_stream(
@@ -23,11 +32,44 @@ async def replay_stream(
     async with jetstream.ordered_consumer(
         stream, filter_subject=subject, **_policy(start)
     ) as messages:
-        async for message in messages:
-            delivery = _delivery(message)
-            yield [delivery]
-            if delivery.sequence >= last:
-                return
+        position = 0
+        looking = asyncio.get_running_loop().create_task(
+            _look_for_the_end(
+                messages,
+                lambda: position,
+                lambda: _last_sequence(jetstream, stream, subject, start),
+            )
+        )
+        try:
+            async for message in messages:
+                delivery = _delivery(message)
+                position = delivery.sequence
+                yield [delivery]
+                if position >= last:
+                    return
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _look_for_the_end(
+    messages: OrderedConsumer,
+    position: Callable[[], int],
+    find_last: Callable[[], Awaitable[int]],
+) -> None:
+    """Stop reading once nothing comes, and all that is still to come was deleted."""
+    while True:
+        before = position()
+        await asyncio.sleep(LOOK_S)
+        if position() != before:
+            continue
+        try:
+            is_over = await find_last() <= before
+        except PenstockError:
+            continue  # whoever reads learns of it, if it lasts
+        if is_over:
+            await messages.stop()
+            return
 
 
 async def _last_sequence(jetstream: JetStream, stream: str, subject: str, start: ReplayFrom) -> int:

@@ -216,6 +216,45 @@ async def test_commits_that_are_refused_for_now_are_made_later(cluster: MockClus
 
 
 @asynchronous
+async def test_a_bus_that_closes_waits_until_its_commit_is_taken(cluster: MockCluster) -> None:
+    base = on_mock(cluster, commit_interval=WAIT_S)
+    async with EventBus(base) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(100)])
+        await until(lambda: len(handled.numbers) == 100, WAIT_S)
+        cluster.fail(OFFSET_COMMIT, *[NOT_PERMITTED] * 5)
+    async with EventBus(base) as bus:
+        again = Handled()
+        await bus.subscribe_envelope("orders", again)
+        await bus.publish_envelope_sync("orders", event(100))
+        await until(lambda: again.numbers, WAIT_S)
+
+        assert [100] == again.numbers
+
+
+@asynchronous
+async def test_a_bus_that_closes_says_how_many_events_may_come_again(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EventBus(
+        replace(on_mock(cluster, commit_interval=WAIT_S), shutdown_timeout=2.0)
+    ) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        for numbers in (range(40), range(40, 100)):
+            await bus.publish_envelope_batch("orders", [event(n) for n in numbers])
+            await until(lambda: len(handled.numbers) == numbers.stop, WAIT_S)  # noqa: B023
+            await until(lambda: bus.engine.untold == len(numbers), WAIT_S)  # noqa: B023
+            if numbers.start == 0:
+                await bus.engine.flush()
+                assert 0 == bus.engine.untold
+        cluster.fail(OFFSET_COMMIT, *[NOT_PERMITTED] * 10_000)
+
+    assert "that 60 events were handled, so they may come again" in caplog.text
+
+
+@asynchronous
 async def test_commits_that_meet_a_rebalance_repeat_nothing_in_the_process_that_goes_on(
     cluster: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
@@ -149,12 +150,13 @@ class KafkaEngine:
         self._is_open = self._is_connected = True
 
     async def close(self) -> None:
+        is_away = not self._is_connected
         self._is_open = self._is_connected = False
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
         if self._reader is not None:
-            await self._blocking(self._reader.stop)
+            await self._blocking(partial(self._reader.stop, is_away=is_away))
             self._reader = None
         if self._window is not None:
             self._window.close()
@@ -347,7 +349,10 @@ class KafkaEngine:
 
     @property
     def untold(self) -> int:
-        return 0  # a commit that fails is logged where it fails
+        if self._reader is None:
+            return 0
+        committed = self._reader.committed
+        return sum(one.untold(committed.get(at, 0)) for at, one in self._partitions.items())
 
     async def flush(self) -> None:
         if self._reader is not None:

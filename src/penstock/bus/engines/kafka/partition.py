@@ -32,6 +32,7 @@ class Partition:
         """Deliveries handed out and not settled, by sequence, lowest first."""
         self.is_stuck = False
         """Whether reading is paused: too many are settled behind the first unsettled one."""
+        self._first: int | None = None
         self._next: int | None = None
         self._done = done
         """Offsets that were settled here before the partition was taken, and that come again."""
@@ -39,6 +40,8 @@ class Partition:
     def deliver(self, message: Message) -> Delivery | None:
         """Make a delivery of a record; None if it was settled here before."""
         offset: int = message.offset()  # type: ignore[assignment]
+        if self._first is None:
+            self._first = offset
         self._next = offset + 1
         if self._done and offset in self._done:
             return None
@@ -76,6 +79,12 @@ class Partition:
         if self._next is None or self.settled_offset is None:
             return 0
         return self._next - self.settled_offset - len(self.held)
+
+    def untold(self, committed: int) -> int:
+        """Return how many are settled that are not committed: they may come again."""
+        if self._first is None or self.settled_offset is None:
+            return 0
+        return max(0, self.settled_offset - max(self._first, committed)) + self.ahead
 
     def owed(self, waiting: Collection[Delivery]) -> list[Delivery]:
         """Return those that wait before one that does not."""

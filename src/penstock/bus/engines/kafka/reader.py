@@ -49,6 +49,8 @@ POLL_S = 0.05
 RETRY_S = 0.1
 REFRESH_S_MAX = 5.0
 LEAVING_S_MAX = 10.0
+LEAVING_AWAY_S_MAX = 1.0
+"""The longest time to leave the group, if brokers can be reached and if they cannot."""
 
 
 class Listener(NamedTuple):
@@ -91,9 +93,11 @@ class Reader:
         self._is_sorted_out = True
         """Whether the partitions are paused and resumed as they should be."""
         self._is_closing = False
+        self.committed: dict[Place, int] = {}
+        """Up to where each partition is committed, as far as this process has heard."""
         self.consumer = checked(
             lambda: Consumer(
-                properties | {"error_cb": self._failed},
+                properties | {"error_cb": self._failed, "on_commit": self._heard},
                 logger=library_logger,
             )
         )
@@ -137,24 +141,33 @@ class Reader:
         self._settled.append(offset)
 
     async def commit(self) -> None:
-        """Return once everything stored so far is committed, or cannot be."""
-        done = asyncio.Event()
+        """Return once everything stored so far is committed."""
+        while not await self._committing():  # noqa: ASYNC110  (librdkafka tells nobody)
+            await asyncio.sleep(RETRY_S)
+
+    async def _committing(self) -> bool:
+        """Commit, and return whether all that is stored is committed now."""
+        done: asyncio.Future[bool] = self._loop.create_future()
+
+        def heard(is_committed: bool) -> None:
+            if not done.done():
+                done.set_result(is_committed)
 
         def commit() -> None:
-            self._commit()
-            self._tell(lambda _: done.set(), None)
+            self._tell(heard, self._commit())
 
         self._orders.put(commit)
-        await done.wait()
+        return await done
 
-    def stop(self) -> None:
+    def stop(self, *, is_away: bool = False) -> None:
         """Commit, leave the group, and end the thread. Blocks, but not for ever."""
         self._is_closing = True
         self._orders.put(None)
-        self._thread.join(LEAVING_S_MAX)
+        leaving_s = LEAVING_AWAY_S_MAX if is_away else LEAVING_S_MAX
+        self._thread.join(leaving_s)
         if self._thread.is_alive():
             # Librdkafka may wait for an answer that does not come, as in a rebalance.
-            logger.warning("! the group was not left in %s s; its session runs out", LEAVING_S_MAX)
+            logger.warning("! the group was not left in %s s; its session runs out", leaving_s)
 
     def _run(self) -> None:
         try:
@@ -339,12 +352,18 @@ class Reader:
         self._store()
         try:
             committed = self.consumer.commit(asynchronous=False) or []
+            self._heard(None, committed)
             errors = [one.error for one in committed if one.error is not None]
         except KafkaException as error:
             errors = [error.args[0]] if error.args[0].code() != KafkaError._NO_OFFSET else []
         if errors:
             logger.warning("! committing: %s", errors[0].str())
         return not errors
+
+    def _heard(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Hear what is committed."""
+        told = [one for one in partitions if error is None and one.error is None]
+        self.committed.update({(one.topic, one.partition): one.offset for one in told})
 
     def _failed(self, error: KafkaError) -> None:
         self._tell(self._listener.failed, error)

@@ -24,6 +24,7 @@ from tests.work import work_of
 from penstock.core.broker import TURN_NS
 from penstock.core.runs import new_message
 from penstock.jetstream.api import streamapi
+from penstock.jetstream.intake import waiting
 from penstock.jetstream.store import lookup, tabling
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.values import StoreLimits
@@ -68,6 +69,29 @@ def test_everything_is_purged_without_a_look_at_it(
         assert world.state("S")["messages"] == 0
 
     check_growth(tmp_path, purge, storage=storage, max_msgs_per_subject=limit)
+
+
+@pytest.mark.parametrize("storage", ["memory", "file"])
+@pytest.mark.parametrize("limit", [-1, MANY])
+@pytest.mark.parametrize("names", [1, 2, 20, MANY])
+@pytest.mark.parametrize("rollup", ["sub", "all"])
+def test_a_rollup_is_little_work_for_each_message(
+    tmp_path: Path, storage: str, limit: int, names: int, rollup: str
+) -> None:
+    """It happens together with what is stored, so it cannot be done in turns."""
+    world = World(tmp_path)
+    options = {"allow_rollup_hdrs": True, "max_msgs_per_subject": limit}
+    world.create("S", subjects=["S.>"], storage=storage, **options)
+    store = world.engine.streams["S"].store
+    store.append([(b"S.%d" % (i % names), b"", b"x", world.now_ns) for i in range(MANY)])
+    world.settle()
+
+    work = work_of(lambda: world.publish("S.0", Nats_Rollup=rollup))
+
+    assert store.messages == 1 + (MANY - MANY // names if rollup == "sub" else 0)
+    assert [*store.subjects(b"S.0")] == [(b"S.0", MANY + 1, 1)]
+    gone = 0 if store.messages == 1 else MANY + 1 - store.messages
+    assert work < MANY + 25 * gone
 
 
 CONSUMER = {"ack_policy": "explicit", "deliver_policy": "all", "mem_storage": True}
@@ -255,6 +279,22 @@ def test_the_messages_of_a_consumer_are_counted_in_turns(tmp_path: Path, name: s
     start = 3 if name == "reset" else 2
     described = answer["consumers"][0] if name == "listed" else answer
     assert described["num_pending"] == MANY - start
+
+
+def test_a_consumer_of_last_messages_begins_again_in_turns(tmp_path: Path) -> None:
+    world = filled(tmp_path, MANY)
+    last = CONSUMER | {"name": "c", "filter_subject": "S.*.*", "deliver_policy": "last_per_subject"}
+    world.call("CONSUMER.CREATE.S.c", stream_name="S", config=last)
+    world.engine.streams["S"].remove([MANY - 5])
+    world.settle()
+
+    turns = turns_of(busy(world), "CONSUMER.RESET.S.c", {})
+    world.settle()
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    (answer,) = world.received()
+    assert answer["num_pending"] == MANY - 1
 
 
 def test_messages_that_come_and_go_while_they_are_counted_are_counted_right(tmp_path: Path) -> None:
@@ -675,19 +715,59 @@ def test_a_disk_that_fails_answers_a_message_that_waits(tmp_path: Path) -> None:
 
 def test_a_batch_looks_for_last_messages_in_turns(tmp_path: Path) -> None:
     world = busy(filled(tmp_path, MANY, allow_atomic=True))
-    lines = [
-        b"Nats-Batch-Id: b\r\nNats-Batch-Sequence: %d\r\n" % i
-        + (b"Nats-Batch-Commit: 1\r\n" if i == 9 else b"")
-        for i in range(1, 10)
-    ]
-    sent = [expecting(b"S.new.%d" % i, b"S.*.x.%d" % i, 0, each) for i, each in enumerate(lines)]
 
-    turns = turns_after(world, b"".join(sent))
+    turns = turns_after(world, b"".join(batch_of(9)))
     world.settle()
 
     assert len(turns) >= 9 * MANY // MESSAGES_A_TURN
     assert max(turns) < TURN_WORK_MAX
     assert world.received()[-1]["seq"] == MANY + 9
+
+
+def batch_of(count: int) -> list[bytes]:
+    """Return the messages of a batch, each of which expects that a pattern has no message."""
+    numbers = [b"Nats-Batch-Id: b\r\nNats-Batch-Sequence: %d\r\n" % i for i in range(1, count + 1)]
+    numbers[-1] += b"Nats-Batch-Commit: 1\r\n"
+    return [expecting(b"S.new.%d" % i, b"S.*.x.%d" % i, 0, each) for i, each in enumerate(numbers)]
+
+
+def publish_meanwhile(world: World, each: int, turns_max: int) -> list[int]:
+    """Publish in each turn of a client that waits; return how much work each turn was."""
+    store, works = world.engine.streams["S"].store, []
+    while world.session.put_off:
+        if len(works) < turns_max:
+            start = store.last_sequence
+            store.append([(b"S.1.%d.new" % (start + i), b"", b"", 1) for i in range(each)])
+        world.broker.behind.clear()
+        works.append(work_of(world.session.go_on))
+    world.settle()
+    return works
+
+
+def test_what_others_publish_is_compared_with_a_batch_in_turns(tmp_path: Path) -> None:
+    world = busy(filled(tmp_path, FEW, allow_atomic=True))
+    world.session.receive(b"".join(batch_of(60)))
+
+    works = publish_meanwhile(world, 30, 240)
+
+    assert max(works) < TURN_WORK_MAX
+    assert world.received()[-1]["count"] == 60
+
+
+def test_a_batch_that_others_do_not_leave_alone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "ROUNDS_MAX", 2)
+    monkeypatch.setattr(waiting, "LOOKED_AT_AT_ONCE", 0)
+    world = busy(filled(tmp_path, FEW, allow_atomic=True))
+    world.session.receive(b"".join([*batch_of(9), b"PUB S.after _INBOX.p 0\r\n\r\n"]))
+
+    publish_meanwhile(world, 1, 10_000)
+
+    refused, after = world.received()[-2:]
+    assert refused["error"]["description"] == "too much is published to compare it with"
+    assert after["seq"] == world.engine.streams["S"].store.last_sequence
+    assert world.engine.streams["S"].store.last(b"S.new.0") == (0, 0)
 
 
 def test_deliveries_that_expect_a_last_message_give_others_their_turn(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -212,13 +213,17 @@ def reset(request: Request) -> Portions:
         return None
     options = request.decode_loosely(RESET_FIELDS, "JSApiConsumerResetRequest")
     sequence = options.get("seq", 0) or consumers.unacked_sequence(consumer)
-    yield from stream.store.count_ahead(sequence, consumer.filters)
-    if consumer.is_closed:
-        raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
-    answer: consumers.Answer = request.answer
-    if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
-        answer = partial(request.answer, header=sourcing.identity_header(stream.identity))
-    consumers.reset(consumer, options.get("seq", 0), answer)
+    begins_late = sequence < consumer.resume_sequence
+    whence = consumer.resume_sequence if begins_late else sequence
+    yield from stream.store.count_ahead(whence, consumer.filters)
+    with stream.store.survey(consumer.filters) if begins_late else nullcontext(()) as steps:
+        yield from steps
+        if consumer.is_closed:
+            raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)
+        answer: consumers.Answer = request.answer
+        if headers.get(request.header, sourcing.IDENTITY.encode()) is not None:
+            answer = partial(request.answer, header=sourcing.identity_header(stream.identity))
+        consumers.reset(consumer, options.get("seq", 0), answer)
     return None
 
 

@@ -92,6 +92,12 @@ class AtomicBatches:
         batch = self._batches.get(headers.get(header, b"Nats-Batch-Id") or b"")
         return ({expected_pattern(header)} | (batch.patterns if batch else set())) - {b""}
 
+    def give_up(self, header: bytes) -> None:
+        """Abandon the batch of a message, if it is one's: its commit takes too long."""
+        batch_id = headers.get(header, b"Nats-Batch-Id") or b""
+        if self._batches.get(batch_id) is not None:
+            self._abandon(batch_id, "unsupported")
+
     def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> Batch:
         batch = self._batches.get(batch_id)
         if batch is not None:

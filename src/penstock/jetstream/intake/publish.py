@@ -118,11 +118,15 @@ class Intake:
                 self._waiting.takes(batch[index + 1 :], publisher)
                 return
 
-    def _take_found(self, batch: list[Op], publisher: Session | None) -> None:
-        """Store messages that waited: what the first of them has to be compared with is found."""
+    def _take_found(self, batch: list[Op], publisher: Session | None, is_found: bool) -> None:
+        """Store messages that waited for what the first of them has to be compared with."""
         first, *rest = single_messages(batch[0])
         now_ns = self.time_ns()
-        self._take_message(first, now_ns)
+        if is_found:
+            self._take_message(first, now_ns)
+        else:
+            self._atomic.give_up(first[DATA][: first[HEADER_BYTES]])
+            self._refuse(first[REPLY], store_failed("too much is published to compare it with"))
         self._take_all([*rest, *batch[1:]], now_ns, publisher)
 
     def on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:

@@ -18,6 +18,7 @@ from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.counted import Counted
 from penstock.jetstream.store.file.segment import Removal, ranges_above
+from penstock.jetstream.store.ranges import to_ranges
 from penstock.jetstream.store.subjecttable import (
     CountedSubjects,
     Evicted,
@@ -33,8 +34,8 @@ MATCHERS_MAX = 64
 PURGED_AT_ONCE = 1024
 """The number of messages to purge before others have their turn."""
 MAX = 1 << 64
-FEW = 16
-"""Removing a message by its sequence costs as much as searching this number of messages."""
+FEW = 64
+"""Removing a message by its sequence costs as much as a look at this number of messages."""
 
 
 class Loader(Protocol):
@@ -296,8 +297,8 @@ class Catalog:
     def remove_before(self, sequence: int) -> int:
         """Remove everything below a sequence; if it is above the last, the next message gets it."""
         before = self.messages
-        if sequence > self.last_sequence:
-            self._remove_all()
+        if (self.last_sequence + 1 - sequence) * FEW <= self.messages and not self.tablings:
+            self._leave(sequence)
         else:
             self.remove_range(self.first_sequence, sequence - 1)
         self.last_sequence = max(self.last_sequence, sequence - 1)
@@ -305,13 +306,22 @@ class Catalog:
         self.settle()
         return before - self.messages
 
-    def _remove_all(self) -> None:
-        """Remove every message, without looking at any."""
-        self._note(self.first_sequence, self.last_sequence)
+    def _leave(self, sequence: int) -> None:
+        """Remove everything below a sequence, with a look at the few messages that stay."""
+        self._note(self.first_sequence, min(sequence - 1, self.last_sequence))
         for block in self.blocks:
-            self._reduce(block, block.count, block.size_bytes)
-            block.clear_all()
+            start = block.total
+            if block.count and block.last_sequence >= sequence:
+                start = self.placed(block).position(sequence)
+            kept = list(block.held(start, block.total))
+            lengths = block.places.lengths if block.places is not None else ()
+            size_bytes = sum([lengths[position] for position in kept])
+            self._reduce(block, block.count - len(kept), block.size_bytes - size_bytes)
+            block.clear(0, start) if kept else block.clear_all()
         self.reset_subjects(self.subjects.per_subject_max)
+        for block in self.blocks:
+            if block.count:
+                self.tabulate_block(block)
 
     def skip(self, count: int) -> None:
         """Skip this number of sequences."""
@@ -326,7 +336,10 @@ class Catalog:
         if pattern == b">":
             return self.remove_before(before)
         found = self.subjects.matching((pattern,))
-        if len(found) * FEW < self.messages:
+        count = self.subjects.messages(found)
+        if count == self.messages:
+            return self.remove_before(before)
+        if count * FEW < self.messages:
             sequences = self.subjects.sequences(found)
             if sequences is not None:
                 return self.remove(each for each in sequences if each < before)
@@ -581,19 +594,6 @@ class Catalog:
             [places.lengths[position] for position in held],
         )
         self.evict(evicted, self.subjects)
-
-
-def to_ranges(sequences: Iterable[int]) -> list[tuple[int, int]]:
-    """Return sequences as ranges, first and last of each, in order."""
-    ranges: list[tuple[int, int]] = []
-    first = last = -2
-    for sequence in sorted(set(sequences)):
-        if sequence != last + 1:
-            if last >= 0:
-                ranges.append((first, last))
-            first = sequence
-        last = sequence
-    return [*ranges, (first, last)] if last >= 0 else ranges
 
 
 def _first_sequence(block: Block) -> int:

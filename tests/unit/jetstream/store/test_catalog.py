@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from penstock.jetstream.store import memory
-from penstock.jetstream.store.catalog import Catalog, to_ranges
+from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.memory import MemoryLog
+from penstock.jetstream.store.ranges import to_ranges
 from penstock.jetstream.store.values import Filters, StoreLimits
 from penstock.protocol import subjects
 

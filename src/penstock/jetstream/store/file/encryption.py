@@ -51,8 +51,8 @@ WINDOW_BYTES = 16 * 1024
 CHUNK_BYTES = 1024 * 1024
 
 _HEADER = struct.Struct("<3sBIQ16sI")
-_CHECKSUM = struct.Struct("<I")
-HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+CHECKSUM_BYTES = 4
+HEADER_BYTES = _HEADER.size + CHECKSUM_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
 
 
@@ -76,12 +76,17 @@ def aead(cipher: int, key: bytes) -> Aead:
 
 def opened(cipher: Aead, nonce: bytes, data: bytes, associated_data: bytes) -> bytes | None:
     """Return decrypted data; None if it was encrypted with another key, or is damaged."""
-    from cryptography.exceptions import InvalidTag
-
     try:
         return cipher.decrypt(nonce, data, associated_data)
-    except InvalidTag:
+    except _invalid_tag():
         return None
+
+
+def _invalid_tag() -> type[Exception]:
+    # An import for each frame would be a sixth of the time that reading takes.
+    from cryptography.exceptions import InvalidTag
+
+    return InvalidTag
 
 
 class Keys:
@@ -107,6 +112,8 @@ class Frame(NamedTuple):
     cipher: int
     salt: bytes
     counter: int
+    header: bytes
+    """Without its checksum: what is authenticated with the ciphertext."""
 
     @property
     def end(self) -> int:
@@ -132,14 +139,18 @@ def frames_in(data: bytes, place: int) -> Iterator[Frame]:
 
 
 def _frame(data: bytes, at: int, place: int) -> Frame | None:
-    header = data[at : at + HEADER_BYTES]
-    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+    middle = at + _HEADER.size
+    header = data[at:middle]
+    if data[middle : middle + CHECKSUM_BYTES] != _checksum(header):
         return None
-    _, cipher, length, start, salt, counter = _HEADER.unpack_from(header)
-    (checksum,) = _CHECKSUM.unpack_from(header, _HEADER.size)
-    if checksum != crc32(header[: _HEADER.size]) or length > FRAME_BYTES:
+    magic, cipher, length, start, salt, counter = _HEADER.unpack(header)
+    if magic != MAGIC or length > FRAME_BYTES:
         return None
-    return Frame(place + at, start, length, cipher, salt, counter)
+    return Frame(place + at, start, length, cipher, salt, counter, header)
+
+
+def _checksum(header: bytes) -> bytes:
+    return crc32(header).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def is_encrypted(file: File) -> bool:
@@ -158,17 +169,16 @@ class _Writer:
 
     def frames(self, data: bytes, start: int) -> bytes:
         """Return data as frames; no data as one that is empty."""
-        return b"".join(
-            part
-            for at in range(0, len(data) or 1, FRAME_BYTES)
-            for part in self._frame(data[at : at + FRAME_BYTES], start + at)
-        )
-
-    def _frame(self, data: bytes, start: int) -> tuple[bytes, bytes, bytes]:
-        counter, self._counter = self._counter, self._counter + 1
-        header = _HEADER.pack(MAGIC, self._cipher, len(data), start, self._salt, counter)
-        sealed = self._aead.encrypt(_nonce(counter), data, header)
-        return header, _CHECKSUM.pack(crc32(header)), sealed
+        parts: list[bytes] = []
+        for at in range(0, len(data) or 1, FRAME_BYTES):
+            stretch = data[at : at + FRAME_BYTES]
+            counter, self._counter = self._counter, self._counter + 1
+            header = _HEADER.pack(
+                MAGIC, self._cipher, len(stretch), start + at, self._salt, counter
+            )
+            sealed = self._aead.encrypt(_nonce(counter), stretch, header)
+            parts += (header, _checksum(header), sealed)
+        return b"".join(parts)
 
 
 def _nonce(counter: int) -> bytes:
@@ -240,22 +250,25 @@ class EncryptedFile:
         stop = min(offset + length, size)
         if offset >= stop:
             return b""
-        found = bytearray(stop - offset)
+        pieces: list[bytes] = []
         covered = offset
         for frame, sealed in self._frames_from(offset, stop):
-            if frame.start >= stop:
+            start, end = frame.start, frame.end
+            if start >= stop:
                 break
-            if frame.start < covered:
+            if start < covered and pieces:
                 # It was cut off there, and is written again from there on.
-                gone = max(frame.start - offset, 0)
-                found[gone : covered - offset] = bytes(covered - offset - gone)
-            covered = min(max(frame.end, offset), stop)
-            if frame.end > offset:
-                plain = self._plain(frame, sealed) or bytes(frame.length)
-                skipped = max(offset - frame.start, 0)
-                at = max(frame.start - offset, 0)
-                found[at : covered - offset] = plain[skipped : stop - frame.start]
-        return bytes(found)
+                covered = max(start, offset)
+                pieces = [b"".join(pieces)[: covered - offset]]
+            if end <= offset:
+                continue
+            if start > covered:
+                pieces.append(bytes(start - covered))
+            plain = self._plain(frame, sealed) or bytes(frame.length)
+            pieces.append(plain[max(offset - start, 0) : stop - start])
+            covered = min(end, stop)
+        pieces.append(bytes(stop - covered))
+        return b"".join(pieces)
 
     def _plain(self, frame: Frame, sealed: bytes) -> bytes | None:
         known = frame.cipher, frame.salt
@@ -263,15 +276,14 @@ class EncryptedFile:
             if frame.cipher not in CIPHERS.values():
                 return None
             self._readers[known] = self._keys.of_file(*known)
-        header = _HEADER.pack(
-            MAGIC, frame.cipher, frame.length, frame.start, frame.salt, frame.counter
-        )
-        return opened(self._readers[known], _nonce(frame.counter), sealed, header)
+        return opened(self._readers[known], _nonce(frame.counter), sealed, frame.header)
 
     def _frames_from(self, offset: int, stop: int) -> Iterator[tuple[Frame, bytes]]:
         """Yield frames with their ciphertext, from the one at an offset or from one before it."""
-        place = self._place_before(offset)
-        chunk = min((stop - offset) * 2 + 2 * WINDOW_BYTES, CHUNK_BYTES)
+        place = known = self._place_before(offset)
+        # Full frames, and what lies before the wanted one; small ones take another round.
+        frames = (stop - offset) // FRAME_BYTES + 2
+        chunk = min(stop - offset + frames * OVERHEAD_BYTES + WINDOW_BYTES, CHUNK_BYTES)
         while place < self._place_end:
             data = self._file.read(place, min(chunk, self._place_end - place))
             if not data:
@@ -281,6 +293,10 @@ class EncryptedFile:
                 if frame.place_end > place + len(data):
                     after = frame.place
                     break
+                if frame.place - known >= WINDOW_BYTES:
+                    # The next read often begins where this one ends.
+                    known = frame.place
+                    self._remember(frame.start, known)
                 at = frame.place - place
                 yield frame, data[at + HEADER_BYTES : frame.place_end - place]
             if after == place:
@@ -294,9 +310,9 @@ class EncryptedFile:
     def _place_before(self, offset: int) -> int:
         """Return the place of a frame that starts at an offset or a little before it."""
         index = bisect_right(self._starts, offset) - 1
-        place = self._places[index]
+        place, start = self._places[index], self._starts[index]
         stop = self._places[index + 1] if index + 1 < len(self._places) else self._place_end
-        while stop - place > WINDOW_BYTES:
+        while min(stop - place, offset - start) > WINDOW_BYTES:
             middle = (place + stop) // 2
             data = self._file.read(middle, FRAME_BYTES + OVERHEAD_BYTES + HEADER_BYTES)
             frame = next(frames_in(data, middle), None)
@@ -305,7 +321,7 @@ class EncryptedFile:
                 continue
             self._remember(frame.start, frame.place)
             if frame.start <= offset:
-                place = frame.place
+                place, start = frame.place, frame.start
             else:
                 stop = middle
         return place

@@ -15,8 +15,10 @@ from penstock.jetstream.store.file.encryption import (
     encrypted,
     frames_in,
 )
+from penstock.jetstream.store.file.layereddisk import LayeredDisk
 
 SECRET = bytes(range(32))
+KEYS = Keys("chacha", SECRET)
 
 
 @pytest.fixture
@@ -212,6 +214,33 @@ def test_a_frame_is_not_taken_for_one_of_another_place(disk, bare):
     whole[:size], whole[size:] = whole[size:], whole[:size]
 
     assert b"onetwo" != reading(bare).read(0, 6)
+
+
+def test_reading_on_looks_at_little_more_than_what_is_wanted(disk, bare):
+    length = 16 * FRAME_BYTES
+    data = random.Random(1).randbytes(64 * length)
+    write_whole(disk, "/file", data)
+    seen = []
+
+    class Watched:
+        def __init__(self, file):
+            self.size = file.size
+            self._file = file
+
+        def read(self, offset, length):
+            found = self._file.read(offset, length)
+            seen.append(len(found))
+            return found
+
+    file = encrypted(LayeredDisk(bare, opened=Watched, created=Watched), KEYS).open("/file")
+    assert file.size() == len(data)
+    seen.clear()
+
+    for offset in range(0, len(data), length):
+        assert data[offset : offset + length] == file.read(offset, length)
+
+    assert len(seen) == 64
+    assert sum(seen) < 1.5 * len(data)
 
 
 def test_there_is_no_hole_in_an_encrypted_file(disk):

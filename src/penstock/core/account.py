@@ -214,7 +214,7 @@ class Account:
                 self._publish(publishes[:first], publisher)
                 self._deliver(route, members, publisher)
                 return self._publish(publishes[stop:], publisher)
-        return self._publish(publishes, publisher, self._deliver, in_turn)
+        return self._publish(publishes, publisher, None, in_turn)
 
     def _publish(
         self,

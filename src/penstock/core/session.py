@@ -49,7 +49,6 @@ class Session(hot.Outlet):
         "_is_announced",
         "_is_counted",
         "_owes_connect_info",
-        "_turn_end_ns",
         "account",
         "broker",
         "check",
@@ -137,7 +136,6 @@ class Session(hot.Outlet):
         self.heard_ns = 0
         """When the peer last sent anything other than a lone PONG."""
         self.pings_unanswered = self.ping_sent_ns = self.round_trip_ns = 0
-        self._turn_end_ns = 0
         self.put_off: list[Callable[[], None]] = []
         """Postponed operations: they wait for the turns of others, or for authentication."""
         self._held = b""
@@ -155,7 +153,7 @@ class Session(hot.Outlet):
 
     def receive(self, data: bytes | memoryview) -> None:
         """Do the operations in `data`."""
-        self._begin_turn()
+        self.last_activity_ns = self.broker.clock_ns()
         if self.identity is None or self.check is not None:
             data = self._introduction(data)
         operations = self.parser.feed(data)
@@ -186,14 +184,11 @@ class Session(hot.Outlet):
         self._held = data[end:]
         return data[:end]
 
-    def _begin_turn(self) -> None:
-        now_ns = self.last_activity_ns = self.broker.clock_ns()
-        self._turn_end_ns = now_ns + self.broker.turn_ns
-
     @property
     def is_turn_over(self) -> bool:
         """Whether the peer's operations have used up their time, so that others get their turn."""
-        return self.broker.clock_ns() >= self._turn_end_ns
+        broker = self.broker
+        return broker.clock_ns() >= self.last_activity_ns + broker.turn_ns
 
     def do_later(self, action: Callable[[], None]) -> None:
         """Postpone an action until others have had their turn."""
@@ -203,7 +198,7 @@ class Session(hot.Outlet):
 
     def go_on(self) -> None:
         """Do postponed actions, and parse held bytes, as long as the turn lasts."""
-        self._begin_turn()
+        self.last_activity_ns = self.broker.clock_ns()
         waiting, self.put_off = self.put_off, []
         while waiting and self._may_go_on:
             waiting.pop(0)()

@@ -44,8 +44,10 @@ class Allowance:
 
     def choose(self, owners: Mapping[Durable, str]) -> list[Durable]:
         """Return the items of the next commit; some of those that can wait stay for later ones."""
+        self._left = self._share = CHANGES_MAX
+        if len(owners) == 1:
+            return list(owners)
         accounts = len(set(owners.values()))
-        self._left = CHANGES_MAX
         self._share = max(CHANGES_MAX // max(accounts, 1), 1)
         self._commits += 1
         items = in_turns(owners, self._commits) if accounts > 1 else owners

@@ -363,7 +363,7 @@ class Engine:
     def _follow(self, config: StreamConfig, store: Store) -> None:
         """Go on from the time of a stream's newest message, if the clock was set back since."""
         # Times in a mirror are those of another clock.
-        if config.mirror is None and not self.shared.clock_ns.reach(store.state().last_time_ns):
+        if config.mirror is None and not self.shared.clock.reach(store.state().last_time_ns):
             log.warning(
                 "Stream '%s > %s' has messages of more than a day ahead: they expire late, and so "
                 "do new ones in it; check the clock of this machine",

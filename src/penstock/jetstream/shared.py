@@ -56,7 +56,8 @@ class Shared:
     ) -> None:
         self.config = config
         self.server_name = server_name
-        self.clock_ns = StoredClock(clock_ns)
+        self.clock = StoredClock(clock_ns)
+        self.clock_ns = self.clock.now_ns
         self.random = random
         self.waits_for_sync = config.sync_interval == "always"
         """Whether answers wait until the change they promise would survive a power cut."""
@@ -93,8 +94,10 @@ class Shared:
         """
         items = self._take_dirty()
         prompt = [item for item in items if item.is_prompt]
-        works = release([item for item in items if item not in prompt])
-        return works, Commit(prompt, self.crew) if prompt else None
+        if not prompt:
+            return release(items), None
+        works = release([item for item in items if not item.is_prompt])
+        return works, Commit(prompt, self.crew)
 
     def _take_dirty(self) -> list[Durable]:
         items = self.allowance.choose(self.dirty)

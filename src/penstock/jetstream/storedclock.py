@@ -28,7 +28,7 @@ class StoredClock:
         self._lead_ns = 0
         self._began_ns = 0
 
-    def __call__(self) -> int:
+    def now_ns(self) -> int:
         """Return the time."""
         now_ns = self._clock_ns()
         return now_ns + self._lead_at(now_ns) if self._lead_ns else now_ns

@@ -290,7 +290,8 @@ class Stream:
             self._tell_purged()
         if self._waiting:
             self._go_on()
-        self._wake()
+        if self.consumers or self.followers:
+            self._wake()
 
     def _go_on(self) -> None:
         """Run the actions that waited until it was known which messages exist."""

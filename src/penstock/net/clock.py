@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.protocol.times import SECOND_NS
-
 
 class SteadyClock:
     """
@@ -16,14 +14,14 @@ class SteadyClock:
     the clock only follows steps forward.
     """
 
-    def __init__(self, wall_ns: Callable[[], int], monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, wall_ns: Callable[[], int], monotonic_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
-        self._monotonic_s = monotonic_s
-        self._offset_ns = wall_ns() - round(monotonic_s() * SECOND_NS)
+        self._monotonic_ns = monotonic_ns
+        self._offset_ns = wall_ns() - monotonic_ns()
 
-    def __call__(self) -> int:
+    def now_ns(self) -> int:
         """Return the time."""
-        monotonic_ns = round(self._monotonic_s() * SECOND_NS)
+        monotonic_ns = self._monotonic_ns()
         offset_ns = self._wall_ns() - monotonic_ns
         if offset_ns > self._offset_ns:
             self._offset_ns = offset_ns

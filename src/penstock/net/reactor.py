@@ -28,6 +28,8 @@ log = logging.getLogger("penstock")
 TICK_NS = 10_000_000
 """The time that all ready connections share; but each has its minimum."""
 TURN_NS_MIN = 100_000
+WHOLE_TURNS = TICK_NS // TURN_NS
+"""The number of connections that can each have a whole turn."""
 ACCEPTS_MAX = 256
 ACCEPT_PAUSE_S = 1.0
 
@@ -154,7 +156,10 @@ class Reactor:
 
     def tick(self, events: list[tuple[int, int]]) -> None:
         """Serve all ready sockets, then write the results."""
-        self.broker.turn_ns = max(min(TURN_NS, TICK_NS // (len(events) or 1)), TURN_NS_MIN)
+        ready = len(events)
+        self.broker.turn_ns = (
+            TURN_NS if ready <= WHOLE_TURNS else max(TICK_NS // ready, TURN_NS_MIN)
+        )
         for fd, mask in events:
             connection = self._connections.get(fd)
             if connection is None:

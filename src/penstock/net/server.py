@@ -125,7 +125,7 @@ class Server:
             self.config,
             server_id=server_id,
             key=key,
-            clock_ns=SteadyClock(time.time_ns, time.monotonic),
+            clock_ns=SteadyClock(time.time_ns, time.monotonic_ns).now_ns,
             random=random.random,
             random_bytes=os.urandom,
             call_later=self._call_later,

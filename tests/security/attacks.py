@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from tests.contract.credentials import ACCOUNT, NO_LIMITS, USER, Key
 from tests.servers import HOST, RawClient
 from tests.websocket import BINARY, RawWebSocket, frame
 
@@ -26,6 +27,7 @@ from penstock.jetstream.snapshots.archive import ArchiveEntry
 DONE = b"MSG done 99 0\r\n"
 PATIENCE_S = 120.0
 MEGABYTE = 1024 * 1024
+CONTINUATION = 0
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,9 @@ def ping_bomb(target: Target) -> None:
     with RawWebSocket(target.websocket_port) as client:
         client.sock.settimeout(PATIENCE_S)
         client.upgrade(Sec_WebSocket_Extensions="permessage-deflate")
-        deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-        packed = deflater.compress(
+        packed = deflated(
             b'CONNECT {"verbose":false}\r\n' + b"PING\r\n" * MEGABYTE + b"NONSENSE\r\n"
         )
-        packed += deflater.flush(zlib.Z_SYNC_FLUSH)[:-4]
         sender = threading.Thread(
             target=_send_anyway, args=(client.sock, frame(BINARY, packed, reserved=0x40))
         )
@@ -161,8 +161,12 @@ def many_streams(target: Target) -> None:
 def gappy_restore(target: Target) -> None:
     state = json.dumps({"first_seq": 1, "last_seq": 1 + 9_999 * 2000}).encode()
     entries = [ArchiveEntry(b"S.x", 10**18, 1 + each * 2000, b"", b"x") for each in range(10_000)]
-    encoded = map(archive.encode_entry, [ArchiveEntry(archive.STATE, 1, payload=state), *entries])
-    whole = b"".join([*encoded, archive.encode_entry(archive.END)])
+    restore(target, [ArchiveEntry(archive.STATE, 1, payload=state), *entries])
+
+
+def restore(target: Target, entries: list[ArchiveEntry]) -> None:
+    """Restore a stream from a snapshot of ours; to nats-server it is rubbish."""
+    whole = b"".join(map(archive.encode_entry, [*entries, archive.END]))
     data = archive.STREAM_IDENTIFIER + snappy.frames(archive.MAGIC + whole)
     with RawClient(target.port).connect() as client:
         client.sock.settimeout(PATIENCE_S)
@@ -207,6 +211,125 @@ def bad_logins(target: Target) -> None:
         clients = [stack.enter_context(RawClient(target.port)) for _ in range(100)]
         for client in clients:
             client.send(b'CONNECT {"user":"ann","pass":"guess"}\r\n')
+
+
+def hang_up(clients: list[socket.socket]) -> None:
+    """Wait until the server has hung up on clients that should not have come."""
+    for client in clients:
+        client.settimeout(PATIENCE_S)
+        try:
+            while client.recv(MEGABYTE):
+                """What it says before."""
+        except ConnectionError:
+            """It did."""
+
+
+def knock(port: int, stack: ExitStack, count: int, said: bytes) -> list[socket.socket]:
+    """Connect so many times, and say the same each time."""
+    clients = [
+        stack.enter_context(socket.create_connection((HOST, port), PATIENCE_S))
+        for _ in range(count)
+    ]
+    for client in clients:
+        _send_anyway(client, said)
+    return clients
+
+
+def nonsense_logins(target: Target) -> None:
+    words = (b'"user":"\\ud800","pass":"\\udfff"', b'"jwt":"\xff.\xff.\xff"', b'"nkey":"\xc3\xa9"')
+    with ExitStack() as stack:
+        for each in words:
+            hang_up(knock(target.port, stack, 100, b"CONNECT {%b}\r\n" % each))
+
+
+def bomb_before_login(target: Target) -> None:
+    said = b'CONNECT {"user":"ann","pass":"guess"}\r\n' + b"PING\r\n" * (7 * MEGABYTE // 6)
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(10):
+            client = stack.enter_context(RawWebSocket(target.websocket_port))
+            client.upgrade(Sec_WebSocket_Extensions="permessage-deflate")
+            _send_anyway(client.sock, frame(BINARY, deflated(said), reserved=0x40))
+            clients.append(client.sock)
+        hang_up(clients)
+
+
+def deflated(text: bytes) -> bytes:
+    """Return a compressed message."""
+    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return (deflater.compress(text) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+
+def forwarded_upgrades(target: Target) -> None:
+    for each in range(100):
+        with RawWebSocket(target.websocket_port) as client:
+            client.upgrade(X_Forwarded_For=f"10.1.2.{each}").frame()
+
+
+def unfinished_upgrades(target: Target) -> None:
+    with ExitStack() as stack:
+        knock(target.websocket_port, stack, 100, b"GET / HTTP/1.1\r\nHost: x\r\n")
+        many = b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 100_000
+        hang_up(knock(target.websocket_port, stack, 3, many))
+
+
+def empty_frames(target: Target) -> None:
+    with RawWebSocket(target.websocket_port) as client:
+        client.upgrade()
+        client.say(b'CONNECT {"verbose":false}\r\n')
+        empty = frame(CONTINUATION, is_final=False) * 100_000
+        client.sock.settimeout(PATIENCE_S)
+        client.sock.sendall(frame(BINARY, is_final=False) + empty + frame(CONTINUATION))
+        client.say(b"PING\r\n")
+        client.read_until(b"PONG\r\n")
+
+
+def idle_monitoring(target: Target) -> None:
+    with ExitStack() as stack:
+        knock(target.http_port, stack, 200, b"")
+        knock(target.http_port, stack, 50, b"GET /varz HTTP/1.1\r\nHost: x\r\n")
+        with urllib.request.urlopen(f"http://{HOST}:{target.http_port}/varz") as answer:
+            answer.read()
+
+
+def odd_reports(target: Target) -> None:
+    reports = [b'{"name":"p%d","batch":NaN,"rows_per_s":1e999}' % each for each in range(3000)]
+    flood(
+        target,
+        b"".join(b"PUB $PENSTOCK.PIPELINE %d\r\n%b\r\n" % (len(each), each) for each in reports),
+    )
+
+
+def deliveries_into_the_api(target: Target) -> None:
+    filled = publish("S.zz.STREAM.DELETE.S") * 2000
+    settings = {"deliver_subject": "$JS.API.x", "ack_policy": "none"}
+    flood(target, stream("S") + filled + b"SUB $JS.API.x 97\r\n" + consumer("p", **settings))
+
+
+def large_restore(target: Target) -> None:
+    state = json.dumps({"first_seq": 1, "last_seq": 300}).encode()
+    entries = [ArchiveEntry(b"S.x", 10**18, each, b"", bytes(50_000)) for each in range(1, 301)]
+    restore(target, [ArchiveEntry(archive.STATE, 1, payload=state), *entries])
+
+
+def slow_reader(target: Target) -> None:
+    with RawClient(target.port, receive_buffer=4096).connect() as reader:
+        reader.send(b"SUB busy.> 1\r\n")
+        reader.settle()
+        flood(target, b"PUB busy.x 1000\r\n%b\r\n" % bytes(1000) * 20_000)
+
+
+def expectations(target: Target) -> None:
+    filled = b"".join(publish(f"S.{each}.y") for each in range(20_000))
+    header = b"Nats-Expected-Last-Subject-Sequence"
+    block = b"NATS/1.0\r\n%b: 0\r\n%b-Subject: S.*.x\r\n\r\n" % (header, header)
+    flood(target, stream("S") + filled + publish("S.1.z", header=block) * 20)
+
+
+def rollups(target: Target) -> None:
+    filled = publish("S.x") * 20_000 + publish("S.y") * 20_000
+    roll = publish("S.x", header=b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n")
+    flood(target, stream("S", allow_rollup_hdrs=True, max_msgs_per_subject=50_000) + filled + roll)
 
 
 def header_bombs(target: Target) -> None:
@@ -259,10 +382,25 @@ def deletion(target: Target) -> None:
     flood(target, stream("S", storage="file") + consumers + call("STREAM.DELETE.S"))
 
 
+def half_handshakes(target: Target) -> None:
+    with ExitStack() as stack:
+        hang_up(knock(target.port, stack, 100, b"\x16\x03\x01\x02\x00\x01"))
+
+
+def forged_tokens(target: Target) -> None:
+    account, user = Key(ACCOUNT), Key(USER)
+    token = account.jwt(user.public, "ann", {"type": "user", **NO_LIMITS})
+    with ExitStack() as stack:
+        hang_up(knock(target.port, stack, 100, b'CONNECT {"jwt":"%b"}\r\n' % token.encode()))
+
+
 ATTACKS: tuple[Attack, ...] = (
     *(many_subjects, overlapping_subjects, many_filters, nested_transforms),
     *(many_documents, bad_json, deep_json, wildcard_churn, ping_bomb, connect_again),
     *(many_streams, gappy_restore, padded_pulls, many_pulls, bad_names, pings),
     *(unfinished_publishes, bad_logins, header_bombs, huge_numbers, monitoring),
     *(many_subscriptions, unheard_publishes, unheard_requests, acks, purges, deletion),
+    *(nonsense_logins, bomb_before_login, forwarded_upgrades, unfinished_upgrades, empty_frames),
+    *(idle_monitoring, odd_reports, deliveries_into_the_api, large_restore, slow_reader),
+    *(expectations, rollups),
 )

@@ -174,7 +174,7 @@ def test_an_honest_client_is_served_beside_forged_tokens(program: Program) -> No
 
 
 def check_round_trips(attack: Attack, program: Program, config: str, **credentials: str) -> None:
-    """See that a client is answered soon beside an attack; a busy machine may take more attempts."""
+    """See that a client is answered soon beside an attack, if not by a busy machine at first."""
     longest = (longest_round_trip_s(attack, program, config, credentials) for _ in range(ATTEMPTS))
 
     assert any(each < ROUND_TRIP_S_MAX for each in longest)

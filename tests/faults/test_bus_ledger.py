@@ -47,7 +47,8 @@ TOPICS = ("load.a", "load.b", "load.plain", "load.late")
 RELEASES = (TOPICS[:3], TOPICS[1:], TOPICS[:2], ("load.*",), TOPICS)
 """What each release of the service handles that is updated; the last one everything."""
 STEADY, ROLLED, CREW = TOPICS[:2], TOPICS[1:3], TOPICS[:3]
-SERVICES = {"steady": STEADY, "rolled": ROLLED, "work": TOPICS, "crew": CREW, "late": TOPICS}
+SERVICES = {"steady": STEADY, "rolled": ROLLED, "work": TOPICS, "crew": CREW}
+SERVICES |= {"during": TOPICS, "late": TOPICS}
 CREW_MAX = 8
 DAYS_S = 2 * 86400.0
 SILENT_S = 120.0
@@ -241,6 +242,11 @@ class Field:
 
     # What happens.
 
+    async def begin_service(self) -> None:
+        """Have a new service read what is stored while more is published."""
+        if not self.members["during"]:
+            self.member("during", TOPICS)
+
     async def kill_member(self) -> None:
         self.deaths["work"] += 1
         victim = self.members["work"].pop(self.dice.randrange(2))
@@ -341,6 +347,7 @@ class Field:
     @property
     def happenings(self) -> list[Callable[[], Awaitable[None]]]:
         return [
+            self.begin_service,
             self.kill_member,
             self.freeze_member,
             self.join_crew,
@@ -467,7 +474,7 @@ def test_every_service_gets_every_event_once_and_in_order(name: str, tmp_path: P
         for place, count in field.places():
             assert set(range(0, count, POISON)) <= buried[place]
         # Nobody killed these, only updated one: what is stored once is handled once.
-        assert [0, 0] == [verdicts[one].repeated for one in ("steady", "late")]
+        assert [0] * 3 == [verdicts[one].repeated for one in ("steady", "during", "late")]
         assert verdicts["rolled"].repeated <= field.rolled_repeats_max
         assert verdicts["work"].repeated <= field.work_repeats_max
         assert verdicts["crew"].repeated <= field.crew_repeats_max

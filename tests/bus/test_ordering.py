@@ -19,6 +19,7 @@ from penstock.bus.testing import FaultProxy, PenstockServer
 from penstock.errors import ConnectionLost
 
 KEYS, EVENTS = 10, 1000
+RESTART_S = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,33 @@ async def test_cuts_while_publishing_lose_repeat_and_reorder_nothing(
 
     assert list(range(EVENTS)) == stored
     assert proxy.accepted > 3
+
+
+async def restart(server: PenstockServer) -> None:
+    await asyncio.sleep(RESTART_S)  # the time that it takes is what this is about
+    await asyncio.to_thread(server.start)
+
+
+@asynchronous
+async def test_an_outage_as_long_as_a_restart_costs_those_who_do_not_wait_only_time(
+    tmp_path: Path,
+) -> None:
+    with PenstockServer(tmp_path) as server:
+        async with EventBus.open(server.url) as bus:
+            await bus.configure_topic("orders")
+            failures: list[Any] = []
+            bus.on_published(lambda one: one.success or failures.append(one))
+            for number in range(EVENTS // 4):
+                await bus.publish_envelope("orders", event(number))
+            server.kill()
+            restarting = asyncio.ensure_future(restart(server))
+            for number in range(EVENTS // 4, EVENTS):
+                await bus.publish_envelope("orders", event(number))
+            await restarting
+            await bus.flush()
+            stored = [envelope.payload async for _, envelope in bus.replay("orders")]
+
+    assert (list(range(EVENTS)), []) == (stored, failures)
 
 
 @asynchronous

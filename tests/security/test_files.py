@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.contract.credentials import operator_config_and_creds
@@ -104,6 +105,20 @@ def test_tokens_of_accounts_are_kept_for_the_owner_alone(tmp_path: Path) -> None
 
     assert 0o700 == mode(directory)
     assert {0o600} == {mode(path) for path in directory.iterdir()}
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_the_token_of_a_spark_driver_is_left_for_its_user_alone() -> None:
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from penstock.spark.files import leave_address
+
+    parameters = SimpleNamespace(port=5, auth_token="s3cret")
+    gateway = SimpleNamespace(gateway_parameters=parameters)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    path = Path(leave_address(session))  # type: ignore[arg-type]
+
+    assert "s3cret" in path.read_text()
+    assert 0o700 == mode(path.parent)
 
 
 @pytest.mark.usefixtures("generous_umask")

@@ -111,6 +111,18 @@ def test_the_address_of_the_socket_decides_whatever_a_header_says(
             assert connz_ip(server, info["client_id"]) == HOST
 
 
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_address_that_a_trusted_proxy_tells_decides(program: Program, world: World) -> None:
+    user = Key(USER)
+    token = world.user(world.plain, user, src=["10.1.0.0/16"])
+    with ServerProcess(program, f"proxy_protocol: true\n{world.config}") as server:
+        for address, answer in (("10.1.2.3", b"PONG"), ("10.2.2.3", REFUSED)):
+            with RawClient(server.port) as client:
+                client.send(b"PROXY TCP4 %b 10.9.9.9 5000 4222\r\n" % address.encode())
+                client.send(connect_line(token, user.seed, client.info["nonce"]))
+                assert client.line() == answer
+
+
 def test_the_log_shows_whom_a_proxy_speaks_for(program: Program) -> None:
     config = f"authorization {{ token: t }}\n{WEBSOCKET}"
     with ServerProcess(program, config) as server:

@@ -53,9 +53,14 @@ def _restored(tenant: Tenant, entries: list[ArchiveEntry], **options: Any) -> An
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_a_restore_stays_within_the_limits_of_its_account(program: Program, storage: str) -> None:
+@pytest.mark.parametrize("whose", ["account", "server"])
+def test_a_restore_stays_within_the_limits_of(whose: str, program: Program, storage: str) -> None:
     limits = "max_file: 2MB, max_mem: 1MB"
-    with ServerProcess(program, config(limits)) as server, Tenant(server, "b") as tenant:
+    text = config(limits)
+    if whose == "server":
+        text = text.replace(f"{{{limits}}}", "enabled")
+        text = text.replace("jetstream { ", f"jetstream {{ {limits}, ")
+    with ServerProcess(program, text) as server, Tenant(server, "b") as tenant:
         large = _restored(tenant, _entries(100, payload=bytes(50_000)), storage=storage)
         wanted = "storage" if storage == "file" else "memory"
         expected = f"insufficient {wanted} resources available"

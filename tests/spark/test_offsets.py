@@ -380,7 +380,7 @@ def test_a_deleted_stream_is_a_loss(broker: Broker, pair: tuple[str, str], reade
     ):
         with pytest.raises(ClientError, match=f"`{b}` was deleted.*`failOnDataLoss`"):
             plan(strict)
-    assert {a: 30} == places(lax.latestOffset(planned, ReadAllAvailable()))
+    assert {a: 30, b: 10} == places(lax.latestOffset(planned, ReadAllAvailable()))
     assert [(1, 30)] == ranges(lax, start, planned)
     assert 30 == sum(batch.num_rows for task in tasks for batch in lax.read(task))
     with pytest.raises(ClientError, match=f"`{b}` was deleted.*`failOnDataLoss`"):
@@ -419,3 +419,72 @@ def test_streams_can_be_added_to_a_query_but_not_taken_away(
         alone.latestOffset(end, ReadAllAvailable())
     with pytest.raises(ClientError, match="there is no stream `misspelt`"):
         reader(f"{a},misspelt").latestOffset(offset, ReadAllAvailable())
+
+
+def test_a_stream_that_is_gone_is_remembered(
+    broker: Broker, pair: tuple[str, str], reader: Reader
+) -> None:
+    """Or another one under its name would be read as if it went on."""
+    a, b = pair
+    lax = reader(f"{a},{b}", failOnDataLoss=False)
+    read = lax.latestOffset(lax.initialOffset(), ReadAllAvailable())
+    broker.run(lambda js: js.streams.delete(b))
+    without = lax.latestOffset(read, ReadAllAvailable())
+
+    assert [] == ranges(lax, read, without)
+    assert without == lax.latestOffset(without, ReadAllAvailable())
+    assert without == reader(f"{a},{b}").latestOffset(without, ReadAllAvailable()), "told before"
+    assert without == reader(a).latestOffset(without, ReadAllAvailable())
+
+    broker.create(b)
+    broker.fill(b, 7)
+    for options in ({}, {"failOnDataLoss": False}):
+        with pytest.raises(ClientError, match=f"`{b}` was deleted and created again"):
+            reader(f"{a},{b}", **options).latestOffset(without, ReadAllAvailable())
+    assert without == reader(a).latestOffset(without, ReadAllAvailable())
+
+
+def test_subjects_can_be_taken_from_a_query_but_not_added(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    """What is older of them would never be read, nor would anybody say so."""
+    broker.publish([(f"{stream}.{'ab'[n % 2]}", b"") for n in range(20)])
+    both = reader(stream, subjects=f"{stream}.a, {stream}.b")
+    one = reader(stream, subjects=f"{stream}.a")
+    first = both.latestOffset(both.initialOffset(), ReadMaxRows(10))
+    last = one.latestOffset(first, ReadAllAvailable())
+
+    assert (10, 20) == (sequence(first, stream), sequence(last, stream))
+    for wider in (f"{stream}.a, {stream}.b", f"{stream}.*"):
+        with pytest.raises(ClientError, match=r"`subjects` has .*from [12] on.*query of its own"):
+            reader(stream, subjects=wider).latestOffset(last, ReadAllAvailable())
+    with pytest.raises(ClientError, match="`subjects` has `>` now"):
+        reader(stream).latestOffset(last, ReadAllAvailable())
+
+
+def test_a_subject_that_has_nothing_older_can_be_added(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    broker.publish([(f"{stream}.a", b"")] * 10)
+    one = reader(stream, subjects=f"{stream}.a")
+    read = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    broker.publish([(f"{stream}.b", b"")] * 5)
+    both = reader(stream, subjects=f"{stream}.a, {stream}.b")
+
+    assert [(11, 15)] == ranges(both, read, both.latestOffset(read, ReadAllAvailable()))
+
+
+def test_a_batch_is_read_again_on_the_subjects_it_was_planned_with(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    broker.publish([(f"{stream}.{'ab'[n % 2]}", b"") for n in range(20)])
+    planner = reader(stream, subjects=f"{stream}.a")
+    start = planner.initialOffset()
+    end = planner.latestOffset(start, ReadAllAvailable())
+
+    def rows(driver: StreamReader) -> int:
+        tasks = driver.partitions(start, end)
+        return sum(batch.num_rows for task in tasks for batch in driver.read(task))
+
+    assert 10 == rows(planner)
+    assert [10, 10] == [rows(reader(stream)), rows(reader(stream, subjects=f"{stream}.b"))]

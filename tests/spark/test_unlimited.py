@@ -87,3 +87,38 @@ def test_a_head_lost_after_a_crash_is_an_error(
     with pytest.raises(ClientError, match=f"messages {FIRST + 1} to {FIRST + MORE} .* are gone"):
         reader.partitions(crashed, end)
     reader.stop()
+
+
+def test_what_an_end_leaves_out_is_remembered_as_gone(broker: Broker, stream: str) -> None:
+    """A driver that knows no start answers with the streams that are there."""
+    other = f"{stream}_other"
+    broker.create(other)
+    broker.fill(stream, FIRST)
+    broker.fill(other, FIRST)
+    names = {"stream": f"{stream},{other}", "failOnDataLoss": "false"}
+    first = UnlimitedReader(*parse_source({"servers": broker.url} | names))
+    start = first.latestOffset()
+    broker.run(lambda js: js.streams.delete(other))
+    second = UnlimitedReader(*parse_source({"servers": broker.url} | names))
+    end = second.latestOffset()
+    second.partitions(start, end)
+
+    assert {stream} == end["streams"].keys()
+    assert second.latestOffset()["streams"][other]["gone"]
+    first.stop()
+    second.stop()
+
+
+def test_subjects_added_after_a_crash_are_an_error(broker: Broker, stream: str) -> None:
+    broker.fill(stream, FIRST)
+    options = {"servers": broker.url, "stream": stream}
+    first = UnlimitedReader(*parse_source(options | {"subjects": f"{stream}.1"}))
+    start = first.latestOffset()
+    broker.fill(stream, MORE)
+    second = UnlimitedReader(*parse_source(options))
+    end = second.latestOffset()
+
+    with pytest.raises(ClientError, match="`subjects` has `>` now"):
+        second.partitions(start, end)
+    first.stop()
+    second.stop()

@@ -124,11 +124,19 @@ def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> tuple[s
     lags = []
     with Connection(connection, "penstock-pipeline-status") as opened:
         for name, mark in marks.items():
+            if mark.is_gone:
+                continue
             state = read_state(opened, name)
             check_same_stream(state, mark.created)
             lags.append(read_lag(opened, state, reading.subjects, mark.sequence))
-    behind, behind_s = sum(lag.messages for lag in lags), max(lag.seconds for lag in lags)
-    places = ", ".join(f"{mark.sequence:,} of `{name}`" for name, mark in marks.items())
+    behind, behind_s = (
+        sum(lag.messages for lag in lags),
+        max((lag.seconds for lag in lags), default=0.0),
+    )
+    places = ", ".join(
+        f"{mark.sequence:,} of `{name}`{', which is gone' * mark.is_gone}"
+        for name, mark in marks.items()
+    )
     return f"up to sequence {places}, behind by {behind:,} messages, {behind_s:,.1f} s", {
         "streams": {name: mark.sequence for name, mark in marks.items()},
         "behind_messages": behind,

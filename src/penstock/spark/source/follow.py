@@ -34,6 +34,7 @@ from penstock.spark.source.streams import (
     check_named,
     check_selected,
     check_subjects,
+    check_widened,
     find_streams,
 )
 from penstock.spark.source.tasks import Piece, Task, new_tasks, read_task
@@ -94,7 +95,8 @@ class Follower(DataSourceStreamReader):
         check_subjects(connection, self.source, states)
         for name, state in states.items():
             position = self.source.starting_position.of(name, Position("earliest"))
-            marks[name] = Mark(state.created, start_at(connection, state, position) - 1)
+            begin = start_at(connection, state, position) - 1
+            marks[name] = Mark(state.created, begin, subjects=self.source.subjects)
         return marks
 
     def plan(
@@ -106,8 +108,14 @@ class Follower(DataSourceStreamReader):
         marks = self.without_gone(begun, states)
         for name in states.keys() - marks.keys():
             marks[name] = Mark(states[name].created, states[name].earliest - 1)
-        backlogs, ends = [], {}
+        ends = {
+            name: replace(begun[name], partitions=(), is_gone=True)
+            for name in begun.keys() - marks.keys()
+        }
+        backlogs = []
         for name, mark in marks.items():
+            if name in begun:
+                check_widened(connection, states[name], mark, self.source.subjects)
             waiting = self._look(connection, states[name], mark)
             if waiting.size:
                 census = new_census(connection, states[name], self.source, waiting)
@@ -125,11 +133,12 @@ class Follower(DataSourceStreamReader):
         self, marks: Mapping[str, Mark], states: Mapping[str, StreamState]
     ) -> dict[str, Mark]:
         """Return the marks of streams that are there; the same, or something was lost."""
-        check_selected(self.source, marks)
+        check_selected(self.source, [name for name, mark in marks.items() if not mark.is_gone])
         check_named(self.source, marks.keys() | states.keys())
         for name in marks.keys() - states.keys():
-            report_gone(self.source, name)
-        left = {name: mark for name, mark in marks.items() if name in states}
+            if not marks[name].is_gone:
+                report_gone(self.source, name)
+        left = {n: replace(mark, is_gone=False) for n, mark in marks.items() if n in states}
         for name, mark in left.items():
             check_same_stream(states[name], mark.created)
         return left
@@ -155,7 +164,7 @@ class Follower(DataSourceStreamReader):
         end = self._nothing_up_to[state.name]
         middle = (state.earliest - 1 + end) // 2
         if state.earliest > 1 and mark.sequence < middle:
-            return Mark(mark.created, end)
+            return Mark(mark.created, end, subjects=self.source.subjects)
         return mark
 
     def _is_due(self, backlogs: list[Backlog], bound: Bound | None) -> bool:
@@ -182,6 +191,8 @@ class Follower(DataSourceStreamReader):
                 marks[state.name],
                 sequence=found[-1].last,
                 partitions=tuple(each.first for each in found),
+                subjects=self.source.subjects,
+                is_gone=False,
             )
             for (state, _), found in zip(backlogs, ranges, strict=True)
         }
@@ -207,7 +218,11 @@ class Follower(DataSourceStreamReader):
         """Return the ranges that a micro-batch was split into when it was planned."""
         begun, finished = read_offset(start), read_offset(end)
         # Those with nothing new are as they were.
-        moved = {name: mark for name, mark in finished.items() if mark != begun.get(name)}
+        moved = {
+            name: mark
+            for name, mark in finished.items()
+            if mark != begun.get(name) and not mark.is_gone
+        }
         states = self.ask(self.finder.find)
         marks = self.without_gone(moved, states)
         pieces = [
@@ -222,7 +237,13 @@ class Follower(DataSourceStreamReader):
         begin = mark.partitions[0]
         first = check_head(state, self.source, begin)
         return [
-            Piece(state.name, mark.created, Range(max(first, each.first), each.last), begin)
+            Piece(
+                state.name,
+                mark.created,
+                Range(max(first, each.first), each.last),
+                begin,
+                mark.subjects,
+            )
             for each in between(mark.partitions, mark.sequence)
         ]
 

@@ -18,6 +18,10 @@ class Mark:
     Where the ranges begin that are read up to here, for whoever does it again: with more cores,
     or other options. Nothing that is to be read is before the first of them.
     """
+    subjects: tuple[str, ...] = ()
+    """The subjects that were read up to here; all of them if it names none."""
+    is_gone: bool = False
+    """Whether the stream was deleted. Who comes after it under its name is another."""
 
 
 def write_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
@@ -26,8 +30,12 @@ def write_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
 
 
 def _write(mark: Mark) -> dict[str, Any]:
-    where = {"created": mark.created, "sequence": mark.sequence}
-    return where | ({"partitions": list(mark.partitions)} if mark.partitions else {})
+    where: dict[str, Any] = {"created": mark.created, "sequence": mark.sequence}
+    if mark.partitions:
+        where["partitions"] = list(mark.partitions)
+    if mark.subjects:
+        where["subjects"] = sorted(mark.subjects)
+    return where | ({"gone": True} if mark.is_gone else {})
 
 
 def read_offset(written: Mapping[str, Any]) -> dict[str, Mark]:
@@ -37,6 +45,8 @@ def read_offset(written: Mapping[str, Any]) -> dict[str, Mark]:
             str(mark["created"]),
             int(mark["sequence"]),
             tuple(map(int, mark.get("partitions", ()))),
+            tuple(mark.get("subjects", ())),
+            bool(mark.get("gone")),
         )
         for name, mark in written["streams"].items()
     }

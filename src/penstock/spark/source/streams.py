@@ -8,9 +8,10 @@ from math import inf
 
 from penstock.errors import ClientError, JetStreamError
 from penstock.protocol import errorcodes
-from penstock.protocol.subjects import overlap
+from penstock.protocol.subjects import contains, overlap
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
+from penstock.spark.source.offsets import Mark
 from penstock.spark.source.stream import (
     StreamState,
     first_message,
@@ -105,6 +106,27 @@ def _has_use_for(connection: Connection, state: StreamState, subject: str) -> bo
         return True
     # It may have taken others before.
     return first_message(connection, state, (subject,), state.earliest) is not None
+
+
+def check_widened(
+    connection: Connection, state: StreamState, mark: Mark, subjects: tuple[str, ...]
+) -> None:
+    """Raise if older messages would be left out: of subjects that were not read up to a mark."""
+    read = [each.encode() for each in mark.subjects]
+    added = [
+        each
+        for each in subjects or (">",)
+        if read and not any(contains(wider, each.encode()) for wider in read)
+    ]
+    oldest = first_message(connection, state, tuple(added), state.earliest) if added else None
+    if oldest is not None and oldest <= mark.sequence:
+        names = ", ".join(f"`{each}`" for each in added)
+        raise ClientError(
+            f"`subjects` has {names} now, and the checkpoint was read without: of stream "
+            f"`{state.name}` up to sequence {mark.sequence}, so that older messages, perhaps from "
+            f"{oldest} on, would be left out; hint: read what is added by a query of its own, with "
+            "a checkpoint and a target of its own, or all with a new checkpoint and a new target"
+        )
 
 
 def check_selected(source: SourceOptions, names: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -26,6 +27,8 @@ class Piece(NamedTuple):
     sequences: Range
     unfinished: int | None = None
     """Where the micro-batch that it is of begins in that stream."""
+    subjects: tuple[str, ...] | None = None
+    """Those the micro-batch reads of it since it was planned, whatever the options say."""
 
 
 class Task(InputPartition):
@@ -57,8 +60,10 @@ def _fits(task: Sequence[Piece], piece: Piece) -> bool:
 def _read_piece(
     connection: ConnectionOptions, source: SourceOptions, piece: Piece
 ) -> Iterator[pa.RecordBatch]:
-    stream, created, sequences, unfinished = piece
-    return read_range(connection, source.of(stream), created, sequences, unfinished=unfinished)
+    only = source.of(piece.stream)
+    if piece.subjects is not None:
+        only = replace(only, subjects=piece.subjects)
+    return read_range(connection, only, piece.created, piece.sequences, unfinished=piece.unfinished)
 
 
 def read_task(

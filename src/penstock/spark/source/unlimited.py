@@ -27,6 +27,7 @@ from penstock.spark.source.follow import Follower
 from penstock.spark.source.loss import check_head
 from penstock.spark.source.offsets import Mark, read_offset, write_offset
 from penstock.spark.source.position import Range
+from penstock.spark.source.streams import check_widened
 
 LIMITS = ("max_messages_per_trigger", "max_bytes_per_trigger", "min_messages_per_trigger")
 
@@ -62,12 +63,18 @@ class UnlimitedReader(Follower):
             return self.plan(connection, self._seen, None)
         states = self.finder.find(connection)
         return write_offset(
-            {name: Mark(state.created, state.last_sequence) for name, state in states.items()}
+            {
+                name: Mark(state.created, state.last_sequence, subjects=self.source.subjects)
+                for name, state in states.items()
+            }
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges of a micro-batch."""
-        self._seen = end
+        # An end that was answered without knowing the start says nothing of streams that are gone.
+        before, after = read_offset(start), read_offset(end)
+        gone = {n: replace(before[n], is_gone=True) for n in before.keys() - after.keys()}
+        self._seen = write_offset(gone | after)
         return super().partitions(start, self.ask(lambda opened: self._split(opened, start, end)))
 
     def _split(
@@ -81,6 +88,8 @@ class UnlimitedReader(Follower):
             mark, before = marks.get(name), begun.get(name)
             if mark is None or mark.partitions or mark == before:
                 continue
+            if before:
+                check_widened(connection, state, before, mark.subjects)
             first = before.sequence + 1 if before else state.earliest
             first = check_head(state, self.source, first)
             if mark.sequence < first:

@@ -770,6 +770,24 @@ def test_a_batch_that_others_do_not_leave_alone_is_refused(
     assert world.engine.streams["S"].store.last(b"S.new.0") == (0, 0)
 
 
+@pytest.mark.parametrize("only", [b"", b"Nats-Trace-Only: true\r\n"])
+def test_a_traced_message_looks_for_a_last_message_in_turns(tmp_path: Path, only: bytes) -> None:
+    world = busy(filled(tmp_path, MANY))
+    extra = b"Nats-Trace-Dest: _INBOX.trace\r\n" + only
+    later = b"PUB S.later _INBOX.p 0\r\n\r\n"
+
+    turns = turns_after(world, expecting(b"S.new", b"S.*.x", 5, extra) + later)
+    world.settle()
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    answers = [each if isinstance(each, dict) else {} for each in world.received()]
+    (noted,) = [each["events"][-1] for each in answers if "events" in each]
+    assert noted["error"] == "last sequence by subject mismatch: 5 vs 0"
+    assert [MANY + 1] == [each["seq"] for each in answers if "error" not in each and "seq" in each]
+    assert 1 == len([each for each in answers if "error" in each])
+
+
 def test_deliveries_that_expect_a_last_message_give_others_their_turn(tmp_path: Path) -> None:
     world = filled(tmp_path, MANY)
     begun = work_of(

@@ -74,6 +74,8 @@ class MessageTrace:
         header = {_text(name): [*map(_text, found[name])] for name in sorted(found)}
         self._request = {"header": header, "msgsize": message[SIZE]}
         self._events: list[Json] = []
+        self._holders = 0
+        self._is_over = False
         came_from = _connection(publisher)
         subject = _text(message[SUBJECT])
         self._ingress = self._note("in", **came_from, acc=self._account.name, subj=subject)
@@ -110,8 +112,21 @@ class MessageTrace:
         if error:
             note["error"] = error
 
+    def hold(self) -> None:
+        """Wait for a receiver that cannot tell yet what becomes of the message."""
+        self._holders += 1
+
+    def release(self) -> None:
+        """Wait no more for such a receiver."""
+        self._holders -= 1
+        if self._is_over:
+            self.send()
+
     def send(self) -> None:
-        """Publish the trace."""
+        """Publish the trace, as soon as nobody holds it."""
+        self._is_over = True
+        if self._holders:
+            return
         event = {
             "server": self._broker.describe(),
             "request": self._request,
@@ -149,7 +164,7 @@ def _may_be_traced(publish: Op, account: Account) -> bool:
 def _publish_each(session: Session, messages: list[Op]) -> None:
     """Publish messages one by one, as long as the turn lasts."""
     for index, message in enumerate(messages):
-        if index and (session.is_turn_over or session.put_off):
+        if session.put_off or (index and session.is_turn_over):
             session.do_later(partial(_publish_each, session, messages[index:]))
             return
         trace, told = begin(session, message)

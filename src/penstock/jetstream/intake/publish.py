@@ -130,6 +130,23 @@ class Intake:
         self._take_all([*rest, *batch[1:]], now_ns, publisher)
 
     def on_traced(self, message: Op, publisher: Session, trace: MessageTrace) -> None:
+        """Store a traced message, perhaps after a search for what it has to be compared with."""
+
+        def take(batch: list[Op], publisher: Session | None, is_found: bool) -> None:
+            if is_found:
+                self._take_traced(message, trace)
+            else:
+                self._take_found(batch, publisher, is_found)
+            trace.release()
+
+        patterns, waiting = self._patterns(message), Waiting(self.stream, take)
+        if patterns and not waiting.find(patterns, publisher):
+            trace.hold()
+            waiting.takes([message], publisher)
+        else:
+            self._take_traced(message, trace)
+
+    def _take_traced(self, message: Op, trace: MessageTrace) -> None:
         """Store a traced message, unless it is a dry run, and report it in the trace."""
         _, subject, reply, header_bytes, _, data = message
         subject, now_ns = self.transformed(subject), self.time_ns()

@@ -72,7 +72,7 @@ def open_store(
             settings = None if request.param == "file" else SMALL
             path = str(tmp_path / "stream")
             store, notes = open_file_store(RealDisk(), path, limits=wanted, settings=settings)
-            assert notes == []
+            assert notes == ([], [])
         opened.append(store)
         return store
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +25,7 @@ from tests.servers import HOST, PENSTOCK, ServerProcess, wait_until
 
 from penstock.client import connect
 from penstock.errors import JetStreamError
+from penstock.jetstream.files.streamfiles import salt_of
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.file.reserve import read_noted
 
@@ -36,8 +39,12 @@ def serve(store: Path) -> ServerProcess:
 
 
 def get(running: ServerProcess, path: str) -> str:
-    with urllib.request.urlopen(f"http://{HOST}:{running.http_port}{path}") as answer:
-        return str(answer.read().decode())
+    """Return a page, whatever its status."""
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{running.http_port}{path}") as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return str(error.read().decode())
 
 
 def stop(running: ServerProcess, number: signal.Signals) -> None:
@@ -104,14 +111,16 @@ async def test_a_flipped_bit_costs_one_message_and_is_told(
         assert following == COUNT + 1
         assert state["lost"]["count"] == 1
         assert "damaged" in running.log
-        assert json.loads(get(running, "/healthz")) == {"status": "ok", "lost_messages": 1}
+        health = json.loads(get(running, "/healthz"))
+        assert (health["status"], health["lost_messages"]) == ("ok", 1)
         assert 'penstock_stream_lost_messages{stream="S"} 1' in get(running, "/metrics")
 
 
 def is_noted(store: Path) -> bool:
     """Tell whether the server has written down how far the stream is durable."""
     messages = str(store / "jetstream/$G/streams/S/messages")
-    return read_noted(RealDisk(), messages).last_sequence == COUNT
+    noted, _ = read_noted(RealDisk(), messages, salt_of("S"))
+    return noted.last_sequence == COUNT
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.0])
@@ -200,7 +209,7 @@ def remove_meta(streams: Path) -> None:
         (empty_messages, "all messages with it"),
         (remove_consumers, "all consumers with it"),
         (cut_meta, "damaged"),
-        (remove_meta, "cannot be read"),
+        (remove_meta, "stream.json` is missing"),
     ],
 )
 @asynchronous
@@ -221,7 +230,11 @@ async def test_files_that_are_missing_or_foreign_are_noticed(
     code, text = check(tmp_path)
     with serve(tmp_path) as running:
         wait_until(lambda: told in running.log)
+        health, metrics = get(running, "/healthz"), get(running, "/metrics")
 
+    is_counted = re.search(r"(stream_faults{.*}|unreadable_streams) [1-9]", metrics)
+    assert '"faults"' in health or '"error"' in health
+    assert is_counted
     assert (code, told in text) == (1, True), text
 
 

@@ -504,7 +504,7 @@ def test_the_number_of_a_merged_segment_is_not_given_again() -> None:
 
     store, notes = open_file_store(disk.crash(), DIRECTORY, settings=SETTINGS)
 
-    assert notes == []
+    assert notes == ([], [])
     assert [message[0] for message in everything(store)] == [1, 2, 3, 4, 5]
 
 

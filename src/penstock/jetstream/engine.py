@@ -342,19 +342,21 @@ class Engine:
         """Bring back one stream; an unreadable one does not keep the others away."""
         try:
             config, created_ns = self.files.read(name)
-            store, notes = self.files.open_store(config)
+            store, findings = self.files.open_store(config)
             self._follow(config, store)
-            self._serve(self._new_stream(config, created_ns, store))
+            stream = self._new_stream(config, created_ns, store)
+            stream.losses.tell(findings.faults)
+            self._serve(stream)
         except Exception as error:
-            stream = self.streams.pop(name, None)
-            if stream is not None:
-                stream.is_dropped = True
+            dropped = self.streams.pop(name, None)
+            if dropped is not None:
+                dropped.is_dropped = True
             self._forget(name)
             self.unreadable[name] = str(error)
             told = error if isinstance(error, OSError | StoreError) else cause(error)
             log.error("Stream '%s > %s' cannot be recovered: %s", self.account.name, name, told)
             return
-        for note in notes:
+        for note in findings.notes:
             log.warning("Stream '%s > %s': %s", self.account.name, name, note)
         log.info(
             "  Restored %s messages for stream '%s > %s'", store.messages, self.account.name, name

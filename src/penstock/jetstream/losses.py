@@ -1,8 +1,9 @@
-"""The damaged messages of a stream, and log lines for some of them."""
+"""The damaged files and messages of a stream, and log lines for them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,14 +18,23 @@ LOGGED_MAX = 100
 
 
 class Losses:
-    """The damaged messages of one stream that were found so far."""
+    """The damage found in one stream so far."""
 
     def __init__(self, store: Store, name: str) -> None:
         """Listen to a store; `name` is the stream's name in the log."""
         self._store = store
         self._name = name
         self.sequences: list[int] = []
-        store.watch_damage(self._add)
+        """Damaged messages."""
+        self.faults: list[str] = []
+        """Damaged and missing files, in words."""
+        store.watch_damage(self._add, lambda fault: self.tell([fault]))
+
+    def tell(self, faults: Iterable[str]) -> None:
+        """Report damaged and missing files of the stream."""
+        for fault in faults:
+            self.faults.append(fault)
+            log.error("Stream '%s': %s", self._name, fault)
 
     def _add(self, sequence: int) -> None:
         """Report a damaged message; of many, the first few and then the sum."""

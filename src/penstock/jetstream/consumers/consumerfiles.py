@@ -14,7 +14,6 @@ consumer exists once its `consumer.json` does; records of other consumers in the
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +25,8 @@ from penstock.jetstream.commit import side_by_side
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.consumers.consumerlog import open_consumer_log
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
-from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
+from penstock.jetstream.store.file.disk import Disk, write_whole
+from penstock.jetstream.store.file.documents import encode_document, read_document
 from penstock.jetstream.store.values import Independent, Work, complete
 from penstock.jetstream.timers import Timer
 
@@ -141,8 +141,10 @@ class ConsumerFiles:
         self._timer: Timer | None = None
         self.unserved: dict[str, ConsumerState] = {}
         """The states of consumers that could not be brought back: somebody may mend their files."""
-        self.log, self.states, notes = open_consumer_log(self._disk, self._path)
-        for note in notes:
+        self.log, self.states, found = open_consumer_log(self._disk, self._path)
+        self.faults = found.faults
+        """The damage found when the files were opened, in words."""
+        for note in found.notes:
             log.warning("Consumers of '%s > %s': %s", self._context.account_name, stream, note)
 
     def names(self) -> list[str]:
@@ -162,8 +164,8 @@ class ConsumerFiles:
             "resume_sequence": meta.resume_sequence,
             "config": meta.config.to_json(),
         }
-        content = json.dumps(document, indent=1).encode()
-        self._jobs.append(Job(f"{self._path}/{meta.config.name}", content, done))
+        path = f"{self._path}/{meta.config.name}"
+        self._jobs.append(Job(path, encode_document(document), done))
         self._context.touch(self)
 
     def remove(self, name: str, done: Callable[[], None]) -> None:
@@ -272,18 +274,17 @@ class ConsumerFiles:
 def read_meta(disk: Disk, directory: str, name: str) -> Meta | None:
     """Return the metadata of a consumer; None if it was never completely written."""
     path = f"{directory}/{name}/{META}"
-    content = read_whole(disk, path)
-    if content is None:
+    document = read_document(disk, path, ("format", "created_ns", "resume_sequence", "config"))
+    if document is None:
         return None
     try:
-        document = json.loads(content)
-        return Meta(
-            ConsumerConfig.from_json(document["config"]),
-            int(document["created_ns"]),
-            int(document["resume_sequence"]),
-        )
+        config = ConsumerConfig.from_json(document["config"])
+        meta = Meta(config, int(document["created_ns"]), int(document["resume_sequence"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"`{path}` is damaged: {error!r}") from error
+    if config.name != name:
+        raise StoreError(f"`{path}` is that of consumer `{config.name}`")
+    return meta
 
 
 class ConsumerRecord:

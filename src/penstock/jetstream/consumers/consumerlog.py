@@ -8,15 +8,21 @@ is durable. So a failure needs no repair, and a torn end costs only what was nev
 server may have failed to sync its file: Linux then takes the data for written, and a later sync of
 that file would succeed without it.
 
-    consumers-00000007.log = start · one state a consumer · changes …
+    consumers-00000007.log = note · start · one state a consumer · changes …
 
-A file counts only if its start and all the states it announces check out.
+A file counts only if its start and all the states it announces check out, and if the stream named
+in its start is this one. The note says how much of the file was durable, at least: so damage and a
+missing end are told from the torn end that a power cut leaves.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from zlib import crc32
 
 from penstock.errors import StoreError, reason
 from penstock.jetstream.consumers.consumerrecords import (
@@ -35,8 +41,10 @@ from penstock.jetstream.consumers.consumerrecords import (
     scan,
 )
 from penstock.jetstream.store.file.disk import Disk, File, read_whole
-from penstock.jetstream.store.values import Work, complete
+from penstock.jetstream.store.values import Findings, Work, complete
 
+_END, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+NOTE_BYTES = _END.size + _CHECKSUM.size
 LOG_BYTES_MIN = 256 * 1024
 """A log smaller than this is never rewritten."""
 
@@ -46,51 +54,110 @@ def log_path(directory: str, generation: int) -> str:
     return f"{directory}/consumers-{generation:08d}.log"
 
 
+class LogFile(NamedTuple):
+    """One file, as it was found."""
+
+    path: str
+    changes: list[Change]
+    damaged_bytes: int
+    """Bytes that were durable and are no record, or are missing."""
+    torn_bytes: int
+    """Bytes behind the last record: a power cut may leave some."""
+
+    @property
+    def owner(self) -> str:
+        """The stream it is of; empty if its start is damaged."""
+        has_start = bool(self.changes) and self.changes[0].kind == START
+        return self.changes[0].name if has_start else ""
+
+    @property
+    def faults(self) -> list[str]:
+        """The damage, in words."""
+        faults = []
+        if not is_complete(self.changes):
+            faults.append(f"`{self.path}` is not complete: a consumer missing in it starts over")
+        if self.damaged_bytes:
+            faults.append(f"`{self.path}`: {self.damaged_bytes} bytes are damaged or missing")
+        return faults
+
+
+def read_log(disk: Disk, path: str) -> LogFile:
+    """Read a file, and change nothing."""
+    content = read_whole(disk, path) or b""
+    changes, damaged, end = scan(content[NOTE_BYTES:])
+    end += NOTE_BYTES
+    durable_end = _noted_end(content)
+    damaged += max(durable_end - end, 0)
+    return LogFile(path, changes, damaged, max(len(content) - max(end, durable_end), 0))
+
+
+def _note(end: int) -> bytes:
+    data = _END.pack(end)
+    return data + _CHECKSUM.pack(crc32(data))
+
+
+def _noted_end(content: bytes) -> int:
+    """Return how much of a file was durable, at least."""
+    note = content[:NOTE_BYTES]
+    end = _END.unpack_from(note)[0] if len(note) == NOTE_BYTES else 0
+    return end if note == _note(end) else 0
+
+
 def open_consumer_log(
     disk: Disk, directory: str
-) -> tuple[ConsumerLog, dict[str, ConsumerState], list[str]]:
-    """Open the log in a directory, or make one; return it with the states and notes."""
+) -> tuple[ConsumerLog, dict[str, ConsumerState], Findings]:
+    """Open the log in a directory, or make one; return it with the states and its condition."""
     disk.make_directory(directory)
-    notes: list[str] = []
-    files = _read_all(disk, directory)
-    generations = list(files)
-    complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
-    log = ConsumerLog(disk, directory, max(generations, default=0))
-    if not generations:
-        return log, {}, missing_log(disk, directory)
-    chosen = max(complete_ones, default=generations[-1])
-    path = log_path(directory, chosen)
-    changes, damaged = files[chosen]
-    if not complete_ones:
-        notes.append(f"`{path}` is not complete: a consumer missing in it starts over")
-    if damaged:
-        notes.append(f"`{path}`: {damaged} bytes are no record: dropped")
-    log.replace(generations)
-    return log, replay(changes), notes
+    own, _ = _read_all(disk, directory)
+    faults = foreign_logs(disk, directory)
+    log = ConsumerLog(disk, directory, max(_generations(disk, directory), default=0))
+    chosen = _chosen(own)
+    if chosen is None:
+        return log, {}, Findings(faults + missing_log(disk, directory), [])
+    log.replace([each.path for each in own])
+    notes = [f"`{chosen.path}`: the last {chosen.torn_bytes} bytes are no record: dropped"]
+    found = Findings(faults + chosen.faults, notes if chosen.torn_bytes else [])
+    return log, replay(chosen.changes), found
+
+
+def foreign_logs(disk: Disk, directory: str) -> list[str]:
+    """Return a fault for each log in a directory that is of another stream."""
+    _, foreign = _read_all(disk, directory)
+    return [f"`{each.path}` is the log of another stream: left alone" for each in foreign]
 
 
 def missing_log(disk: Disk, directory: str) -> list[str]:
-    """Return a note if there are consumers, and nothing says how far they are."""
+    """Return a fault if there are consumers, and nothing says how far they are."""
     # A name has no dot, so whatever has one is a log.
     has_consumers = any("." not in name for name in disk.names(directory))
-    if not has_consumers or _generations(disk, directory):
+    if not has_consumers or _read_all(disk, directory)[0]:
         return []
     return [f"`{directory}` has no log of how far its consumers are: they start over"]
 
 
 def read_states(disk: Disk, directory: str) -> dict[str, ConsumerState]:
     """Return the position of each consumer, from the log in a directory; change nothing."""
-    files = _read_all(disk, directory)
-    complete_ones = [each for each, (changes, _) in files.items() if is_complete(changes)]
-    return replay(files[max(complete_ones or files)][0]) if files else {}
+    chosen = _chosen(_read_all(disk, directory)[0])
+    return {} if chosen is None else replay(chosen.changes)
 
 
-def _read_all(disk: Disk, directory: str) -> dict[int, tuple[list[Change], int]]:
-    """Return the changes in each log file by its number, and the bytes that are not records."""
-    return {
-        each: scan(read_whole(disk, log_path(directory, each)) or b"")
-        for each in _generations(disk, directory)
-    }
+def _chosen(files: list[LogFile]) -> LogFile | None:
+    """Return the newest complete file; if none is, the newest."""
+    return max(files, key=lambda each: (is_complete(each.changes), each.path), default=None)
+
+
+def _read_all(disk: Disk, directory: str) -> tuple[list[LogFile], list[LogFile]]:
+    """Return the log files in a directory in order: of its stream, and of others."""
+    numbers = _generations(disk, directory)
+    files = [read_log(disk, log_path(directory, each)) for each in numbers]
+    owners = ("", owner_of(directory))
+    own = [each for each in files if each.owner in owners]
+    return own, [each for each in files if each.owner not in owners]
+
+
+def owner_of(directory: str) -> str:
+    """Return the stream that a directory of consumers belongs to."""
+    return directory.rpartition("/")[0].rpartition("/")[2]
 
 
 def _generations(disk: Disk, directory: str) -> list[int]:
@@ -144,9 +211,9 @@ class ConsumerLog:
         self._is_new = False
         self._outdated: list[str] = []
 
-    def replace(self, generations: Sequence[int]) -> None:
+    def replace(self, paths: list[str]) -> None:
         """Begin a new file before anything else is safe, and remove these once it counts."""
-        self._outdated = [log_path(self.directory, each) for each in generations]
+        self._outdated = paths
 
     @property
     def dirty_bytes(self) -> int:
@@ -220,13 +287,17 @@ class ConsumerLog:
             self._drop_file()
         self._generation += 1
         path = log_path(self.directory, self._generation)
-        start = Change(START, "", self._generation, len(states), 0, array("Q"))
+        owner = owner_of(self.directory)
+        start = Change(START, owner, self._generation, len(states), 0, array("Q"))
         records = [encode_state(name, state) for name, state in states.items()]
         self._file = self.disk.create(path)
         self._file_end = 0
         self._is_new = True
         self._buffer = [encode(start), *records]
         self._file_bytes_max = max(LOG_BYTES_MIN, 4 * sum(map(len, self._buffer)))
+        # By itself: where files are encrypted, what is written again in its place is a frame.
+        self._file.write(_note(0), 0)
+        self._file_end = NOTE_BYTES
 
     @property
     def _is_idle(self) -> bool:
@@ -261,10 +332,18 @@ class ConsumerLog:
             self._fail(error)
             return
         self._durable_bytes = sync.covers
+        self._note_end()
         if self.failure is None or self._is_new:
             self._is_new = False
             self.failure = None
             self._remove_outdated()
+
+    def _note_end(self) -> None:
+        """Write how much of the file is durable into its first bytes, not to be synced itself."""
+        behind = self.written_bytes - self._durable_bytes
+        if self._file is not None and self._file_end > behind:
+            with suppress(OSError):
+                self._file.write(_note(self._file_end - behind), 0)
 
     def _remove_outdated(self) -> None:
         try:

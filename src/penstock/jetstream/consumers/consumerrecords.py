@@ -112,24 +112,25 @@ def encode(change: Change) -> bytes:
     return struct.pack("<I", crc32(body)) + body
 
 
-def scan(data: bytes) -> tuple[list[Change], int]:
+def scan(data: bytes) -> tuple[list[Change], int, int]:
     """
-    Return the valid records, and the number of bytes that belong to none.
+    Return the valid records, the number of bytes between them that are none, and where they end.
 
     The walk continues after damaged bytes. That is right even for bytes that were never synced: an
     acknowledgement holds without the record before it.
     """
     changes: list[Change] = []
-    offset = damaged = 0
+    offset = damaged = good_end = 0
     while offset < len(data):
         found = _record_at(data, offset)
         if found is None:
-            damaged += 1
             offset += 1
         else:
+            damaged += offset - good_end
             change, offset = found
+            good_end = offset
             changes.append(change)
-    return changes, damaged
+    return changes, damaged, good_end
 
 
 def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:

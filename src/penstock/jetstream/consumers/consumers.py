@@ -234,6 +234,7 @@ def recover(stream: Stream) -> None:
     except (OSError, StoreError) as error:
         _complain(stream, "its consumers", error)
         return
+    stream.losses.tell(files.faults)
     _go_on_behind(stream, files)
     unconfigured = set(files.states)
     for name in files.names():
@@ -247,13 +248,9 @@ def recover(stream: Stream) -> None:
             if name in files.states:
                 files.unserved[name] = files.states[name]
             _complain(stream, f"consumer `{name}`", error)
-    for name in unconfigured:
-        log.warning(
-            "Stream '%s > %s': consumer `%s` has a state, and no configuration",
-            stream.context.account.name,
-            stream.name,
-            name,
-        )
+    stream.losses.tell(
+        f"consumer `{name}` has a state, and no configuration" for name in unconfigured
+    )
     files.states.clear()
     for consumer in tuple(stream.consumers.values()):
         consumer.drop_settled()

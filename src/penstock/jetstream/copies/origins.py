@@ -49,6 +49,8 @@ class Origins:
         self._sources: dict[tuple[str, ...], Follower] = {}
         self._is_changed = False
         self._is_purged = False
+        self._is_kept = False
+        """Whether there is a file with the positions in sources."""
         self._saved_ns = 0
 
     def configure(self) -> None:
@@ -90,6 +92,9 @@ class Origins:
         if self._mirror is not None or self._sources:
             context = self._stream.context
             context.timers.at(context.clock_ns(), lambda now_ns: self._open_followers())
+        if self._sources and not self._is_kept:
+            self._is_kept = True
+            self._save(0)
 
     def _open_followers(self) -> None:
         if not self._stream.is_closed:
@@ -225,7 +230,8 @@ class Origins:
         store = self._stream.store
         is_kept = self._stream.config.storage != "memory"
         files = self._stream.context.files
-        saved = (files.read_sources(self._stream.name) if is_kept else None) or {}
+        found = files.read_sources(self._stream.name) if is_kept else None
+        self._is_kept, saved = found is not None, found or {}
         for key, origin in origins.items():
             sequence, identity = saved.get("positions", {}).get("\n".join(key), (0, ""))
             origin.read_sequence, origin.identity = sequence, identity

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.hot.records import RECORD_BYTES_MIN
-from penstock.jetstream.consumers.consumerrecords import is_complete, replay
-from penstock.jetstream.consumers.consumerrecords import scan as scan_consumers
+from penstock.jetstream.consumers.consumerlog import read_log
+from penstock.jetstream.consumers.consumerrecords import replay
 from penstock.jetstream.store.columns import Places, Topics, columns_of
 from penstock.jetstream.store.file.compression import is_compressed, transparent
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
@@ -37,6 +37,7 @@ from penstock.jetstream.store.file.segmentfile import (
     TOPICS,
     read_footer,
     read_header,
+    read_header_copy,
     read_part,
     segment_number,
     segment_path,
@@ -172,6 +173,8 @@ def _trailer_faults(disk: Disk, segment: _Segment) -> list[str]:
     end = _footer_end(disk, segment)
     if end is None:
         return []
+    if segment.header is not None and read_header_copy(disk, segment.path) != segment.header:
+        return [f"`{segment.path}`: the copy of the header in the trailer is damaged"]
     file = disk.open(segment.path)
     try:
         parts = [read_part(file, segment.salt, part) for part in (SUMMARY, PLACES, TOPICS)]
@@ -193,12 +196,11 @@ def _trailer_faults(disk: Disk, segment: _Segment) -> list[str]:
 
 
 def _check_consumers(disk: Disk, path: str, report: Report) -> None:
-    changes, damaged = scan_consumers(read_whole(disk, path) or b"")
-    report.consumers += len(replay(changes))
-    if not is_complete(changes):
-        report.problems.append(f"`{path}`: does not start completely")
-    if damaged:
-        report.problems.append(f"`{path}`: {damaged} bytes are no record")
+    found = read_log(disk, path)
+    report.consumers += len(replay(found.changes))
+    report.problems += found.faults
+    if found.torn_bytes:
+        report.problems.append(f"`{path}`: the last {found.torn_bytes} bytes are no record")
 
 
 def repair(disk: Disk, directory: str) -> list[str]:
@@ -222,7 +224,8 @@ def repair(disk: Disk, directory: str) -> list[str]:
     mend(disk, directory, found)
     disk.sync_directory(directory)
     # Missing files cannot be repaired: `check` reports them.
-    return done + [note for note in found.notes if note not in found.missing]
+    told = found.faults + found.notes
+    return done + [each for each in told if each not in found.missing]
 
 
 def _set_aside(disk: Disk, segment: _Segment, why: str, done: list[str]) -> None:
@@ -265,14 +268,15 @@ def _rewrite(disk: Disk, segment: _Segment, done: list[str]) -> None:
         for offset, length in zip(found.offsets, found.lengths, strict=True)
     ]
     header = segment.header or Header(segment.number, segment.number, segment.salt, 0, 0, 0)
-    header = header._replace(base_sequence=max([header.base_sequence, *found.sequences[-1:]]))
+    base_sequence = max([header.base_sequence, *found.sequences[-1:]])
     moved = Scan(sequences=found.sequences, lengths=found.lengths, subjects=found.subjects)
     at = HEADER_BYTES + sum(map(len, prefix))
     for length in found.lengths:
         moved.offsets.append(at)
         at += length
     places, topics = columns_of(moved)
-    trailer = _trailer(found, places, topics, removals=tuple(believed), salt=segment.salt)
+    header = header._replace(base_sequence=base_sequence, records_end=at)
+    trailer = _trailer(found, places, topics, removals=tuple(believed), header=header)
     draft = segment.path + DRAFT
     write_whole(disk, draft, b"".join((encode_header(header), *prefix, *records, trailer)))
     disk.rename(draft, segment.path)
@@ -285,11 +289,16 @@ def _rewrite(disk: Disk, segment: _Segment, done: list[str]) -> None:
 
 
 def _trailer(
-    found: Scan, places: Places, topics: Topics, *, removals: tuple[Removal, ...], salt: int
+    found: Scan,
+    places: Places,
+    topics: Topics,
+    *,
+    removals: tuple[Removal, ...],
+    header: Header,
 ) -> bytes:
     first = found.sequences[0] if found.sequences else 1
     times_ns = (found.first_time_ns, found.last_time_ns)
     summary, topics = summarize(first, places, topics, times_ns=times_ns, removals=removals)
-    removal_bytes = sum(len(encode_removal(removal, salt)) for removal in removals)
-    records_end = HEADER_BYTES + removal_bytes + sum(found.lengths)
-    return encode_trailer(summary, places, topics, records_end=records_end, salt=salt)
+    return encode_trailer(
+        summary, places, topics, header=header, records_end=header.records_end, salt=header.salt
+    )

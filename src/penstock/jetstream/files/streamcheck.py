@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from penstock.errors import StoreError
 from penstock.jetstream.consumers.consumerfiles import read_meta as read_consumer
-from penstock.jetstream.consumers.consumerlog import missing_log, read_states
+from penstock.jetstream.consumers.consumerlog import foreign_logs, missing_log, read_states
 from penstock.jetstream.files.streamfiles import (
     MESSAGES,
     RESTORING,
     missing_consumers,
     read_meta,
     salt_of,
+    source_faults,
 )
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk
@@ -29,9 +30,7 @@ def _meta_faults(disk: Disk, directory: str) -> list[str]:
         config, _ = read_meta(disk, directory)
     except StoreError as error:
         return [str(error)]
-    name = directory.rpartition("/")[2]
-    if config.name != name:
-        return [f"`{directory}/stream.json` is that of stream `{config.name}`"]
+    name = config.name
     messages = f"{directory}/{MESSAGES}"
     try:
         found = load(transparent(disk), messages, salt_of(name))
@@ -40,11 +39,13 @@ def _meta_faults(disk: Disk, directory: str) -> list[str]:
     if found.salt != salt_of(name):
         return [f"`{messages}` has the messages of another stream"]
     report_empty(disk, messages, found)
-    return found.missing + missing_consumers(disk, directory)
+    last_sequence = max((each.block.last_sequence for each in found.segments), default=0)
+    faults = source_faults(disk, directory, config, last_sequence)
+    return found.missing + missing_consumers(disk, directory) + faults
 
 
 def _consumer_faults(disk: Disk, directory: str) -> list[str]:
-    faults = missing_log(disk, directory)
+    faults = foreign_logs(disk, directory) + missing_log(disk, directory)
     # A consumer's name has no dot, so a name with one is a log.
     names = {name for name in disk.names(directory) if "." not in name}
     for name in sorted(names):

@@ -14,7 +14,6 @@ crash are known to be rubbish. The same goes for a stream that was only half res
 
 from __future__ import annotations
 
-import json
 import logging
 import zlib
 from collections.abc import Callable
@@ -24,10 +23,12 @@ from typing import Any
 from penstock.config.accounts import directory_name
 from penstock.errors import StoreError
 from penstock.jetstream.config.stream import StreamConfig, store_limits
-from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
+from penstock.jetstream.store.file.disk import Disk, write_whole
+from penstock.jetstream.store.file.documents import read_document, write_document
 from penstock.jetstream.store.file.log import FileSettings, open_file_store
 from penstock.jetstream.store.file.segmentfile import segment_number
 from penstock.jetstream.store.store import Store
+from penstock.jetstream.store.values import Findings
 
 log = logging.getLogger("penstock")
 
@@ -128,32 +129,27 @@ class StreamFiles:
     def write(self, config: StreamConfig, created_ns: int) -> None:
         """Store a stream's configuration, durably; whole or not at all. Any thread."""
         document = {"format": FORMAT, "created_ns": created_ns, "config": config.to_json()}
-        content = json.dumps(document, indent=1).encode()
-        write_whole(self.disk, f"{self.path(config.name)}/{META}", content)
+        write_document(self.disk, f"{self.path(config.name)}/{META}", document)
 
     def read_sources(self, name: str) -> dict[str, Any] | None:
-        """Return the stored positions in a stream's sources, if they exist and are readable."""
-        if SOURCES not in self.disk.names(self.path(name)):
-            return None
-        try:
-            document = json.loads(read_whole(self.disk, f"{self.path(name)}/{SOURCES}") or b"")
-        except ValueError:
-            return None
-        return document if isinstance(document, dict) else None
+        """Return the stored positions in a stream's sources, if there are any to be read."""
+        with suppress(StoreError):
+            return _read_sources(self.disk, self.path(name))
+        return None
 
     def write_sources(self, name: str, document: dict[str, Any]) -> None:
         """Store the positions in a stream's sources, durably. Any thread."""
-        content = json.dumps(document, indent=1).encode()
-        write_whole(self.disk, f"{self.path(name)}/{SOURCES}", content)
+        write_document(self.disk, f"{self.path(name)}/{SOURCES}", document)
 
-    def open_store(self, config: StreamConfig) -> tuple[Store, list[str]]:
-        """Open the store of a stream; return it with notes for the log."""
-        notes = missing_consumers(self.disk, self.path(config.name))
+    def open_store(self, config: StreamConfig) -> tuple[Store, Findings]:
+        """Open the store of a stream; return it with what was found there."""
+        missing = missing_consumers(self.disk, self.path(config.name))
         self.disk.make_directory(self.consumers_path(config.name))
         store, found = self._open_store(config, is_new=False)
-        return store, found + notes
+        missing += source_faults(self.disk, self.path(config.name), config, store.last_sequence)
+        return store, found._replace(faults=found.faults + missing)
 
-    def _open_store(self, config: StreamConfig, *, is_new: bool) -> tuple[Store, list[str]]:
+    def _open_store(self, config: StreamConfig, *, is_new: bool) -> tuple[Store, Findings]:
         return open_file_store(
             self.disk,
             f"{self.path(config.name)}/{MESSAGES}",
@@ -174,17 +170,35 @@ class StreamFiles:
 def read_meta(disk: Disk, directory: str) -> tuple[StreamConfig, int]:
     """Return the configuration and time of creation of the stream kept in a directory."""
     path = f"{directory}/{META}"
+    document = read_document(disk, path, ("format", "created_ns", "config"))
+    if document is None:
+        raise StoreError(f"`{path}` is missing")
     try:
-        file = disk.open(path)
-    except OSError as error:
-        raise StoreError(f"`{path}` cannot be read: {error}") from error
-    try:
-        document = json.loads(file.read(0, file.size()))
-        return StreamConfig.from_json(document["config"]), int(document["created_ns"])
+        config = StreamConfig.from_json(document["config"])
+        created_ns = int(document["created_ns"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"`{path}` is damaged: {error!r}") from error
-    finally:
-        file.close()
+    if config.name != directory.rpartition("/")[2]:
+        raise StoreError(f"`{path}` is that of stream `{config.name}`")
+    return config, created_ns
+
+
+def _read_sources(disk: Disk, directory: str) -> dict[str, Any] | None:
+    """Return the positions in its sources of the stream kept in a directory, if any."""
+    return read_document(disk, f"{directory}/{SOURCES}", ("last_sequence", "positions"))
+
+
+def source_faults(
+    disk: Disk, directory: str, config: StreamConfig, last_sequence: int
+) -> list[str]:
+    """Return a fault if the positions in a stream's sources are damaged, or should be there."""
+    try:
+        found = _read_sources(disk, directory)
+    except StoreError as error:
+        return [f"{error}: what was copied and removed may be copied again"]
+    if found is not None or not config.sources or not last_sequence:
+        return []
+    return [f"`{directory}/{SOURCES}` is missing: what was copied and removed may be copied again"]
 
 
 def missing_consumers(disk: Disk, directory: str) -> list[str]:

@@ -54,6 +54,10 @@ VOID = b""
 """The subject of a record without a message in its place: nobody can publish to it."""
 
 
+def _ignore(fault: str) -> None:
+    """Nobody asked for faults."""
+
+
 class Store:
     """
     The messages of one stream.
@@ -78,6 +82,7 @@ class Store:
         """Whether the store is back at exactly its durable state, after a failure."""
         self._purges = False
         """Whether there was a purge since."""
+        self._on_fault: Callable[[str], None] = _ignore
 
     @property
     def takes_back(self) -> bool:
@@ -127,18 +132,23 @@ class Store:
     def ids_since(self, time_ns: int) -> list[Known]:
         """Return the ids of messages stored since a time, in order, including removed messages."""
         found: list[Known] = []
+        damaged = 0
         for block in self._catalog.blocks:
             if block.total and block.last_time_ns >= time_ns:
                 start = self._position_at(self._catalog.placed(block), time_ns, 0)
                 for positions in pieces(block, start):
                     some = self._log.fetch(block, positions)
                     found += ids_of(message for message in some if message is not None)
+                    damaged += some.count(None)
+        if damaged:
+            self._on_fault(f"the ids of {damaged} damaged messages are not known any more")
         # Last: messages removed meanwhile are known there by now.
         return sorted({*found, *self._log.gone_ids()})
 
-    def watch_damage(self, on_lost: Callable[[int], None]) -> None:
-        """Call back with the sequence of each message that turns out to be damaged."""
+    def watch_damage(self, on_lost: Callable[[int], None], on_fault: Callable[[str], None]) -> None:
+        """Call back with the sequence of each message found damaged, and with other damage."""
         self._catalog.on_lost = on_lost
+        self._on_fault = on_fault
 
     @property
     def lost(self) -> int:

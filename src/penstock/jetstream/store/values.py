@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.hot.records import Entry as Entry
 from penstock.hot.records import Message as Message
@@ -48,6 +48,15 @@ class StoreState:
     """Removed sequences between the first and the last."""
     lost: int
     """Messages that were damaged on disk and could not be read back."""
+
+
+class Findings(NamedTuple):
+    """The condition of the files of a store when it was opened, in words for people."""
+
+    faults: list[str]
+    """Damage, and missing files."""
+    notes: list[str]
+    """The usual leftovers of a crash."""
 
 
 class Work(Protocol):

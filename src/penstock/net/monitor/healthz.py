@@ -47,10 +47,14 @@ def healthz(server: Watched, asked: Query) -> tuple[int, dict[str, Any]]:
 
 
 def _damage(server: Watched) -> dict[str, int]:
-    """Return the number of damaged messages, if any. No restart would bring them back."""
+    """Return the numbers of damaged messages and files, if any. No restart brings them back."""
     engines = server.journal.engines.values() if server.journal is not None else ()
-    lost = sum(stream.store.lost for engine in engines for stream in engine.streams.values())
-    return {"lost_messages": lost} if lost else {}
+    streams = [stream for engine in engines for stream in engine.streams.values()]
+    figures = {
+        "lost_messages": sum(stream.store.lost for stream in streams),
+        "faults": sum(len(stream.losses.faults) for stream in streams),
+    }
+    return {name: figure for name, figure in figures.items() if figure}
 
 
 def _problems(server: Watched, asked: Query, switches: set[str]) -> Iterator[Problem]:

@@ -30,6 +30,8 @@ def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
     yield "streams", "Streams.", len(streams)
     consumers = sum(len(stream.consumers) for stream in streams)
     yield "consumers", "Consumers.", consumers
+    unreadable = sum(len(each.unreadable | each.unreadable_consumers()) for each in engines)
+    yield "unreadable_streams", "Streams that could not be brought back whole.", unreadable
     yield "memory_bytes", "Messages in memory streams.", _used(engines, "memory")
     yield "storage_bytes", "Messages in file streams.", _used(engines, "file")
     contexts = [each.context for each in engines]
@@ -56,6 +58,12 @@ def _labels(engine: Engine, **names: str) -> Labels:
 
 
 def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
+    faults: list[tuple[Labels, float]] = [
+        (_labels(engine, stream=each.name), len(each.losses.faults))
+        for engine in engines
+        for each in engine.streams.values()
+    ]
+    yield Metric("penstock_stream_faults", "Damage found in the files of the stream.", faults)
     streams = [
         (_labels(engine, stream=each.name), each.store)
         for engine in engines

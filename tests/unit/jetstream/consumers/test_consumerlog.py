@@ -19,7 +19,7 @@ DIRECTORY = "streams/s/consumers"
 
 def open_it(disk: SimDisk) -> tuple[ConsumerLog, dict[str, ConsumerState]]:
     log, states, notes = open_consumer_log(disk, DIRECTORY)
-    assert notes == []
+    assert notes == ([], [])
     log.snapshot = lambda: states
     return log, states
 

@@ -119,9 +119,9 @@ def test_what_was_never_synced_is_cut_off_at_a_damage_but_kept_aside() -> None:
     store.flush()
     last = content(disk, 5)
     last[bytes(last).index(b"payload 22")] ^= 1
-    store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
+    store, found = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
     assert sequences(store) == list(range(1, 22))
-    assert "set aside" in notes[0]
+    assert "set aside" in found.notes[0]
     assert b"payload 23" in disk.names_now[segment_path(DIRECTORY, 5) + ".lost"].content
 
 

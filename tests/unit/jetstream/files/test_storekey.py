@@ -56,8 +56,8 @@ def fill(disk: Disk) -> None:
 def held(disk: Disk) -> bytes:
     """Return the payload of the only message."""
     files = StreamFiles(disk, "store", "A")
-    store, notes = files.open_store(files.read("ORDERS")[0])
-    assert not notes
+    store, found = files.open_store(files.read("ORDERS")[0])
+    assert found == ([], [])
     message = store.get(1)
     store.close()
     assert message is not None

@@ -155,7 +155,12 @@ class Sealer:
             removals=self._removals,
         )
         trailer = encode_trailer(
-            summary, self._places, topics, records_end=self._records_end, salt=self._salt
+            summary,
+            self._places,
+            topics,
+            header=read_header(self._disk, self._path),
+            records_end=self._records_end,
+            salt=self._salt,
         )
         file = self._disk.open(self._path)
         try:
@@ -194,15 +199,14 @@ class Compactor:
         block = Block(first.number, first.first_sequence)
         block.covers = last.covers
         out = Compacted(block)
-        header = self._header()
         out.removals = self._removals_needed()
         for removal in out.removals:
             self._add(out, encode_removal(removal, self._salt))
         self._copy_all(out)
-        self._write(out, header)
+        self._write(out)
         return out
 
-    def _header(self) -> Header:
+    def _header(self, records_end: int) -> Header:
         """Return a header with everything that the headers of the sources say."""
         blocks = [source.block for source in self._sources]
         paths = [segment_path(self._directory, block.number) for block in blocks]
@@ -215,6 +219,7 @@ class Compactor:
             base_sequence=max([blocks[-1].last_sequence, *(each.base_sequence for each in old)]),
             floor_sequence=max([0, *(each.floor_sequence for each in old)]),
             base_time_ns=max([blocks[-1].last_time_ns, *(each.base_time_ns for each in old)]),
+            records_end=records_end,
         )
 
     def _add(self, out: Compacted, data: bytes) -> None:
@@ -246,8 +251,8 @@ class Compactor:
                 self._add(out, data[offset : offset + length])
         _describe(out.block, sequences, Places(offsets, lengths), Topics(subjects), times_ns)
 
-    def _write(self, out: Compacted, header: Header) -> None:
-        block = out.block
+    def _write(self, out: Compacted) -> None:
+        block, header = out.block, self._header(out.end)
         assert block.places is not None
         assert block.topics is not None
         summary, block.topics = summarize(
@@ -258,7 +263,12 @@ class Compactor:
             removals=out.removals,
         )
         trailer = encode_trailer(
-            summary, block.places, block.topics, records_end=out.end, salt=self._salt
+            summary,
+            block.places,
+            block.topics,
+            header=header,
+            records_end=out.end,
+            salt=self._salt,
         )
         file = self._disk.create(self.draft)
         try:

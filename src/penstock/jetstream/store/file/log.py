@@ -45,7 +45,8 @@ from penstock.jetstream.store.file.assembly import assemble
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk, File
 from penstock.jetstream.store.file.keptids import KeptIds
-from penstock.jetstream.store.file.recovery import load, mend, report_empty, secure
+from penstock.jetstream.store.file.recovery import Recovered, load, mend, report_empty, secure
+from penstock.jetstream.store.file.reserve import Reserve
 from penstock.jetstream.store.file.segment import (
     HEADER_BYTES,
     Header,
@@ -64,6 +65,7 @@ from penstock.jetstream.store.retreat import cut, probe
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import (
     Entry,
+    Findings,
     Independent,
     Known,
     Message,
@@ -110,11 +112,11 @@ def open_file_store(
     salt: int = 0,
     settings: FileSettings | None = None,
     is_new: bool = True,
-) -> tuple[Store, list[str]]:
+) -> tuple[Store, Findings]:
     """
-    Open the store in a directory, or make one.
+    Open the store in a directory, or make one; return it with its condition.
 
-    Returns it with notes about repairs and losses, in words for people. `salt` tells streams apart:
+    `salt` tells streams apart:
     files with another salt are ignored. If it is not `is_new`, its files should be there.
     """
     disk = transparent(disk)
@@ -134,12 +136,11 @@ def open_file_store(
     salt = salt if found.salt is None else found.salt
     log = FileLog(disk, directory, salt=salt, settings=settings or FileSettings())
     tail = assemble(log, found, limits.messages_per_subject_max, goes_on=True)
-    log.start(found.next_number, tail)
-    log.upkeep.reserve.noted = found.noted
-    if log.upkeep.reserve.is_missing:
+    log.start(found, tail)
+    if log.reserve.is_missing:
         with suppress(OSError):
-            log.upkeep.reserve.keep()
-    return Store(log, limits, record_bytes), found.notes
+            log.reserve.keep()
+    return Store(log, limits, record_bytes), Findings(found.faults, found.notes)
 
 
 class Sync(Independent):
@@ -207,10 +208,10 @@ class FileLog:
         self.options = LogOptions()
         self.refused_bytes = 0
         """The bytes that could not be written, after a failure."""
-        self.kept = KeptIds(disk, directory, salt)
+        self.reserve = Reserve(disk, directory, settings.reserve_bytes, salt)
+        self.kept = KeptIds(disk, directory, salt, self.reserve)
         """The ids of messages that are not in any segment any more."""
-        self.found_sequence = 0
-        """The last message when the store was opened."""
+        self.found_sequence = 0  # The last message when the store was opened.
         self.written = (0, 0)
         """The written part: end in the file of the first tail, and position."""
         self.cache = SegmentCache(
@@ -231,9 +232,10 @@ class FileLog:
         self._replacing = False
         """Whether the last batch still waits for its removal."""
 
-    def start(self, next_number: int, tail: Tail | None) -> None:
+    def start(self, found: Recovered, tail: Tail | None) -> None:
         """Continue after the segments found on disk; `tail` takes the next records."""
-        self._next_number = next_number
+        self._next_number = found.next_number
+        self.reserve.noted, self.reserve.kept = found.noted, self.kept.numbers
         self._floor_durable = self.catalog.first_sequence
         self.progress.durable_sequence = self.found_sequence = self.catalog.last_sequence
         if tail is not None:
@@ -386,7 +388,7 @@ class FileLog:
         except Exception as error:
             # Unforeseen errors too: the content of the file is then just as unknown (rule 3).
             self._fail(error)
-            return self.flush() if self._frees_room() and self.upkeep.reserve.give() else None
+            return self.flush() if self._frees_room() and self.reserve.give() else None
         return self._start_sync()
 
     def _frees_room(self) -> bool:
@@ -402,7 +404,7 @@ class FileLog:
         log = FileLog(self.disk, self.directory, salt=self.salt, settings=self.settings)
         # Not to the file that failed, which may be the trouble.
         assemble(log, found, self.catalog.subjects.per_subject_max, goes_on=False)
-        log.start(found.next_number, None)
+        log.start(found, None)
         progress = self.progress
         log.options.takes_back = True
         log.progress.failure = progress.failure

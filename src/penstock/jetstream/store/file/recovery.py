@@ -12,6 +12,7 @@ count without the other half.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,7 +22,8 @@ from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import columns_of
 from penstock.jetstream.store.file.compression import is_compressed
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
-from penstock.jetstream.store.file.reserve import Noted, forget_end, read_noted
+from penstock.jetstream.store.file.keptids import id_faults
+from penstock.jetstream.store.file.reserve import Kept, Noted, Reserve, read_noted
 from penstock.jetstream.store.file.segment import (
     Header,
     Removal,
@@ -35,6 +37,7 @@ from penstock.jetstream.store.file.segmentfile import (
     SUMMARY,
     read_footer,
     read_header,
+    read_header_copy,
     read_part,
     segment_number,
     segment_path,
@@ -67,8 +70,11 @@ class Recovered:
 
     segments: list[Loaded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    """The usual leftovers of a crash."""
+    faults: list[str] = field(default_factory=list)
+    """Damage, and missing files."""
     missing: list[str] = field(default_factory=list)
-    """The notes about missing files."""
+    """Those faults that show only where files are compared with each other."""
     stale: list[str] = field(default_factory=list)
     """Leftover files that can go: drafts, and segments merged into others."""
     torn: Loaded | None = None
@@ -77,6 +83,8 @@ class Recovered:
     """Segments whose header does not check out, with a substitute header."""
     noted: Noted = field(default_factory=Noted)
     """How far the store was durable, at least."""
+    kept: Kept = field(default_factory=Kept)
+    """The files of ids that should exist."""
     is_cut: bool = False
     """Whether the last segment was longer."""
     incomplete: str | None = None
@@ -92,11 +100,17 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
     """Read a directory, and change nothing. `salt` helps where headers are damaged."""
     found = Recovered()
     names = disk.names(directory)
-    found.noted = read_noted(disk, directory)
     found.stale = [f"{directory}/{name}" for name in names if name.endswith(DRAFT)]
     numbers = [number for name in names if (number := segment_number(name)) is not None]
-    headers = {number: _read_header(disk, directory, number) for number in numbers}
-    found.salt = next((h.salt for h in headers.values() if h is not None), salt)
+    headers = {number: _read_header(read_header, disk, directory, number) for number in numbers}
+    headless = {number for number, header in headers.items() if header is None}
+    for number in headless:
+        headers[number] = _read_header(read_header_copy, disk, directory, number)
+    salts = [header.salt for header in headers.values() if header is not None]
+    found.salt = salt if salt in salts or not salts else salts[0]
+    found.noted, found.kept = read_noted(disk, directory, found.salt or 0)
+    foreign = [n for n, header in headers.items() if header and header.salt != found.salt]
+    numbers = [number for number in numbers if number not in foreign]
     found.next_number = max(numbers, default=0) + 1
     covered = 0
     for number in numbers:
@@ -104,7 +118,15 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
         if number <= covered:
             found.stale.append(segment_path(directory, number))
             continue
-        _load_segment(disk, directory, number, header, found, is_last=number == numbers[-1])
+        _load_segment(
+            disk,
+            directory,
+            number,
+            header,
+            found,
+            is_last=number == numbers[-1],
+            is_headless=number in headless,
+        )
         covered = max(covered, header.covers if header else number)
     # A number that a merged segment covers is not given again: its file would count as merged too.
     found.next_number = max(found.next_number, covered + 1)
@@ -115,16 +137,22 @@ def load(disk: Disk, directory: str, salt: int | None = None) -> Recovered:
     _report_missing_front(directory, found)
     _report_missing_last(directory, found, names)
     _report_cut(directory, found)
-    found.notes += found.missing
+    for number in foreign:
+        path = segment_path(directory, number)
+        found.missing.append(f"`{path}` is of another stream: left alone")
+        found.next_number = max(found.next_number, number + 1)
+    if found.salt is not None:
+        found.missing += id_faults(disk, directory, found.salt, found.kept)
+    found.faults += found.missing
     return found
 
 
 def report_empty(disk: Disk, directory: str, found: Recovered) -> None:
     """Report a directory without any file: a store has at least its reserve, or a segment."""
     if not disk.names(directory):
-        note = f"`{directory}` is missing or empty, and all messages with it"
-        found.missing.append(note)
-        found.notes.append(note)
+        fault = f"`{directory}` is missing or empty, and all messages with it"
+        found.missing.append(fault)
+        found.faults.append(fault)
         found.lost += 1
 
 
@@ -160,35 +188,40 @@ def _report_missing_last(directory: str, found: Recovered, names: list[str]) -> 
 
 def _report_cut(directory: str, found: Recovered) -> None:
     """Report a last segment that was longer: no power cut takes what was durable."""
-    noted, path = found.noted, segment_path(directory, found.noted.number)
+    noted, end, durable_end = found.noted, 0, 0
+    path = segment_path(directory, noted.number)
     last = found.segments[-1] if found.segments else None
-    if last is not None and last.block.number == noted.number:
-        found.is_cut = last.summary is None and last.records_end < noted.end
-    else:
-        found.is_cut = found.incomplete == path
+    if found.incomplete == path:
+        durable_end = noted.end
+    elif last is not None and last.summary is None:
+        path, end = segment_path(directory, last.block.number), last.records_end
+        noted_end = noted.end if last.block.number == noted.number else 0
+        durable_end = max(noted_end, last.header.records_end)
+    found.is_cut = end < durable_end
     if found.is_cut:
-        end = last.records_end if last is not None and not found.incomplete else 0
         lost = _lost_at_end(found)
         found.missing.append(
-            f"`{path}` was cut short: {noted.end - end} bytes at its end are missing, and up to "
+            f"`{path}` was cut short: {durable_end - end} bytes at its end are missing, and up to "
             f"{lost} messages with them"
         )
         found.lost += lost
 
 
 def _lost_at_end(found: Recovered) -> int:
-    """Return how many messages are missing at the end, at most; something is, so at least one."""
+    """Return how many messages are missing at the end, at most."""
     noted = found.noted
     left = max([floor_sequence(found) - 1, *(s.block.last_sequence for s in found.segments)])
-    return max(min(noted.last_sequence - left, noted.messages), 1)
+    return max(min(noted.last_sequence - left, noted.messages), 0)
 
 
 def _is_set_aside(number: int, names: list[str]) -> bool:
     return segment_path("", number)[1:] + SET_ASIDE in names
 
 
-def _read_header(disk: Disk, directory: str, number: int) -> Header | None:
-    header = read_header(disk, segment_path(directory, number))
+def _read_header(
+    read: Callable[[Disk, str], Header | None], disk: Disk, directory: str, number: int
+) -> Header | None:
+    header = read(disk, segment_path(directory, number))
     return header if header is not None and header.number == number else None
 
 
@@ -200,16 +233,23 @@ def _load_segment(
     found: Recovered,
     *,
     is_last: bool,
+    is_headless: bool,
 ) -> None:
     path = segment_path(directory, number)
+    if is_headless:
+        _note_compressed(disk, path, found)
     if header is not None:
         summarized = _by_trailer(disk, path, header)
+        if is_headless:
+            found.faults.append(f"`{path}`: the header is damaged, its copy takes its place")
         if summarized is not None:
+            if is_headless:
+                found.headless.append(summarized)
             found.segments.append(summarized)
             return
     data = read_whole(disk, path) or b""
-    _note_compressed(disk, path, found)
-    is_headless = header is None
+    if not is_headless:
+        _note_compressed(disk, path, found)
     header = header or _guess_header(number, data, found, is_last=is_last, path=path)
     if header is None:
         return
@@ -311,7 +351,7 @@ def _guess_header(
         found.notes.append(f"`{path}` is set aside: {why}")
         found.incomplete = path
         return None
-    found.notes.append(f"`{path}`: the header is damaged, the records are walked")
+    found.faults.append(f"`{path}`: the header is damaged, the records are walked")
     last = found.segments[-1].block.last_sequence if found.segments else 0
     return Header(number, number, salt, last, 0, 0)
 
@@ -320,7 +360,7 @@ def _report_damage(path: str, header: Header, walked: Scan, found: Recovered) ->
     # The trailer follows the last record of a complete segment.
     damaged = [(offset, length) for offset, length in walked.damaged if offset < walked.end]
     for offset, length in damaged:
-        found.notes.append(f"`{path}`: {length} bytes at {offset} are damaged")
+        found.faults.append(f"`{path}`: {length} bytes at {offset} are damaged")
     lost = sum(length > RECORD_BYTES_MIN for _, length in damaged)
     sequences = walked.sequences
     if sequences and header.base_sequence < sequences[0]:
@@ -340,10 +380,11 @@ def _report_missing(directory: str, segment: Loaded, following: Loaded, found: R
     """Report messages missing at the end of a segment, according to the next one."""
     path = segment_path(directory, segment.block.number)
     block = segment.block
-    if block.total and segment.header.base_sequence >= block.first_sequence:
-        # Compaction writes records and trailer in one go.
-        found.notes.append(f"`{path}` has lost its end, and maybe messages with it")
-        found.lost += 1
+    if segment.header.records_end:
+        # Compaction leaves gaps, so sequences say nothing.
+        if segment.records_end < segment.header.records_end:
+            found.faults.append(f"`{path}` has lost its end, and maybe messages with it")
+            found.lost += 1
         return
     removals = [removal for each in found.segments for removal in each.removals]
     floor = max((removal.floor_sequence for removal in removals), default=0)
@@ -352,7 +393,7 @@ def _report_missing(directory: str, segment: Loaded, following: Loaded, found: R
     missing = _without(first, last, [pair for removal in removals for pair in removal.ranges])
     if missing:
         span = f"{missing[0][0]} to {missing[-1][1]}"
-        found.notes.append(f"`{path}`: messages {span} are missing")
+        found.faults.append(f"`{path}`: messages {span} are missing")
         found.lost += sum(end - start + 1 for start, end in missing)
 
 
@@ -413,8 +454,10 @@ def mend(disk: Disk, directory: str, found: Recovered) -> None:
     if found.incomplete is not None:
         disk.rename(found.incomplete, found.incomplete + SET_ASIDE)
     if found.is_cut:
-        forget_end(disk, directory, found.noted)
-        found.noted = Noted(last_sequence=found.noted.last_sequence)
+        reserve = Reserve(disk, directory, 0, found.salt or 0)
+        reserve.kept = found.kept
+        reserve.forget_end(found.noted.last_sequence)
+        found.noted = reserve.noted
     for path in found.stale:
         disk.remove(path)
 

@@ -38,7 +38,7 @@ HEADER_BYTES = 64
 ERASE = 1
 REPLACES = 1
 
-_HEADER = struct.Struct("<8sHHIQQQQqI")
+_HEADER = struct.Struct("<8sHHIQQQQqII")
 
 
 class Header(NamedTuple):
@@ -52,6 +52,8 @@ class Header(NamedTuple):
     """This sequence and all below it were given; known even when the messages are gone."""
     floor_sequence: int
     base_time_ns: int
+    records_end: int = 0
+    """Where the records end, if that was known when the header was written; else 0."""
 
 
 class Removal(NamedTuple):
@@ -139,23 +141,24 @@ def encode_header(header: Header) -> bytes:
         header.base_sequence,
         header.floor_sequence,
         header.base_time_ns,
+        header.records_end,
         0,
     )[:-4]
-    return body + U32.pack(crc32(body)) + bytes(HEADER_BYTES - _HEADER.size)
+    return body + U32.pack(crc32(body))
 
 
 def decode_header(data: bytes) -> Header | None:
     """Return the header, or None if these are not the first bytes of a segment we know."""
     if len(data) < HEADER_BYTES:
         return None
-    magic, version, _, salt, number, covers, base, floor, time_ns, checksum = _HEADER.unpack_from(
-        data
+    magic, version, _, salt, number, covers, base, floor, time_ns, end, checksum = (
+        _HEADER.unpack_from(data)
     )
-    if magic != SEGMENT_MAGIC or checksum != crc32(data[: _HEADER.size - 4]):
+    if magic != SEGMENT_MAGIC or version != FORMAT_VERSION:
         return None
-    if version != FORMAT_VERSION or any(data[_HEADER.size : HEADER_BYTES]):
+    if checksum != crc32(data[: HEADER_BYTES - 4]):
         return None
-    return Header(number, covers, salt, base, floor, time_ns)
+    return Header(number, covers, salt, base, floor, time_ns, end)
 
 
 def encode_removal(removal: Removal, salt: int) -> bytes:

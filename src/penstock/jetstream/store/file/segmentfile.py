@@ -33,6 +33,16 @@ def read_header(disk: Disk, path: str) -> Header | None:
         file.close()
 
 
+def read_header_copy(disk: Disk, path: str) -> Header | None:
+    """Return the copy of a complete segment's header; None without one that checks out."""
+    file = disk.open(path)
+    try:
+        offset = file.size() - FOOTER_BYTES - HEADER_BYTES
+        return decode_header(file.read(offset, HEADER_BYTES)) if offset > 0 else None
+    finally:
+        file.close()
+
+
 def read_footer(file: File, salt: int) -> Footer | None:
     """Return the footer of a segment; None without one that checks out."""
     size = file.size()

@@ -1,7 +1,7 @@
 """
 The trailer of a complete segment: the result of a walk over its records.
 
-    records · summary · places · topics · footer
+    records · summary · places · topics · copy of the header · footer
 
 The footer, at the very end, has the length and the checksum of each part. Start-up reads only the
 summary: counts, times, removals, and for each subject its number of messages and its last one.
@@ -23,7 +23,9 @@ from penstock.jetstream.store.columns import Places, Topics
 from penstock.jetstream.store.file.segment import (
     FORMAT_VERSION,
     HEADER_BYTES,
+    Header,
     Removal,
+    encode_header,
     from_little_endian,
     little_endian,
 )
@@ -75,7 +77,13 @@ class Summary:
 
 
 def encode_trailer(
-    summary: Summary, places: Places, topics: Topics, *, records_end: int, salt: int
+    summary: Summary,
+    places: Places,
+    topics: Topics,
+    *,
+    header: Header | None,
+    records_end: int,
+    salt: int,
 ) -> bytes:
     """Return the bytes that complete a segment."""
     assert topics.ids is not None
@@ -91,7 +99,8 @@ def encode_trailer(
         FOOTER_BYTES,
         0,
     )[:-4]
-    return b"".join((*parts, footer, struct.pack("<I", crc32(footer, salt))))
+    copy = encode_header(header) if header is not None else bytes(HEADER_BYTES)
+    return b"".join((*parts, copy, footer, struct.pack("<I", crc32(footer, salt))))
 
 
 def decode_footer(data: bytes, file_bytes: int, salt: int) -> Footer | None:
@@ -108,8 +117,8 @@ def decode_footer(data: bytes, file_bytes: int, salt: int) -> Footer | None:
         lengths=(rest[0], rest[1], rest[2]),
         checksums=(rest[3], rest[4], rest[5]),
     )
-    fits = end >= HEADER_BYTES and end + sum(footer.lengths) + FOOTER_BYTES == file_bytes
-    return footer if fits else None
+    size_bytes = end + sum(footer.lengths) + HEADER_BYTES + FOOTER_BYTES
+    return footer if end >= HEADER_BYTES and size_bytes == file_bytes else None
 
 
 def _encode_summary(summary: Summary) -> bytes:

@@ -24,7 +24,7 @@ from penstock.jetstream.store.file.compaction import (
 )
 from penstock.jetstream.store.file.compression import Press
 from penstock.jetstream.store.file.keptids import Rescue
-from penstock.jetstream.store.file.reserve import Noted, Reserve
+from penstock.jetstream.store.file.reserve import Noted
 from penstock.jetstream.store.file.segment import HEADER_BYTES, Removal
 from penstock.jetstream.store.file.segmentfile import DRAFT, segment_path
 from penstock.jetstream.store.values import Known, Work, complete
@@ -83,7 +83,6 @@ class Upkeep:
         """Segments to remove because another one has their messages."""
         self._waiting: tuple[int, Callable[[], None]] | None = None
         """A compaction to put in place, with the position that must be durable before."""
-        self.reserve = Reserve(log.disk, log.directory, log.settings.reserve_bytes)
         self._removing: list[Block] = []
         """Segments whose files are being removed."""
         self._busy = False
@@ -369,15 +368,16 @@ class Upkeep:
         self._compressed.add(press.block.number)
 
     def _keep_reserve(self) -> Work | None:
-        if not self.reserve.is_missing or self._log.progress.failure is not None:
+        reserve = self._log.reserve
+        if not reserve.is_missing or self._log.progress.failure is not None:
             return None
-        return Task(self, self.reserve.keep, done=lambda _: None, failed=lambda: None)
+        return Task(self, reserve.keep, done=lambda _: None, failed=lambda: None)
 
     def _note_end(self) -> Work | None:
         noted = self.noted()
-        if noted is None or noted == self.reserve.noted:
+        if noted is None or noted == self._log.reserve.noted:
             return None
-        note = partial(self.reserve.note, noted)
+        note = partial(self._log.reserve.note, noted)
         return Task(self, note, done=lambda _: None, failed=lambda: None)
 
     def noted(self) -> Noted | None:
@@ -398,8 +398,8 @@ class Upkeep:
     def note_end(self) -> None:
         """Note it here and now."""
         noted = self.noted()
-        if noted is not None and noted != self.reserve.noted:
-            self.reserve.note(noted)
+        if noted is not None and noted != self._log.reserve.noted:
+            self._log.reserve.note(noted)
 
     def _discard(self, draft: str) -> None:
         with suppress(OSError):

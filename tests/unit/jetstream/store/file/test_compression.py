@@ -153,9 +153,9 @@ def test_a_store_takes_less_room_and_finds_everything_again(tmp_path: Path, meth
     assert sum(path.stat().st_size for path in packed(tmp_path)) < store.size_bytes / 2
     store.close()
 
-    again, notes = opened(tmp_path)
+    again, found = opened(tmp_path)
 
-    assert [] == notes
+    assert ([], []) == found
     messages, _ = again.read(1, count_max=20_000, bytes_max=1 << 30)
     assert [b"message %d, as the others" % n for n in range(20_000)] == [m[4] for m in messages]
     assert (20_000, 0) == (again.messages, again.state().lost)

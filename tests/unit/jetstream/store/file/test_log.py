@@ -25,10 +25,10 @@ LARGE = FileSettings(reserve_bytes=0)
 
 
 def open_it(disk: SimDisk, *, settings: FileSettings = SMALL, **limits: int) -> Store:
-    store, notes = open_file_store(
+    store, found = open_file_store(
         disk, DIRECTORY, salt=5, settings=settings, limits=StoreLimits(**limits)
     )
-    assert notes == []
+    assert found == ([], [])
     return store
 
 
@@ -173,9 +173,9 @@ def test_the_only_segment_with_messages_is_missed() -> None:
     assert len(names) == 2
     disk.remove(f"{DIRECTORY}/{names[0]}")
 
-    store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
+    store, found = open_file_store(disk, DIRECTORY, salt=5, settings=SMALL)
 
-    assert notes == [f"`{DIRECTORY}`: messages 1 to 5 are missing"]
+    assert found.faults == [f"`{DIRECTORY}`: messages 1 to 5 are missing"]
     assert (store.messages, store.last_sequence) == (0, 5)
 
 
@@ -472,8 +472,8 @@ def killed(*, damaged_at: int | None = None) -> tuple[Store, list[str], int]:
     content = disk.names_now[f"{DIRECTORY}/{1:016d}.seg"].content
     if damaged_at is not None:
         content[damaged_at] ^= 8
-    reopened, notes = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
-    return reopened, notes, len(content)
+    reopened, found = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
+    return reopened, found.faults + found.notes, len(content)
 
 
 def test_a_flipped_bit_costs_what_it_hits_and_nothing_behind_it() -> None:
@@ -498,8 +498,8 @@ def test_a_store_goes_on_behind_damage_and_survives_the_next_crash() -> None:
     fill(store, 20)
     content = disk.names_now[f"{DIRECTORY}/{1:016d}.seg"].content
     content[bytes(content).index(b"%020d" % 7)] ^= 1
-    store, notes = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
-    assert "damaged" in notes[0]
+    store, found = open_file_store(disk, DIRECTORY, salt=5, settings=LARGE)
+    assert "damaged" in found.faults[0]
     store.append(entries(21, 5))
     settle(store)
     after, _ = open_file_store(disk.crash(), DIRECTORY, salt=5, settings=LARGE)

@@ -127,7 +127,9 @@ def test_a_trailer_says_what_a_scan_finds(entries: list[Entry], is_dense: bool) 
     summary, topics = summarize(
         found.sequences[0], places, subjects, times_ns=times, removals=(REMOVAL,)
     )
-    trailer = encode_trailer(summary, places, topics, records_end=len(data), salt=SALT)
+    trailer = encode_trailer(
+        summary, places, topics, header=HEADER, records_end=len(data), salt=SALT
+    )
     size = len(data) + len(trailer)
     footer = decode_footer(trailer[-FOOTER_BYTES:], size, SALT)
     assert footer is not None
@@ -161,7 +163,7 @@ def test_a_trailer_says_what_a_scan_finds(entries: list[Entry], is_dense: bool) 
 def test_a_damaged_footer_is_none(place: int) -> None:
     places, subjects = columns_of(scan(segment(ENTRIES), SALT))
     summary, topics = summarize(10, places, subjects, times_ns=(5, 7), removals=())
-    trailer = encode_trailer(summary, places, topics, records_end=300, salt=SALT)
+    trailer = encode_trailer(summary, places, topics, header=HEADER, records_end=300, salt=SALT)
     footer = bytearray(trailer[-FOOTER_BYTES:])
     assert decode_footer(bytes(footer), 300 + len(trailer), SALT) is not None
     assert decode_footer(bytes(footer), 301 + len(trailer), SALT) is None

@@ -187,6 +187,23 @@ def test_a_batch_needs_room_beside_what_is_there(
     assert client.publish(f"{stream}.{subject}", **pairs, **last) == told
 
 
+def test_a_request_that_may_not_wait_ends_at_its_heartbeat_where_acks_are_due(
+    client: ApiClient,
+) -> None:
+    client.make("held")
+    for _ in range(3):
+        client.ask("held.a", 1)
+    client.consume("held", "C", ack_policy="explicit", max_ack_pending=2)
+    client.send(b"SUB in.held 2\r\n")
+    wish = b'{"batch":9,"expires":9000000000,"idle_heartbeat":100000000,"no_wait":true}'
+
+    client.send(b"PUB $JS.API.CONSUMER.MSG.NEXT.held.C in.held %d\r\n%b\r\n" % (len(wish), wish))
+
+    lines = [client.line() for _ in range(6)]
+    assert [line.split()[1] for line in lines[:4:2]] == [b"held.a"] * 2
+    assert lines[4:] == [b"HMSG in.held 2 28 28", b"NATS/1.0 404 No Messages"]
+
+
 @pytest.mark.parametrize("storage", ["file", "memory"])
 def test_deleting_a_message_that_is_not_there_is_refused(storage: str, client: ApiClient) -> None:
     stream = f"deleted_{storage}"

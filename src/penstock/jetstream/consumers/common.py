@@ -94,6 +94,11 @@ class Common:
         """Whether there is nothing to deliver, now or when acks come."""
         return self.backlog.is_at_end and not self.ledger.due and not self.is_full
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether there is nothing to deliver now."""
+        return not self.ledger.due and (self.backlog.is_at_end or self.is_full)
+
     def wants(self, subject: bytes) -> bool:
         """Tell whether its filters let messages of this subject through."""
         filters = self.filters

@@ -262,5 +262,6 @@ class Consumer:
         if 0 < common.ledger.deadline_ns <= now_ns:
             self._settlement.retry(common.ledger.overdue(now_ns))
         if 0 < self.outlet.deadline_ns <= now_ns:
-            self.outlet.look(now_ns, is_at_end=common.is_at_end)
+            # At a deadline, what does not want to wait ends also where acks have to come first.
+            self.outlet.look(now_ns, is_at_end=common.is_stuck)
         self.deliver()

@@ -302,7 +302,7 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     )
     assert (
         f"50 handled, {missing} missing, 0 lost, {doubled} duplicated, 0 changed, 0 foreign, "
-        "0 unhandled, 0 handled twice, 1 out of order" in broken
+        "0 unknown, 0 unhandled, 0 handled twice, 1 out of order" in broken
     )
     page = html.read_text()
     assert f"{missing} missing, {doubled} duplicated, 1 out of order</span>" in page
@@ -371,8 +371,65 @@ def test_audit_compares_what_can_be_compared(spark: Any) -> None:
     ]
     assert [5, 8] == [found[each]["first"] for each in ("a", "b")]
     assert not audit.is_clean(report)
-    whole = published.select("aggregate_id", "subject", "stream", "sequence", "data")
+    columns = ("aggregate_id", "subject", "stream", "sequence", "data")
+    whole = published.select(*columns).union(table(("b", 7, "deleted")).select(*columns))
     assert audit.is_clean(audit.compare(published, whole, None, bounds))
+
+
+def test_audit_counts_what_is_neither_in_the_stream_nor_in_the_lake(spark: Any) -> None:
+    """From the first that is known, up to where the archive is, in parts of a large stream."""
+    known = spark.range(9_000, 40_001).selectExpr(
+        "'k' AS aggregate_id", "'s' AS subject", "'S' AS stream", "id AS sequence", "'' AS data"
+    )
+    events = known.withColumn("event_id", known.data)
+
+    def found(condition: str, **bounds: Any) -> list[tuple[int, int, int]]:
+        left = known.where(condition)
+        table = audit.bounds_of(spark, [audit.Bounds("S", 9_000, 40_000, 40_000, **bounds)])
+        report = audit.compare(events.where("sequence < 20000").where(condition), left, None, table)
+        rows = report.where("lost + unknown > 0").collect()
+        return [(row.lost, row.unknown, row["first"]) for row in rows]
+
+    assert [] == found("true")
+    assert [(1, 0, 20_000)] == found("sequence <> 20005")
+    assert [(10_000, 0, 20_000)] == found("sequence DIV 10000 <> 2")
+    assert [(5, 0, 39_996)] == found("sequence < 39996")
+    assert [] == found("sequence > 9005"), "it may have begun there"
+    filtered = {"begin": 9_000, "is_filtered": True}
+    assert [(0, 6, 9_000)] == found("sequence > 9005", **filtered)
+    assert [] == found("sequence > 9005", others=6, **filtered)
+    assert [(0, 31_001, 9_000)] == found("false", **filtered)
+    assert [] == found("sequence > 9005", others=None, **filtered)
+
+
+def test_audit_says_what_was_removed_before_it_was_archived(
+    broker: Broker, stream: str, run: Any, tmp_path: Path
+) -> None:
+    """Within the stream, where the archive says nothing, as no reader can tell why it is gone."""
+    table, document = str(tmp_path / "archive"), tmp_path / "audit.json"
+    broker.publish([(f"{stream}.keep", b"")] + [(f"{stream}.a", b"")] * 10)
+    run("archive")
+    run("archive", source={"subjects": f"{stream}.a"}, target=f"{table}-a", checkpoint=f"{table}-c")
+    broker.publish([(f"{stream}.a", b"")] * 20 + [(f"{stream}.keep", b"")])
+    broker.run(lambda js: js.streams.purge(stream, filter=f"{stream}.a"))
+    broker.publish([(f"{stream}.a", b"")] * 3)
+    run("archive")
+    run("archive", source={"subjects": f"{stream}.a"}, target=f"{table}-a", checkpoint=f"{table}-c")
+
+    (all_of_it,) = run("audit", lake=table, json=str(document))
+    (row,) = json.loads(document.read_text())["aggregates"]
+    (some,) = run(
+        "audit", source={"subjects": f"{stream}.a"}, lake=f"{table}-a", json=str(document)
+    )
+    (other,) = json.loads(document.read_text())["aggregates"]
+
+    assert "5 published, 15 archived, 0 waiting, 10 removed, 0 handled, 0 missing, 20 lost" in (
+        all_of_it
+    )
+    assert (f"{stream}, within 1 to 35", 20, 0) == (row["aggregate"], row["lost"], row["unknown"])
+    assert row["first"] in range(1, 13)
+    assert "3 published, 13 archived, 0 waiting, 10 removed, 0 handled, 0 missing, 0 lost" in some
+    assert (0, 20) == (other["lost"], other["unknown"])
 
 
 def test_audit_tells_what_retention_removed_from_what_was_lost(

@@ -3,8 +3,11 @@ audit: gaps, duplicates, changes and reordering between what was published and a
 
 Looks at every message, on both sides, before it says that nothing is wrong. A stream is no
 archive: what was archived and has been removed from it since, by retention or by hand, is well.
-What was removed before it was archived is lost. And an archive that is being written is not
-complete: what it has not come to yet is waiting, as its checkpoint tells.
+What was removed before it was archived is lost: its sequence is neither in the stream nor in the
+lake. Nobody tells which subject a message had that is gone, so where only some subjects are read,
+it may have been on one of them, or not: that is `unknown`, and no clean audit either. And an
+archive that is being written is not complete: what it has not come to yet is waiting, as its
+checkpoint tells.
 
 What was handled can be compared too: any Parquet table with `event_id`, `aggregate_id` and
 `position`, a number that grows in the order of handling. If anything was found, `penstock
@@ -21,11 +24,14 @@ from penstock.spark.connection import Connection
 from penstock.spark.envelopes.envelope import FIELDS, open_events
 from penstock.spark.files import files_of
 from penstock.spark.kafka import is_kafka, namespace_of, read_topics
-from penstock.spark.options import parse_source
+from penstock.spark.options import SourceOptions, parse_source
 from penstock.spark.pipelines import auditreport
 from penstock.spark.pipelines.config import PipelineConfig, with_decompressed
 from penstock.spark.pipelines.lake import read_lake
 from penstock.spark.pipelines.ownership import archived_to
+from penstock.spark.source.counting import count_messages
+from penstock.spark.source.position import Position, Range
+from penstock.spark.source.stream import StreamState, start_at
 from penstock.spark.source.streams import find_streams
 
 if TYPE_CHECKING:
@@ -39,11 +45,14 @@ SETTINGS = {
 }
 COUNTS = ("published", "archived", "waiting", "removed", "handled")
 FINDINGS = (
-    *("missing", "lost", "duplicated", "changed", "foreign"),
+    *("missing", "lost", "duplicated", "changed", "foreign", "unknown"),
     *("unhandled", "handled twice", "out of order"),
 )
 KINDS = (*COUNTS, *FINDINGS)
 HANDLED = ("handled", "unhandled", "handled twice", "out of order")
+EARLIEST, LATEST = Position("earliest"), Position("latest")
+PART = 10_000
+"""So many sequences are counted together."""
 CONTENT = ("subject", "data", *FIELDS, "payload")
 """The parts of a message that the lake must hold as they were published."""
 
@@ -55,6 +64,15 @@ class Bounds(NamedTuple):
     first: int
     last: int
     archived_to: int
+    begin: int = 0
+    """From where sequences are counted; but not before the first message that is known."""
+    others: int | None = 0
+    """
+    Messages from there on, up to `archived_to`, that are on subjects that are not read; `None`
+    where they cannot be counted, or where sequences have gaps of their own.
+    """
+    is_filtered: bool = False
+    """Whether only some subjects are read, and sequences are counted from `begin` indeed."""
 
 
 def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -101,25 +119,62 @@ def _bounds(
     if is_kafka(config.source):
         last = f.max("sequence")
         return published.groupBy("stream").agg(
-            f.min("sequence").alias("first"), last.alias("last"), last.alias("archived_to")
+            f.min("sequence").alias("first"),
+            last.alias("last"),
+            last.alias("archived_to"),
+            f.lit(0).alias("begin"),
+            f.lit(None).cast("bigint").alias("others"),
+            f.lit(False).alias("is_filtered"),
         )
     connection, source = parse_source(config.source)
     with Connection(connection, "penstock-pipeline") as opened:
         states = find_streams(opened, source)
-    return bounds_of(
-        spark,
-        [
-            Bounds(
-                name, state.earliest, state.last_sequence, finished.get(name, state.last_sequence)
-            )
+        bounds = [
+            _bounds_in(opened, source, state, finished.get(name, state.last_sequence))
             for name, state in states.items()
-        ],
+        ]
+    return bounds_of(spark, bounds)
+
+
+def _bounds_in(
+    connection: Connection, source: SourceOptions, state: StreamState, archived_to: int
+) -> Bounds:
+    starting = source.starting_position.of(state.name, EARLIEST)
+    ending = source.ending_position.of(state.name, LATEST)
+    begin = 0
+    if source.subjects or starting != EARLIEST:
+        # What is gone before the head was mostly on other subjects.
+        begin = max(start_at(connection, state, starting), state.earliest)
+    others = None
+    if ending == LATEST:
+        others = _others(connection, source, state, Range(begin, archived_to))
+    return Bounds(
+        *(state.name, state.earliest, state.last_sequence, archived_to),
+        begin=begin,
+        others=others,
+        is_filtered=bool(source.subjects),
     )
+
+
+def _others(
+    connection: Connection, source: SourceOptions, state: StreamState, checked: Range
+) -> int | None:
+    """Count messages of a range on subjects that are not read, if that can be done."""
+    if not source.subjects or not checked.size:
+        return 0
+    if state.retention != "limits":
+        # A consumer would take from others.
+        return None
+    everything = count_messages(connection, state, (), checked)
+    return everything - count_messages(connection, state, source.subjects, checked)
 
 
 def bounds_of(spark: SparkSession, bounds: list[Bounds]) -> DataFrame:
     """Return the bounds of streams as a table."""
-    schema = "stream string, first bigint, last bigint, archived_to bigint"
+    schema = (
+        "stream string, first bigint, last bigint, archived_to bigint, begin bigint, "
+        "others bigint, is_filtered boolean"
+    )
     return spark.createDataFrame(bounds, schema)
 
 
@@ -162,6 +217,7 @@ def compare(
     )
     order = _handled_order(published, handled)
     report = counts.join(order, "aggregate", "full").unionByName(_lost(bounds), True)
+    report = report.unionByName(_gone_within(found.select(*place), bounds), True)
     return report.na.fill(0, list(KINDS)).select("aggregate", *KINDS, "first").orderBy("aggregate")
 
 
@@ -171,6 +227,55 @@ def _lost(bounds: DataFrame) -> DataFrame:
     name = "concat(stream, ', from ', archived_to + 1, ' to ', first - 1)"
     return bounds.where(f"{lost} > 0").selectExpr(
         f"{name} AS aggregate", f"{lost} AS lost", "archived_to + 1 AS first"
+    )
+
+
+def _gone_within(known: DataFrame, bounds: DataFrame) -> DataFrame:
+    """Return a row for each stream of which sequences are gone that the archive is past."""
+    from pyspark.sql import functions as f
+
+    checked = bounds.where("others IS NOT NULL")
+    streams = _counted(
+        known.join(f.broadcast(checked), "stream").where("sequence BETWEEN begin AND archived_to")
+    )
+    found = checked.join(streams, "stream", "left").selectExpr(
+        "stream",
+        "is_filtered",
+        "archived_to",
+        "if(is_filtered, begin, low) AS from",
+        "coalesce(count, 0) + others AS count",
+        "if(is_filtered, begin, coalesce(gap, high + 1)) AS first",
+    )
+    gone = "archived_to - from + 1 - count"
+    return found.where(f"{gone} > 0").selectExpr(
+        "concat(stream, ', within ', from, ' to ', archived_to) AS aggregate",
+        f"if(is_filtered, 0, {gone}) AS lost",
+        f"if(is_filtered, {gone}, 0) AS unknown",
+        "first",
+    )
+
+
+def _counted(known: DataFrame) -> DataFrame:
+    """Return how many sequences of each stream are known, from where to where, and a first gap."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    part = f.expr(f"sequence DIV {PART}").alias("part")
+    parts = known.groupBy("stream", part).agg(
+        f.count("*").alias("count"), f.min("sequence").alias("low"), f.max("sequence").alias("high")
+    )
+    before = f.lag("high").over(Window.partitionBy("stream").orderBy("part"))
+    gap = "CASE WHEN low > before + 1 THEN before + 1 WHEN high - low + 1 > count THEN low END"
+    return (
+        parts.withColumn("before", before)
+        .withColumn("gap", f.expr(gap))
+        .groupBy("stream")
+        .agg(
+            f.sum("count").alias("count"),
+            f.min("low").alias("low"),
+            f.max("high").alias("high"),
+            f.min("gap").alias("gap"),
+        )
     )
 
 

@@ -22,6 +22,7 @@ MEANINGS = {
     "duplicated": "in the lake more than once",
     "changed": "in the lake with another content than in the stream",
     "foreign": "in the lake, and never in the stream",
+    "unknown": "removed from the stream, not in the lake, and perhaps on subjects that are read",
     "unhandled": "events that nobody handled",
     "handled twice": "events that were handled more than once",
     "out of order": "events handled after one that was published later",

@@ -1,10 +1,10 @@
 """
 Messages that are gone before they were read, and streams that are not the same any more.
 
-Deleting single messages is what users do, and is no loss. Losing the *head* of a
-stream to limits, age or a purge before the reader came there is, and so is a
-stream that was deleted and made anew: its sequences start again and mean other
-messages.
+Removing messages within a stream is what users and limits of subjects do, and is no
+loss. Losing the *head* of a stream before the reader came there is, whatever removed
+it, since nobody can tell; and so is a stream that was deleted and made anew: its
+sequences start again and mean other messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_head(
             source,
             f"messages {_lost_from(first, source, unfinished)} to {state.earliest - 1} "
             f"of stream `{state.name}` are gone: "
-            "removed by its limits, by age or by a purge before they were read",
+            "removed by its limits, by age, by a purge or by hand before they were read",
         )
     return max(first, state.earliest)
 

@@ -255,6 +255,23 @@ async def test_a_bus_that_closes_says_how_many_events_may_come_again(
 
 
 @asynchronous
+async def test_a_bus_that_closes_does_not_wait_for_brokers_after_its_time(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = replace(on_mock(cluster, commit_interval=WAIT_S), shutdown_timeout=2.0)
+    async with EventBus(base) as bus:
+        handled = Handled()
+        await bus.subscribe_envelope("orders", handled)
+        await bus.publish_envelope_batch("orders", [event(n) for n in range(40)])
+        await until(lambda: len(handled.numbers) == 40, WAIT_S)
+        for broker in cluster.brokers:
+            cluster.delay(broker, 60_000)
+
+    assert "that 40 events were handled, so they may come again" in caplog.text
+    assert f"the group was not left in {reader.LEAVING_AWAY_S_MAX} s" in caplog.text
+
+
+@asynchronous
 async def test_commits_that_meet_a_rebalance_repeat_nothing_in_the_process_that_goes_on(
     cluster: MockCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,6 +97,8 @@ class KafkaEngine:
         self._arrived = asyncio.Event()
         self._is_open = False
         self._is_connected = False
+        self._is_telling = False
+        """Whether commits wait for an answer, or did until nobody waited any more."""
         self._probing: asyncio.Task[None] | None = None
         self._own: set[str] = set()
 
@@ -150,7 +152,7 @@ class KafkaEngine:
         self._is_open = self._is_connected = True
 
     async def close(self) -> None:
-        is_away = not self._is_connected
+        is_away = self._is_telling or not self._is_connected
         self._is_open = self._is_connected = False
         if self._probing is not None:
             self._probing.cancel()
@@ -356,7 +358,9 @@ class KafkaEngine:
 
     async def flush(self) -> None:
         if self._reader is not None:
+            self._is_telling = True
             await self._reader.commit()
+            self._is_telling = False
 
     @property
     def _open_window(self) -> KafkaWindow:

@@ -17,8 +17,11 @@ CHECKSUM = "checksum"
 
 
 def encode_document(document: dict[str, Any]) -> bytes:
-    """Return the content of a file."""
-    return json.dumps({CHECKSUM: _checksum(document)} | document, indent=1).encode()
+    """Return the content of a file, with a line for each field."""
+    # With `indent`, Python's own encoder takes ten times as long.
+    fields = ({CHECKSUM: _checksum(document)} | document).items()
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in fields]
+    return "{{\n{}\n}}\n".format(",\n".join(lines)).encode()
 
 
 def write_document(disk: Disk, path: str, document: dict[str, Any]) -> None:

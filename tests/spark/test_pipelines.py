@@ -619,7 +619,8 @@ def test_what_yaml_reads_as_no_text_is_text_to_spark(tmp_path: Path) -> None:
     file = tmp_path / "archive.yml"
     file.write_text(
         "pipeline: archive\n"
-        "source: {failOnDataLoss: false, startingPosition: 1, subjects: [a, b.>]}\n"
+        "source: {failOnDataLoss: false, startingPosition: 1, subjects: [a, b.>],\n"
+        "         endingPosition: {A: 17, B: 2026-11-15T08:00:00Z}}\n"
         "spark: {spark.ui.enabled: false, spark.driver.cores: 2}\n"
     )
 
@@ -629,6 +630,7 @@ def test_what_yaml_reads_as_no_text_is_text_to_spark(tmp_path: Path) -> None:
         "failOnDataLoss": "false",
         "startingPosition": "1",
         "subjects": "a, b.>",
+        "endingPosition": '{"A": "17", "B": "2026-11-15T08:00:00+00:00"}',
     } == config.source
     assert {"spark.ui.enabled": "false", "spark.driver.cores": "2"} == config.spark
 
@@ -648,6 +650,7 @@ def test_the_pipeline_may_be_named_on_the_command_line(tmp_path: Path) -> None:
         ({"pipline": "archive"}, "`pipline` is no setting of a pipeline; did you mean `pipeline`?"),
         ({"source": {}}, "`pipeline` is missing"),
         ({"pipeline": "archive", "source": []}, "`source` must be a mapping"),
+        ({"pipeline": "archive", "source": {"password": 83}}, "`password` is no text .* quote it"),
     ],
 )
 def test_a_wrong_file_is_told_what_is_wrong(values: dict[str, Any], text: str) -> None:

@@ -6,12 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
+from tests.servers import PROGRAMS, ServerProcess
 from tests.spark.conftest import Broker
 
-from penstock.errors import ClientError, ConfigError
+from penstock.errors import ClientError, ConfigError, PermissionDenied
 from penstock.spark.options import parse_source
 from penstock.spark.source.limited import StreamReader
-from penstock.spark.source.source import Reader
+from penstock.spark.source.source import PenstockDataSource, Reader
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [{"name": "sequence", "type": "long", "nullable": True, "metadata": {}}],
+}
 
 
 def plan_batch(*options: Any) -> None:
@@ -87,6 +94,50 @@ def test_a_query_cannot_start_behind_the_end(
     begin(*parse_source(options | {"startingPosition": "4"}))
     with pytest.raises(ClientError, match=r"is the sequence 1763200000, but .* ends at 3; hint"):
         begin(*parse_source(options | {"startingPosition": "1763200000"}))
+
+
+def test_a_batch_cannot_end_behind_the_end(broker: Broker, stream: str) -> None:
+    broker.fill(stream, 3)
+    options = {"servers": broker.url, "stream": stream}
+
+    plan_batch(*parse_source(options | {"endingPosition": "3"}))
+    with pytest.raises(
+        ClientError, match=r"`endingPosition` is the sequence 4, .* ends at 3; hint"
+    ):
+        plan_batch(*parse_source(options | {"endingPosition": "4"}))
+
+
+def test_a_query_that_goes_on_has_no_end(broker: Broker, stream: str) -> None:
+    options = {"servers": broker.url, "stream": stream, "endingPosition": "3"}
+    source = PenstockDataSource(options)
+
+    with pytest.raises(ConfigError, match=r"`endingPosition` is where a batch ends.*availableNow"):
+        source.streamReader(StructType.fromJson(SCHEMA))
+
+
+def test_a_pattern_that_no_stream_matches_is_told(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch would be empty; a query that goes on may find one later."""
+    options = parse_source({"servers": broker.url, "streamPattern": "mispelt-.*"})
+
+    with pytest.raises(ClientError, match=r"no stream .* `streamPattern` = `mispelt-\.\*`; hint"):
+        plan_batch(*options)
+    plan_streaming(*options)
+    assert "there is no stream whose name matches `streamPattern`" in caplog.text
+
+
+def test_a_wrong_password_is_told_with_server_and_option() -> None:
+    for program in PROGRAMS:
+        with ServerProcess(program, "authorization { user: a, password: right }") as server:
+            address = server.url.removeprefix("nats://")
+            for given, hint in (
+                ({"user": "a", "password": "wrong"}, "`user`, `password`"),
+                ({}, "none of `user`, `token`"),
+            ):
+                options = parse_source({"servers": server.url, "stream": "S"} | given)
+                with pytest.raises(PermissionDenied, match=f"{address}: .*hint: .*{hint}"):
+                    plan_batch(*options)
 
 
 def test_a_subject_within_another_is_read_with_it(broker: Broker, stream: str) -> None:

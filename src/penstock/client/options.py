@@ -107,7 +107,7 @@ class ClientOptions:
     def _check_positive(self) -> None:
         for name, value in vars(self).items():
             if name.endswith(("_s", "_bytes", "_max")) and name != "reconnect_attempts_max":
-                if value <= 0:
+                if not value > 0:
                     raise ConfigError(f"`{name}` must be positive: {value}")
 
     def _check_identity(self) -> None:
@@ -117,6 +117,8 @@ class ClientOptions:
             raise ConfigError(f"only one of {', '.join(f'`{name}`' for name in given)} can be used")
         if self.password is not None and self.user is None:
             raise ConfigError("`password` needs a `user`")
+        if self.credentials is not None:
+            _check_path("credentials", self.credentials)
 
 
 class ClientSettings(TypedDict, total=False):
@@ -157,6 +159,12 @@ class ClientSettings(TypedDict, total=False):
     on_discovered: Listener | None
 
 
+def _check_path(name: str, path: str | Path) -> None:
+    """Raise for what a file holds in the place of its path, without showing it."""
+    if "-----BEGIN" in str(path) or "\n" in str(path):
+        raise ConfigError(f"`{name}` must be the path of a file, and not what the file holds")
+
+
 def tls_context(
     authorities: str | None, certificate: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
@@ -166,6 +174,8 @@ def tls_context(
         "tls_certificate": certificate,
         "tls_key": key,
     }.items():
+        if path is not None:
+            _check_path(name, path)
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"`{name}`: there is no file {path}")
     try:

@@ -142,11 +142,16 @@ class Connection:
                 self.close()
                 failures.append(f"{server.address}: {error}")
                 if isinstance(error, PermissionDenied):
-                    raise
+                    raise PermissionDenied(f"{failures[-1]}; hint: {self._who()}") from error
                 if isinstance(error, ssl.SSLCertVerificationError):
                     # No other attempt will be trusted more.
                     raise ClientError(f"{failures[-1]}; hint: `tlsCa`, `tlsHostname`") from error
         raise ConnectFailed("; ".join(failures))
+
+    def _who(self) -> str:
+        if self.options.identity:
+            return f"that is the server's answer to {self.options.identity}"
+        return "none of `user`, `token`, `nkeySeedSecret` and `credentials` is given"
 
     def __exit__(self, *_: object) -> None:
         self.close()

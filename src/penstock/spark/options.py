@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from itertools import combinations
+from math import inf
 from typing import Any, TypeVar
 
 from penstock.client.connection.servers import parse_url, split_urls
@@ -87,6 +88,13 @@ class ConnectionOptions:
             tls_handshake_first=self.tls_handshake_first,
         )
 
+    @property
+    def identity(self) -> str:
+        """The names of the options that say who we are."""
+        names = ("user", "password", "token", "nkey_seed_secret", "credentials")
+        given = [f"`{option_name(name)}`" for name in names if getattr(self, name) is not None]
+        return ", ".join(given)
+
     def tls(self) -> ssl.SSLContext:
         """Return a TLS context; made where it is used, because it cannot be pickled."""
         return tls_context(self.tls_ca, self.tls_certificate, self.tls_key)
@@ -117,7 +125,7 @@ class SourceOptions:
         default=Positions(),
         metadata={
             "doc": "The same, inclusive; a batch ends there, or at the end of streams that are not"
-            " named. A streaming query ignores it."
+            " named. A streaming query has none."
         },
     )
     max_messages_per_trigger: int | None = setting(
@@ -173,7 +181,10 @@ class SourceOptions:
         ):
             if value not in valid:
                 raise ConfigError(f"`{name}` cannot be `{value}`; {_valid(valid)}")
+        self._check_payload()
         known = types_of(self.format)
+        if not self.columns:
+            raise ConfigError(f"`columns` names none; {_valid(known)}")
         for column in self.columns:
             if column not in known and self.columns != COLUMNS:
                 raise ConfigError(f"`columns`: there is no `{column}`; {_valid(known)}")
@@ -202,6 +213,16 @@ class SourceOptions:
             starting_position=Positions(),
             ending_position=Positions(),
         )
+
+    def _check_payload(self) -> None:
+        """Raise for what would be of no effect."""
+        given = self.payload_format != "json", self.payload_schema, self.payload_message
+        names = ("payloadFormat", "payloadSchema", "payloadMessage")
+        for name, is_given in zip(names, given, strict=True):
+            if is_given and self.format != "envelope":
+                raise ConfigError(f"`{name}` is of the events that `format` = `envelope` opens")
+        if self.payload_message and self.payload_format != "protobuf":
+            raise ConfigError("`payloadMessage` is of `payloadFormat` = `protobuf`")
 
     def _check_subjects(self) -> None:
         for subject in self.subjects:
@@ -381,5 +402,5 @@ def _check_positive(options: Any) -> None:
         value = getattr(options, item.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        if value < 0 or (value == 0 and item.name != "retry_timeout_seconds"):
+        if not 0 <= value < inf or (value == 0 and item.name != "retry_timeout_seconds"):
             raise ConfigError(f"`{option_name(item.name)}` must be positive: {value}")

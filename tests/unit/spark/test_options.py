@@ -58,6 +58,12 @@ def test_an_unknown_option_is_told_the_valid_ones() -> None:
         ("startingPosition", "{", "`startingPosition` must be"),
         ("maxTriggerDelay", "soon", "`maxTriggerDelay` must be a duration such as `30s` or `15m`"),
         ("minMessagesPerTrigger", "9", "is more than `maxMessagesPerTrigger`"),
+        ("columns", "", "`columns` names none; valid: `subject`"),
+        ("timeoutSeconds", "nan", "`timeoutSeconds` must be positive: nan"),
+        ("retryTimeoutSeconds", "inf", "`retryTimeoutSeconds` must be positive: inf"),
+        ("payloadFormat", "avro", "`payloadFormat` is of the events that `format` = `envelope`"),
+        ("payloadSchema", "n INT", "`payloadSchema` is of the events that `format` = `envelope`"),
+        ("payloadMessage", "a.B", "`payloadMessage` is of the events that `format` = `envelope`"),
     ],
 )
 def test_a_wrong_value_names_its_option(option: str, value: str, text: str) -> None:
@@ -171,3 +177,16 @@ def test_what_spark_passes_along_for_itself_is_no_option_of_ours() -> None:
     own = {"checkpointLocation": "c", "path": "p", "queryName": "q"}
 
     assert parse_source({"stream": "S"}) == parse_source({"stream": "S", **own})
+
+
+@pytest.mark.parametrize("option", ["credentials", "tlsCa", "tlsCertificate", "tlsKey"])
+def test_what_a_file_holds_is_not_shown_if_it_stands_in_the_place_of_its_path(option: str) -> None:
+    with pytest.raises(ConfigError, match="must be the path of a file") as raised:
+        parse_source(STREAM | {option: "-----BEGIN SOMETHING-----\nsekret\n"})[0].tls()
+
+    assert "sekret" not in str(raised.value)
+
+
+def test_a_message_of_protobuf_is_of_no_effect_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="`payloadMessage` is of `payloadFormat` = `protobuf`"):
+        parse_source(STREAM | {"format": "envelope", "payloadMessage": "a.B"})

@@ -14,6 +14,7 @@ The YAML of a pipeline.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -24,6 +25,8 @@ from penstock.errors import ConfigError
 from penstock.protocol.suggestions import nearest
 from penstock.spark.envelopes.envelope import DECOMPRESSED
 from penstock.spark.source.schema import COLUMNS
+
+IDENTITY = ("user", "password", "token", "nkeyseedsecret")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ def parse(values: Mapping[str, Any]) -> PipelineConfig:
         if not isinstance(values.get(name, {}), Mapping):
             raise ConfigError(f"`{name}` must be a mapping")
     given = {
-        name: {str(key): _text(value) for key, value in values[name].items()}
+        name: {str(key): _option(str(key), value) for key, value in values[name].items()}
         for name in ("source", "spark")
         if name in values
     }
@@ -107,10 +110,20 @@ def with_decompressed(source: Mapping[str, str]) -> Mapping[str, str]:
     return {**source, "columns": ", ".join((*COLUMNS, DECOMPRESSED))}
 
 
+def _option(name: str, value: Any) -> str:
+    if name.lower() in IDENTITY and value is not None and not isinstance(value, str):
+        raise ConfigError(
+            f"`{name}` is no text for YAML, which reads it as another value; hint: quote it"
+        )
+    return _text(value)
+
+
 def _text(value: Any) -> str:
     """Return what YAML has read as Spark takes it: all options are text."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps({str(key): _text(each) for key, each in value.items()})
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     if isinstance(value, datetime):

@@ -6,6 +6,7 @@ What a driver can ask depends on its Spark: see `limited` and `unlimited`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -36,6 +37,7 @@ from penstock.spark.source.streams import (
     check_subjects,
     check_widened,
     find_streams,
+    none_match,
 )
 from penstock.spark.source.tasks import Piece, Task, new_tasks, read_task
 
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 DRIVER_NAME = "penstock-spark-driver"
 
@@ -92,6 +96,8 @@ class Follower(DataSourceStreamReader):
     def _begin(self, connection: Connection) -> dict[str, Mark]:
         marks = {}
         states = find_streams(connection, self.source)
+        if not states:
+            log.warning("%s", none_match(self.source))
         check_subjects(connection, self.source, states)
         for name, state in states.items():
             position = self.source.starting_position.of(name, Position("earliest"))

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.errors import ClientError, ConfigError
 from penstock.spark.connection import Connection
 from penstock.spark.envelopes.envelope import DECOMPRESSED
 from penstock.spark.envelopes.opener import Decompressor, EnvelopeOpener, Opener
@@ -38,11 +39,11 @@ from penstock.spark.source.admission import split
 from penstock.spark.source.counting import new_census
 from penstock.spark.source.follow import DRIVER_NAME, Follower
 from penstock.spark.source.loss import check_head
-from penstock.spark.source.position import Position, Range
+from penstock.spark.source.position import Position, Positions, Range
 from penstock.spark.source.pushdown import Narrowed, narrow
 from penstock.spark.source.schema import COLUMNS, check, columns_of, ddl, types_of
 from penstock.spark.source.stream import StreamState, last_at, start_at
-from penstock.spark.source.streams import check_subjects, find_streams
+from penstock.spark.source.streams import check_subjects, find_streams, none_match
 from penstock.spark.source.tasks import Piece, new_tasks, read_task
 from penstock.spark.version import has_limits
 
@@ -112,7 +113,13 @@ class PenstockDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read on and on, a range at a time."""
         kind = _stream_reader()
-        return kind(*self._source(schema), self._opener(schema), cores=self.cores)
+        connection, source = self._source(schema)
+        if source.ending_position != Positions():
+            raise ConfigError(
+                "`endingPosition` is where a batch ends, and a streaming query does not; hint: "
+                "its trigger `availableNow` ends it where the streams end now"
+            )
+        return kind(connection, source, self._opener(schema), cores=self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Write rows, once."""
@@ -137,7 +144,15 @@ class PenstockDataSource(DataSource):
         is_opened = source.format == "envelope" or DECOMPRESSED in columns
         if is_opened and "data" not in read:
             read = (*read, "data")
-        return connection, replace(source, format="raw", columns=read)
+        raw = replace(
+            source,
+            format="raw",
+            payload_format="json",
+            payload_schema="",
+            payload_message="",
+            columns=read,
+        )
+        return connection, raw
 
     def _opener(self, schema: StructType) -> Opener | None:
         source = parse_source(self.options)[1]
@@ -182,6 +197,8 @@ class Reader(DataSourceReader):
     def _plan(self) -> list[InputPartition]:
         with Connection(self._connection, DRIVER_NAME) as connection:
             states = find_streams(connection, self._source)
+            if not states:
+                raise ClientError(none_match(self._source))
             check_subjects(connection, self._given, states)
             wholes = [
                 new_census(connection, state, self._source, self._whole(connection, state))

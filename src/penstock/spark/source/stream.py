@@ -113,22 +113,27 @@ def first_at(connection: Connection, state: StreamState, position: Position) -> 
 def start_at(connection: Connection, state: StreamState, position: Position) -> int:
     """Return the same of a position to start from; raise if the stream ends before it."""
     first = first_at(connection, state, position)
-    if first > state.last_sequence + 1:
-        raise ClientError(
-            f"`startingPosition` is the sequence {first}, but stream `{state.name}` ends at "
-            f"{state.last_sequence}; hint: `latest`, or a time in milliseconds, which has 13 digits"
-        )
+    _check_end("startingPosition", state, first, state.last_sequence + 1)
     return first
 
 
+def _check_end(option: str, state: StreamState, sequence: int, greatest: int) -> None:
+    if sequence > greatest:
+        raise ClientError(
+            f"`{option}` is the sequence {sequence}, but stream `{state.name}` ends at "
+            f"{state.last_sequence}; hint: `latest`, or a time in milliseconds, which has 13 digits"
+        )
+
+
 def last_at(connection: Connection, state: StreamState, position: Position) -> int:
-    """Return the last sequence at or before a position."""
+    """Return the last sequence at or before a position; raise if the stream ends before it."""
     if position.kind == "latest":
         return state.last_sequence
     if position.kind == "earliest":
         return state.earliest - 1
     if position.kind == "sequence":
-        return min(position.sequence, state.last_sequence)
+        _check_end("endingPosition", state, position.sequence, state.last_sequence)
+        return position.sequence
     return _first_after(connection, state, lambda time: time > _time_of(position)) - 1
 
 

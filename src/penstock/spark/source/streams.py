@@ -45,6 +45,14 @@ def find_names(connection: Connection, source: SourceOptions) -> list[str]:
             return sorted(filter(source.selects, names))
 
 
+def none_match(source: SourceOptions) -> str:
+    """Return what there is to say of a pattern that no stream matches."""
+    return (
+        f"there is no stream whose name matches `streamPattern` = `{source.stream_pattern}`; hint: "
+        "it is a regular expression of the whole name"
+    )
+
+
 def read_states(connection: Connection, names: Sequence[str]) -> dict[str, StreamState]:
     """Return the states of streams, without those that are not there."""
     answers = connection.call_all([(f"STREAM.INFO.{name}", None) for name in names])

@@ -134,6 +134,21 @@ def test_the_log_shows_whom_a_proxy_speaks_for(program: Program) -> None:
         assert f"10.1.2.3/{HOST}:{port}" in server.log
 
 
+def test_a_rule_with_half_a_character_is_read_as_go_does(
+    server: ServerProcess, world: World
+) -> None:
+    user = Key(USER)
+    token = world.user(world.plain, user, pub={"deny": ["a.\ud800", "secret"]})
+    with RawClient(server.port) as client:
+        client.send(connect_line(token, user.seed, client.info["nonce"]))
+        assert client.line() == b"PONG"
+        client.send("PUB a.\ufffd 0\r\n\r\nPUB secret 0\r\n\r\nPUB a.b 0\r\n\r\n".encode())
+
+        refused = "-ERR 'Permissions Violation for Publish to \"%s\"'"
+        assert client.settle() == [(refused % each).encode() for each in ("a.\ufffd", "secret")]
+    assert "Traceback" not in server.log
+
+
 @pytest.fixture
 def beside_service(
     server: ServerProcess, world: World, tmp_path: Path

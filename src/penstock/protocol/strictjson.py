@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.protocol.rfc3339 import parse_time
+from penstock.protocol.subjects import whole
 
 Fields = Mapping[str, Any]
 
@@ -31,8 +32,6 @@ INTEGERS = {
 }
 INTEGER_CHARACTERS_MAX = 20
 """Including the sign."""
-LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-"""Half a character: JSON can express it, UTF-8 cannot."""
 ANYTHING = "interface {}"
 TOO_DEEP = "exceeded max depth"
 WHITE_SPACE = " \t\r\n"
@@ -188,7 +187,7 @@ def _strings(items: Any, path: str) -> tuple[str, ...]:
     for index, item in enumerate(_typed(items, list, path, "[]string")):
         if item is not None and type(item) is not str:
             raise _mismatch(item, f"{path}.{index} of type string")
-    return tuple(_whole(item or "") for item in items)
+    return tuple(whole(item or "") for item in items)
 
 
 def _durations(items: Any, path: str) -> tuple[int, ...]:
@@ -199,13 +198,13 @@ def _durations(items: Any, path: str) -> tuple[int, ...]:
 def _string_map(items: Any, path: str) -> dict[str, str]:
     found = _typed(items, dict, path, "map[string]string")
     return {
-        _whole(key): "" if item is None else _string(item, f"{path}.{key}")
+        whole(key): "" if item is None else _string(item, f"{path}.{key}")
         for key, item in found.items()
     }
 
 
 def _string(item: Any, path: str) -> str:
-    return _whole(_typed(item, str, path, "string"))
+    return whole(_typed(item, str, path, "string"))
 
 
 def _subject(item: Any, path: str) -> str:
@@ -220,11 +219,6 @@ def _subjects(items: Any, path: str) -> tuple[str, ...]:
     for text in (found := _strings(items, path)):
         _subject(text, path)
     return found
-
-
-def _whole(text: str) -> str:
-    """Return a text with what is no character replaced, as Go does."""
-    return LONE_SURROGATES.sub("\ufffd", text) if not text.isascii() else text
 
 
 def _time(item: Any, path: str) -> str:

@@ -7,7 +7,11 @@ A subject is tokens joined by dots. In a pattern, `*` stands for one token and
 
 from __future__ import annotations
 
+import re
+
 WHITE_SPACE = b" \t\r\n"
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+"""Half a character: JSON can express it, UTF-8 cannot."""
 
 ESCAPED = {'"': '\\"', "\\": "\\\\"} | {
     chr(number): f"\\{letter}" for number, letter in enumerate("abtnvfr", start=7)
@@ -108,6 +112,11 @@ def text(name: bytes) -> str:
 def shown(name: str) -> str:
     """Return such a text for JSON, a log or a page: with U+FFFD, as Go shows it."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def whole(text: str) -> str:
+    """Return a text of JSON with U+FFFD in place of half characters, as Go reads it."""
+    return LONE_SURROGATES.sub("\ufffd", text) if not text.isascii() else text
 
 
 def quoted(name: bytes) -> str:

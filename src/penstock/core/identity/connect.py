@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
+
+from penstock.protocol.subjects import whole
 
 OPTION_TYPES: dict[str, type] = {
     **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders"), bool),
@@ -14,8 +15,6 @@ OPTION_TYPES: dict[str, type] = {
     "protocol": int,
 }
 """The CONNECT fields that the server uses, and their types."""
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a character: JSON can write it, no encoding can."""
 
 
 def read_options(text: bytes) -> dict[str, Any] | None:
@@ -39,8 +38,8 @@ def read_options(text: bytes) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> Any:
-    """Return a text as Go reads it: with U+FFFD in place of lone surrogates."""
-    return LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+    """Return a value of which a text is read as Go does."""
+    return whole(value) if isinstance(value, str) else value
 
 
 def _refuse_constant(name: str) -> None:

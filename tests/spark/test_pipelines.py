@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.servers import ServerProcess, wait_until
-from tests.spark.conftest import Broker, rows
+from tests.spark.conftest import Broker, rows, wait_until_forgotten
 
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
@@ -315,6 +315,35 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     )
     assert missing == sum(row["missing"] for row in told["aggregates"])
     assert all(row["first"] for row in told["aggregates"] if row["missing"] or row["duplicated"])
+
+
+def test_a_replay_that_was_stopped_goes_on_however_much_later(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    """The server has forgotten the ids by then."""
+    target = f"{stream}_again"
+    broker.create(target, duplicate_window=1_000_000_000)
+    publish(broker, stream, range(1, 101))
+    run("archive")
+
+    def stored() -> int:
+        return int(broker.info(target)["state"]["messages"])
+
+    settings = {"lake": str(tmp_path / "archive"), "replace": [f"{stream}.", f"{target}."]}
+    config = PipelineConfig(
+        pipeline="replay", source={"servers": broker.url}, settings=settings | {"rate": 2}
+    )
+    with pytest.raises(PenstockError, match="`replay` was stopped before it was done"):
+        runner.run(spark, config, stopping=lambda: stored() > 0)
+    first = stored()
+    wait_until_forgotten(broker, target, 1)
+    said = run("replay", **settings)
+    wait_until_forgotten(broker, target, 1)
+    said += run("replay", **settings)
+
+    assert first < 100
+    assert 100 == stored()
+    assert "0 messages stored, 100 were stored by a replay before" == said[-1]
 
 
 def test_an_archive_without_messages_is_audited_and_replayed(run: Any, tmp_path: Path) -> None:

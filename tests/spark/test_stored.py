@@ -19,8 +19,9 @@ from tests.spark.relay import Relay
 from penstock.errors import ClientError
 from penstock.spark.options import ConnectionOptions, SinkOptions, parse_sink
 from penstock.spark.sink.publish import CHUNK_BYTES, Window
-from penstock.spark.sink.sink import Encoder, check, plan, write
+from penstock.spark.sink.sink import Encoder, Written, check, plan, write
 from penstock.spark.sink.stored import Stored
+from penstock.spark.source.source import PenstockDataSource
 
 WINDOW_S = 1
 """How long the target remembers ids."""
@@ -331,3 +332,29 @@ def test_a_task_whose_executor_is_gone_sends_no_more(
 
     assert "the executor of this task is gone" in said
     assert 1 == broker.info(stream)["state"]["messages"]
+
+
+def test_a_job_with_a_prefix_can_be_run_again_at_any_time(broker: Broker, stream: str) -> None:
+    name = target(broker, stream)
+    given = {"servers": broker.url, "subject": f"{name}.a", "messageIdPrefix": "copy"}
+    kinds = [("data", "binary"), ("stream", "string"), ("sequence", "long")]
+    fields = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in kinds]
+    schema = StructType.fromJson({"type": "struct", "fields": fields})
+    rows = pa.record_batch(
+        {
+            "data": [b"%d" % n for n in range(ROWS)],
+            "stream": ["S"] * ROWS,
+            "sequence": list(range(ROWS)),
+        }
+    )
+
+    def job() -> tuple[int, int]:
+        written = PenstockDataSource(given).writer(schema, overwrite=False).write(iter([rows]))
+        assert isinstance(written, Written)
+        return written.messages, written.duplicates
+
+    first = job()
+    wait_until_forgotten(broker, name, WINDOW_S)
+
+    assert [(ROWS, 0), (ROWS, ROWS)] == [first, job()]
+    assert list(range(ROWS)) == data_of(broker, name)

@@ -2,7 +2,7 @@
 replay: from the lake back to the bus, in order per aggregate, each message once.
 
 The id of a replayed message is made of where it was first stored, so that a replay
-that is run again stores nothing twice within the target's `duplicate_window`.
+that is run again stores nothing twice: all that the target holds is looked at before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.spark.kafka import is_kafka, write_topics
 from penstock.spark.options import parse_sink
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
-from penstock.spark.sink.sink import Written, check, plan, write
+from penstock.spark.sink.sink import ALWAYS_S, Written, check, plan, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def run(spark: SparkSession, config: PipelineConfig) -> DataFrame:
 
 def publish(messages: DataFrame, options: dict[str, str]) -> list[Written]:
     """Publish messages, and return what each task tells."""
-    planned = plan(*parse_sink(options), messages.schema)
+    planned = plan(*parse_sink(options), messages.schema, began_s=ALWAYS_S)
 
     def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

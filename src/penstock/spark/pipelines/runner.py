@@ -6,6 +6,7 @@ import json
 import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClientError
@@ -54,11 +55,26 @@ def run(
         module = find(config.pipeline)
         check_settings(config, module.SETTINGS)
         if hasattr(module, "run"):
-            return _report(module, module.run(spark, config), say)
+            return _report(module, _run_once(module, spark, config, stopping), say)
         events = follow(spark, config, of_events=True)
         query = _start(module.start(spark, events, config), config, once=once)
     watch(query, say, stopping, config)
     return True
+
+
+def _run_once(
+    module: Any, spark: SparkSession, config: PipelineConfig, stopping: Callable[[], bool]
+) -> DataFrame:
+    """Run a pipeline that is a job; cancel what it does if it is told to stop."""
+    with ThreadPoolExecutor(1) as pool:
+        result: Future[DataFrame] = pool.submit(module.run, spark, config)
+        while not wait([result], POLL_S).done:
+            if stopping():
+                # It may begin another one before it notices.
+                spark.sparkContext.cancelAllJobs()
+        if stopping() and result.exception():
+            raise ClientError(f"`{config.pipeline}` was stopped before it was done")
+        return result.result()
 
 
 def cause_of(error: Exception) -> Exception:

@@ -63,6 +63,10 @@ class Plan:
     """Start of the first attempt, at the earliest: of a micro-batch perhaps in an earlier run."""
 
 
+ALWAYS_S = 0.0
+"""When a job began that may have been run at any time before, with the same ids."""
+
+
 @dataclass
 class Written(WriterCommitMessage):
     """The report of a task to the driver."""

@@ -123,9 +123,11 @@ class PenstockDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Write rows, once."""
-        from penstock.spark.sink.sink import Writer, plan
+        from penstock.spark.sink.sink import ALWAYS_S, Writer, plan
 
-        return Writer(plan(*parse_sink(self.options), schema, overwrite=overwrite))
+        connection, sink = parse_sink(self.options)
+        began = ALWAYS_S if sink.message_id_prefix and sink.message_ids != "none" else None
+        return Writer(plan(connection, sink, schema, overwrite=overwrite, began_s=began))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Write the rows of every micro-batch."""

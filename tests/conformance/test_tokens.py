@@ -80,7 +80,7 @@ class World:
         )
         self.realm.sign(self.strict, "strict", limits={"disallow_bearer": True, "payload": 4})
         self.realm.sign(self.full, "full", limits={"conn": 0})
-        tier = {"disk_storage": 1048576, "streams": -1, "consumer": -1, "max_ack_pending": -1}
+        tier = {"disk_storage": 1048576, "streams": -1, "consumer": -1}
         self.realm.sign(self.tiered, "tiered", limits={"tiered_limits": {"R1": tier}})
         self.realm.sign(self.expired, "expired", exp=SOON)
 

@@ -193,7 +193,7 @@ def _jetstream(limits: Mapping[str, Any]) -> JetStreamLimits | None:
     if not given.get("mem_storage") and not given.get("disk_storage"):
         return None
     values = {field: int(given.get(name, 0)) for name, field in JETSTREAM.items()}
-    for field in ("memory_max_stream_bytes", "store_max_stream_bytes"):
+    for field in ("max_ack_pending", "memory_max_stream_bytes", "store_max_stream_bytes"):
         values[field] = values[field] or UNLIMITED
     return JetStreamLimits(
         max_bytes_required=bool(given.get("max_bytes_required", False)),

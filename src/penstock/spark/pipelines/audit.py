@@ -17,6 +17,8 @@ pipeline run` ends with an error, for whoever waits for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ConfigError
@@ -216,7 +218,10 @@ def compare(
         f.min(f.when(wrong, sequence)).alias("first"),
     )
     order = _handled_order(published, handled)
-    report = counts.join(order, "aggregate", "full").unionByName(_lost(bounds), True)
+    report = counts.join(order, "aggregate", "full")
+    report = report.withColumn("first", f.least("first", "first_handled")).unionByName(
+        _lost(bounds), True
+    )
     report = report.unionByName(_gone_within(found.select(*place), bounds), True)
     return report.na.fill(0, list(KINDS)).select("aggregate", *KINDS, "first").orderBy("aggregate")
 
@@ -291,7 +296,9 @@ def _handled_order(published: DataFrame, handled: DataFrame | None) -> DataFrame
 
     if handled is None:
         empty = published.limit(0).select(f.col("subject").alias("aggregate"))
-        return empty.withColumns({kind: f.lit(0) for kind in HANDLED})
+        return empty.withColumns({kind: f.lit(0) for kind in HANDLED}).withColumn(
+            "first_handled", f.lit(None).cast("bigint")
+        )
     events = (
         published.where("event_id IS NOT NULL AND aggregate_id IS NOT NULL")
         .groupBy("event_id", "aggregate_id")
@@ -308,13 +315,17 @@ def _handled_order(published: DataFrame, handled: DataFrame | None) -> DataFrame
         {"latest": f.max("sequence").over(before), "time": f.row_number().over(again)}
     )
     was_handled = f.col("position").isNotNull()
+    is_late = f.col("sequence") < f.col("latest")
+    kinds = {
+        "unhandled": ~was_handled,
+        "handled twice": was_handled & (f.col("time") == 2),
+        "out of order": was_handled & (f.col("time") == 1) & is_late,
+    }
+    wrong = reduce(or_, kinds.values())
     return seen.groupBy(f.col("aggregate_id").alias("aggregate")).agg(
         _count(was_handled).alias("handled"),
-        _count(~was_handled).alias("unhandled"),
-        _count(was_handled & (f.col("time") == 2)).alias("handled twice"),
-        _count(was_handled & (f.col("time") == 1) & (f.col("sequence") < f.col("latest"))).alias(
-            "out of order"
-        ),
+        *[_count(condition).alias(kind) for kind, condition in kinds.items()],
+        f.min(f.when(wrong, f.col("sequence"))).alias("first_handled"),
     )
 
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 POLL_S = 1
 OUR_ERROR = re.compile(r"^\s*penstock\.errors\.\w+: (.+?)\s*$", re.MULTILINE)
 SPARKS_CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+?)\s*$", re.MULTILINE)
+PYTHONS_ERROR = re.compile(r"^ {4}.*\n(\w[\w.]*: .+?)\s*$", re.MULTILINE)
+TRACEBACK = "Traceback (most recent call last):"
+UNREADABLE_FILE = re.compile(
+    r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.?\s"
+)
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SEVERAL_BATCHES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 """
@@ -82,9 +87,15 @@ def cause_of(error: Exception) -> Exception:
     text = f"{error}\n{getattr(error, '_stackTrace', '')}"
     if causes := OUR_ERROR.findall(text):
         return ClientError(causes[-1])
-    if causes := SPARKS_CAUSE.findall(text):
-        return ClientError(f"Spark has failed: {causes[-1]}")
-    return error
+    causes = SPARKS_CAUSE.findall(text)
+    if not causes:
+        return error
+    pythons = PYTHONS_ERROR.findall(text)
+    # Where Python failed, the last cause is but the beginning of its traceback.
+    cause = pythons[-1] if pythons and causes[-1].endswith(TRACEBACK) else causes[-1]
+    files = UNREADABLE_FILE.findall(text)
+    where = f", in the file {files[-1]}" if files else ""
+    return ClientError(f"Spark has failed: {cause}{where}")
 
 
 def follow(spark: SparkSession, config: PipelineConfig, *, of_events: bool = False) -> DataFrame:

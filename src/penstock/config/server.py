@@ -38,6 +38,7 @@ from penstock.config.transport import (
 )
 from penstock.errors import ConfigError
 from penstock.keys import nkeys, xkeys
+from penstock.protocol.addresses import split_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,6 +433,10 @@ class ServerConfig:
             raise ConfigError("`https_port` needs a `tls` block with a certificate")
         if self.http_port is not None and self.https_port is not None:
             raise ConfigError("`http_port` and `https_port` are both set: choose one")
+        try:
+            split_address(self.client_advertise or "")
+        except ValueError as error:
+            raise ConfigError(f'`client_advertise` "{self.client_advertise}": {error}') from None
         if self.server_name is not None and " " in self.server_name:
             raise ConfigError(f'`server_name` must not contain spaces: "{self.server_name}"')
         if not isinstance(self.jetstream, JetStreamConfig | None):

@@ -33,7 +33,7 @@ from penstock.version import API_LEVEL, NATS_VERSION
 
 log = logging.getLogger("penstock")
 
-OF_LISTENER = ("tls_required", "tls_available", "tls_verify", "connect_urls")
+OF_LISTENER = ("tls_required", "tls_available", "tls_verify")
 """The INFO fields that depend on the client's listener."""
 
 DONE = object()

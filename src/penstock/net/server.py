@@ -34,6 +34,7 @@ from penstock.net.monitor.usage import Usage
 from penstock.net.reactor import Reactor
 from penstock.net.system.claimsrequests import ClaimsRequests
 from penstock.net.system.sysrequests import SystemRequests
+from penstock.protocol.addresses import split_address
 from penstock.version import NATS_VERSION, VERSION
 
 # Imported where they are switched on, so that a server does not wait for unused features.
@@ -350,18 +351,18 @@ class Server:
     def _advertise(self) -> None:
         """Put the addresses of this server into INFO."""
         info, config = self.broker.info, self.config
-        info["port"] = self.port
+        info["host"], info["port"] = config.host, self.port
         for name in OF_LISTENER:
             info.pop(name, None)
         info.update(tls_info(config))
         if self.websocket_door is not None:
-            self.broker.websocket_info = websocket_info(
-                self.websocket_door.config, self.websocket_port
-            )
-        if config.client_advertise and not config.no_advertise:
-            has_port = config.client_advertise.rpartition(":")[2].isdigit()
-            suffix = "" if has_port else f":{self.port}"
-            info["connect_urls"] = [config.client_advertise + suffix]
+            websocket = self.websocket_door.config
+            self.broker.websocket_info = websocket_info(websocket, self.websocket_port)
+            if websocket.advertise and not config.no_advertise:
+                self.broker.websocket_info["connect_urls"] = [websocket.advertise]
+        if config.client_advertise:
+            host, port = split_address(config.client_advertise)
+            info["host"], info["port"] = host, port or self.port
 
     def _open_journal(self) -> None:
         if self.config.jetstream is None:

@@ -205,29 +205,16 @@ def test_a_lame_duck_lets_its_clients_go_one_after_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, None),
-        ({"client_advertise": "example.org:4333"}, ["example.org:4333"]),
-        ({"client_advertise": "example.org", "no_advertise": True}, None),
-    ],
+    ("settings", "expected"), [({}, ["example.org:99"]), ({"no_advertise": True}, None)]
 )
-def test_clients_are_told_where_else_to_go(
+def test_websocket_clients_are_told_where_else_to_go(
     settings: dict[str, object], expected: list[str] | None
 ) -> None:
     async def scenario(server: Server) -> None:
-        async with connected(server) as client:
-            assert client.info.get("connect_urls") == expected
+        assert server.broker.websocket_info.get("connect_urls") == expected
 
-    run(scenario, **settings)
-
-
-def test_an_advertised_host_gets_the_port_that_was_picked() -> None:
-    async def scenario(server: Server) -> None:
-        async with connected(server) as client:
-            assert client.info["connect_urls"] == [f"example.org:{server.port}"]
-
-    run(scenario, client_advertise="example.org")
+    websocket = WebSocketConfig(port=-1, no_tls=True, advertise="example.org:99")
+    run(scenario, websocket=websocket, **settings)
 
 
 def test_a_connection_that_is_gone_before_it_is_served_is_dropped() -> None:

@@ -274,9 +274,9 @@ PROOFS: Mapping[str, Mapping[str, str]] = {
         transcript("control line one byte over the limit"): "max_control_line",
         transcript("PUB above max_payload"): "max_payload",
         transcript("a connection that never answers PING is stale"): "ping_interval ping_max",
-        "unit/net/test_server.py::test_clients_are_told_where_else_to_go": (
-            "client_advertise no_advertise"
-        ),
+        "conformance/test_self_description.py::"
+        "test_an_advertised_address_takes_the_place_of_the_own_one": "client_advertise",
+        "unit/net/test_server.py::test_websocket_clients_are_told_where_else_to_go": "no_advertise",
         f"{LOG}test_debug_and_trace_are_switched_on_apart": "debug trace",
         f"{LOG}test_the_time_can_be_left_out": "logtime",
         f"{LOG}test_the_time_can_be_utc": "logtime_utc",

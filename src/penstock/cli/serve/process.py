@@ -17,7 +17,7 @@ from typing import Any
 from penstock.cli.main import executable
 from penstock.cli.serve import log
 from penstock.config.file.loading import Options
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, reason
 from penstock.net.allocator import Allocator
 from penstock.net.collector import Collector
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
@@ -61,6 +61,7 @@ class Process:
         self._handle_signals()
         self._allocator.keep_freed()
         try:
+            self._write_pid_file()
             await self._server.start()
             self._collector.begin()
             asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
@@ -78,7 +79,7 @@ class Process:
         stopped = asyncio.ensure_future(self._server.wait_stopped())
         asked = asyncio.ensure_future(self._stop_asked.wait())
         try:
-            self._write_files()
+            self._write_ports_file()
             await asyncio.wait({stopped, asked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             asked.cancel()
@@ -156,14 +157,24 @@ class Process:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _write_files(self) -> None:
-        """Write the pid file and the ports file, once the server can be reached."""
-        process = self._options.process
-        if process.pid_file:
-            self._write(Path(process.pid_file), str(os.getpid()))
-        if process.ports_file_dir:
-            name = f"{executable()}_{os.getpid()}.ports"
-            self._write(Path(process.ports_file_dir, name), json.dumps(ports(self._server)))
+    def _write_pid_file(self) -> None:
+        """Write the pid file; like nats-server, do not start without it."""
+        path = self._options.process.pid_file
+        if path:
+            try:
+                self._write(Path(path), str(os.getpid()))
+            except OSError as error:
+                raise ConfigError(f"`pid_file`: cannot write {path}: {reason(error)}") from error
+
+    def _write_ports_file(self) -> None:
+        """Write the ports file, once the server can be reached; serve on if that fails."""
+        directory = self._options.process.ports_file_dir
+        if directory:
+            path = Path(directory, f"{executable()}_{os.getpid()}.ports")
+            try:
+                self._write(path, json.dumps(ports(self._server)))
+            except OSError as error:
+                logger.error("`ports_file_dir`: cannot write %s: %s", path, reason(error))
 
     def _write(self, path: Path, text: str) -> None:
         """Write a file that is removed at the end. Readers never see half of it."""

@@ -77,11 +77,12 @@ class System:
         kind = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._tell(kind, "client_disconnect", session, reason="Authentication Failure")
 
-    def said(self, kind: str, make: Callable[[], Json] = dict) -> None:
-        """Publish an event about the server itself: `SHUTDOWN`, `LAMEDUCK` or `STATSZ`."""
+    def said(self, kind: str, make: Callable[[], Json] | None = None) -> None:
+        """Publish an event about the server: `SHUTDOWN`, `LAMEDUCK`, or `STATSZ` with figures."""
         subject = f"$SYS.SERVER.{self._broker.server_id}.{kind}".encode()
         if self._is_heard(subject):
-            self._account.send(subject, encode({"server": self.server()} | make()))
+            server = self.server()
+            self._account.send(subject, encode({"server": server} | make() if make else server))
 
     def connections_event(self, account: Account) -> Json:
         """Return the event for a change of an account's connections."""
@@ -93,7 +94,7 @@ class System:
         has_jetstream = broker.config.jetstream is not None
         server = {
             "name": broker.server_name,
-            "host": broker.config.host,
+            "host": broker.info["host"],
             "id": broker.server_id,
             "domain": broker.config.jetstream.domain if broker.config.jetstream else None,
             "ver": NATS_VERSION,

@@ -159,8 +159,6 @@ def websocket_info(config: WebSocketConfig, port: int) -> dict[str, Any]:
         info["tls_verify"] = True
     if config.has_own_users:
         info["auth_required"] = True
-    if config.advertise:
-        info["connect_urls"] = [config.advertise]
     return info
 
 

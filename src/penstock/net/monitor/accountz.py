@@ -128,7 +128,7 @@ def _import(taken: Import) -> Json:
 def _mappings(account: Account) -> Json:
     return {
         mapping.source: [
-            {"destination": each.subject, "pct": each.weight} for each in mapping.destinations
+            {"subject": each.subject, "weight": each.weight} for each in mapping.destinations
         ]
         for mapping in account.config.mappings
     }

@@ -39,7 +39,7 @@ def varz(server: Watched) -> dict[str, Any]:
         "gateway": {},
         "leaf": {},
         "mqtt": {},
-        "websocket": {},
+        "websocket": _websocket(server),
         "jetstream": jetstream_varz(server),
         **_times(server),
         "mem": usage.resident_bytes(),
@@ -81,7 +81,7 @@ def statsz(server: Watched) -> dict[str, Any]:
 def _identity(server: Watched) -> dict[str, Any]:
     info = server.broker.info
     names = ("server_id", "server_name", "version", "proto", "go", "host", "port")
-    only_if_said = ("auth_required", "connect_urls")
+    only_if_said = ("auth_required",)
     config = server.config
     labels = {"tags": list(config.server_tags), "metadata": dict(config.server_metadata)}
     return (
@@ -114,6 +114,25 @@ def _settings(server: Watched) -> dict[str, Any]:
     if limits.max_subscriptions:
         settings["max_subscriptions"] = limits.max_subscriptions
     return settings
+
+
+def _websocket(server: Watched) -> dict[str, Any]:
+    config = server.config.websocket
+    if config is None:
+        return {}
+    settings = {
+        "advertise": config.advertise,
+        "no_auth_user": config.no_auth_user,
+        "jwt_cookie": config.jwt_cookie,
+        "handshake_timeout": _nanoseconds(config.handshake_timeout),
+        "auth_timeout": config.auth_timeout,
+        "no_tls": config.no_tls,
+        "same_origin": config.same_origin,
+        "allowed_origins": list(config.allowed_origins),
+        "compression": config.compression,
+    }
+    said = {name: value for name, value in settings.items() if value}
+    return {"host": config.host, "port": server.websocket_port} | said
 
 
 def _times(server: Watched) -> dict[str, Any]:

@@ -26,6 +26,8 @@ class Watched(Protocol):
     usage: Usage
     is_ready: bool
     """Whether clients can connect."""
+    websocket_port: int
+    """0 without a WebSocket listener."""
     http_port: int | None
     http_requests: Counter[str]
     """The number of requests for each path of the monitoring."""

@@ -151,7 +151,7 @@ class SystemRequests:
 
     def _id(self) -> Json:
         broker = self._broker
-        return {"name": broker.server_name, "host": broker.config.host, "id": broker.server_id}
+        return {"name": broker.server_name, "host": broker.info["host"], "id": broker.server_id}
 
     def _view(
         self, reply: bytes, body: bytes, view: View, *, account: Account | None = None
@@ -186,7 +186,7 @@ class SystemRequests:
         """Tell whether a request to all servers is for this one."""
         broker = self._broker
         is_exact = bool(options.get("exact_match", False))
-        for key, own in (("server_name", broker.server_name), ("host", broker.config.host)):
+        for key, own in (("server_name", broker.server_name), ("host", broker.info["host"])):
             wanted = options.pop(key, "")
             if wanted and (wanted != own if is_exact else wanted not in own):
                 return False

@@ -132,11 +132,23 @@ def test_a_log_file_that_cannot_be_opened_is_fatal(tmp_path):
     assert f"[FTL] cannot open log file `{tmp_path}`: Is a directory" in ended.stderr
 
 
-def test_a_ports_directory_that_is_not_there_is_fatal(tmp_path):
-    ended = run("--ports_file_dir", str(tmp_path / "none"))
+def test_a_ports_file_that_cannot_be_written_is_an_error_in_the_log(tmp_path):
+    with serve("--ports_file_dir", str(tmp_path / "none")) as server:
+        line = server.read_until("`ports_file_dir`: cannot write")
+
+        assert "[ERR]" in line
+        assert line.endswith("No such file or directory")
+        assert server.process.poll() is None
+
+
+def test_without_its_pid_file_a_server_does_not_start(tmp_path):
+    path = tmp_path / "none" / "pid"
+
+    ended = run("-P", str(path))
 
     assert 1 == ended.returncode
-    assert re.search(r"\[FTL\] .*No such file or directory", ended.stderr)
+    assert f"[FTL] `pid_file`: cannot write {path}: No such file or directory" in ended.stderr
+    assert READY not in ended.stderr
 
 
 def test_the_log_file_is_reopened_on_demand(tmp_path):

@@ -429,6 +429,9 @@ def test_audit_counts_what_is_neither_in_the_stream_nor_in_the_lake(spark: Any) 
     assert [] == found("sequence > 9005", others=6, **filtered)
     assert [(0, 31_001, 9_000)] == found("false", **filtered)
     assert [] == found("sequence > 9005", others=None, **filtered)
+    topic = known.where("sequence % 100 = 0")
+    bounds = audit.bounds_of_topics(topic)
+    assert audit.is_clean(audit.compare(events.where("sequence % 100 = 0"), topic, None, bounds))
 
 
 def test_audit_says_what_was_removed_before_it_was_archived(
@@ -679,6 +682,8 @@ def test_the_pipeline_may_be_named_on_the_command_line(tmp_path: Path) -> None:
         ({"pipline": "archive"}, "`pipline` is no setting of a pipeline; did you mean `pipeline`?"),
         ({"source": {}}, "`pipeline` is missing"),
         ({"pipeline": "archive", "source": []}, "`source` must be a mapping"),
+        ({"pipeline": "archive", "trigger": "soon"}, "`trigger` must be a duration such as"),
+        ({"pipeline": "archive", "trigger": 5}, "`trigger` must be a duration such as .*: `5`"),
         ({"pipeline": "archive", "source": {"password": 83}}, "`password` is no text .* quote it"),
     ],
 )
@@ -694,6 +699,10 @@ def test_a_wrong_file_is_told_what_is_wrong(values: dict[str, Any], text: str) -
         ("archive", {"compact": 1}, "`archive` has no setting `compact`; valid: `topic_tokens`"),
         ("archive", {"target": ""}, "the pipeline `archive` needs `target`"),
         ("archive", {"compact_batches": "many"}, "`compact_batches` must be a whole number: `man"),
+        ("archive", {"compact_batches": True}, "`compact_batches` must be a whole number: `True`"),
+        ("metrics", {"window": "soon"}, "`window` must be a duration such as `10 seconds`: `soon`"),
+        ("metrics", {"window": "0 seconds"}, "`window` must be longer than nothing: `0 seconds`"),
+        ("metrics", {"lateness": "-1 minute"}, "`lateness` must be a duration such as"),
         ("replay", {"lake": "/tmp", "tasks": 0}, "`tasks` must be at least 1: 0"),
         ("replay", {"lake": "/nowhere"}, "there is no lake at `/nowhere`"),
         ("state", {"fold": "nowhere:f"}, "`nowhere:f` cannot be found"),

@@ -116,18 +116,8 @@ def _bounds(
     published: DataFrame,
     finished: Mapping[str, int],
 ) -> DataFrame:
-    from pyspark.sql import functions as f
-
     if is_kafka(config.source):
-        last = f.max("sequence")
-        return published.groupBy("stream").agg(
-            f.min("sequence").alias("first"),
-            last.alias("last"),
-            last.alias("archived_to"),
-            f.lit(0).alias("begin"),
-            f.lit(None).cast("bigint").alias("others"),
-            f.lit(False).alias("is_filtered"),
-        )
+        return bounds_of_topics(published)
     connection, source = parse_source(config.source)
     with Connection(connection, "penstock-pipeline") as opened:
         states = find_streams(opened, source)
@@ -169,6 +159,18 @@ def _others(
         return None
     everything = count_messages(connection, state, (), checked)
     return everything - count_messages(connection, state, source.subjects, checked)
+
+
+def bounds_of_topics(published: DataFrame) -> DataFrame:
+    """Return the same of topics on Kafka, whose sequences have gaps of their own."""
+    from pyspark.sql import functions as f
+
+    last = f.max("sequence")
+    return (
+        published.groupBy("stream")
+        .agg(f.min("sequence").alias("first"), last.alias("last"), last.alias("archived_to"))
+        .selectExpr("*", "0L AS begin", "CAST(NULL AS bigint) AS others", "false AS is_filtered")
+    )
 
 
 def bounds_of(spark: SparkSession, bounds: list[Bounds]) -> DataFrame:

@@ -15,6 +15,7 @@ The YAML of a pipeline.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -27,6 +28,11 @@ from penstock.spark.envelopes.envelope import DECOMPRESSED
 from penstock.spark.source.schema import COLUMNS
 
 IDENTITY = ("user", "password", "token", "nkeyseedsecret")
+
+
+DURATION = re.compile(
+    r"(\d+\s+(microsecond|millisecond|second|minute|hour|day|week)s?\b\s*)+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +62,28 @@ class PipelineConfig:
         """Return one of the settings that are whole numbers."""
         given = self.settings.get(name)
         try:
+            if isinstance(given, bool):
+                raise TypeError
             found = default if given is None else int(given)
         except (TypeError, ValueError):
             raise ConfigError(f"`{name}` must be a whole number: `{given}`") from None
         if found < least:
             raise ConfigError(f"`{name}` must be at least {least}: {found}")
         return found
+
+    def duration(self, name: str, default: str, *, may_be_none: bool = False) -> str:
+        """Return one of the settings that are durations in Spark's words."""
+        return checked_duration(name, self.settings.get(name, default), may_be_none=may_be_none)
+
+
+def checked_duration(name: str, given: Any, *, may_be_none: bool = False) -> str:
+    """Return a duration; raise for what Spark takes for none, and for no time unless it may be."""
+    text = str(given).strip()
+    if not DURATION.fullmatch(text):
+        raise ConfigError(f"`{name}` must be a duration such as `10 seconds`: `{given}`")
+    if not may_be_none and not re.search("[1-9]", text):
+        raise ConfigError(f"`{name}` must be longer than nothing: `{given}`")
+    return text
 
 
 def load(path: Path, pipeline: str | None = None) -> PipelineConfig:
@@ -100,6 +122,8 @@ def parse(values: Mapping[str, Any]) -> PipelineConfig:
         for name in ("source", "spark")
         if name in values
     }
+    if "trigger" in values:
+        checked_duration("trigger", values["trigger"], may_be_none=True)
     return PipelineConfig(**{**values, **given})
 
 

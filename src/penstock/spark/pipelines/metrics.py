@@ -26,8 +26,8 @@ SETTINGS = {
 def start(spark: SparkSession, messages: DataFrame, config: PipelineConfig) -> DataStreamWriter:
     """Write the figures of every window once it is over."""
     config.need("checkpoint")
-    window = str(config.setting("window", "1 minute"))
-    figures = measure(messages, window, str(config.setting("lateness", "1 minute")))
+    window = config.duration("window", "1 minute")
+    figures = measure(messages, window, config.duration("lateness", "1 minute", may_be_none=True))
     if config.setting("subject"):
         query = query_of(files_of(spark), config.checkpoint)
         return publish(figures, config.source, str(config.setting("subject")), query)

@@ -12,6 +12,7 @@ from tests.servers import Program, RawClient, wait_until
 
 CONFIG = 'jetstream { store_dir: "./js" }'
 MS = 1_000_000
+PLACES = ("delivered", "ack_floor")
 
 
 def header_of(pairs: dict[str, str]) -> bytes:
@@ -227,3 +228,34 @@ def test_deleting_a_message_that_is_not_there_is_refused(storage: str, client: A
         expected[0] = outside | {"description": "no message found"}
         expected[2] = outside | {"description": "stream store EOF"}
     assert refused == expected
+
+
+def _places(client: ApiClient, stream: str) -> list[tuple[int, int]]:
+    """Return how far a consumer has delivered and settled, as stream sequences."""
+    info = client.ask(f"$JS.API.CONSUMER.INFO.{stream}.C")
+    return [(info[name]["consumer_seq"], info[name]["stream_seq"]) for name in PLACES]
+
+
+@pytest.mark.parametrize("acked", [0, 3])
+@pytest.mark.parametrize(
+    ("purge", "last_purged"), [({}, 10), ({"seq": 5}, 4), ({"seq": 7}, 6), ({"keep": 2}, 8)]
+)
+def test_what_was_purged_counts_as_delivered_and_settled(
+    purge: dict[str, int], last_purged: int, acked: int, client: ApiClient
+) -> None:
+    stream = f"floor_{acked}_{last_purged}"
+    client.make(stream)
+    client.consume(stream, "C", ack_policy="explicit")
+    for _ in range(10):
+        client.ask(f"{stream}.a", 1)
+    for _ in range(acked):
+        client.send(b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.C api.next 0\r\n\r\n" % stream.encode())
+        while b"$JS.ACK." not in (line := client.line()):
+            pass
+        client.send(b"PUB %b 4\r\n+ACK\r\n" % line.split()[3])
+    wait_until(lambda: _places(client, stream)[1] == (acked, acked))
+
+    client.ask(f"$JS.API.STREAM.PURGE.{stream}", purge)
+
+    # nats-server answers the purge before its consumers have followed.
+    wait_until(lambda: _places(client, stream) == [(acked, last_purged)] * 2)

@@ -280,6 +280,33 @@ def test_an_old_client_and_its_cipher_suite_are_let_in(
         assert b"PONG" in secured.recv(4096)
 
 
+def test_a_list_with_suites_of_tls_1_3_alone_lets_in_no_older_version(
+    keys: Keys, program: Program, servers: Servers
+) -> None:
+    suites = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"]
+    server = servers(program, keys.config(cipher_suites=suites, handshake_first=True))
+
+    def is_let_in(version: ssl.TLSVersion) -> bool:
+        context = keys.context()
+        context.minimum_version = context.maximum_version = version
+        return _is_let_in(server, context)
+
+    assert is_let_in(ssl.TLSVersion.TLSv1_3)
+    assert not is_let_in(ssl.TLSVersion.TLSv1_2)
+
+
+def _is_let_in(server: ServerProcess, context: ssl.SSLContext) -> bool:
+    """Return whether a handshake succeeds, to a server that waits for it first."""
+    try:
+        with (
+            socket.create_connection((HOST, server.port), DEADLINE_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            return secured.recv(4) == b"INFO"
+    except ssl.SSLError:
+        return False
+
+
 def test_a_client_must_know_a_curve_of_the_server(
     keys: Keys, program: Program, servers: Servers
 ) -> None:
@@ -288,14 +315,7 @@ def test_a_client_must_know_a_curve_of_the_server(
     def is_let_in(curve: str) -> bool:
         context = keys.context()
         context.set_ecdh_curve(curve)
-        try:
-            with (
-                socket.create_connection((HOST, server.port), DEADLINE_S) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as secured,
-            ):
-                return secured.recv(4) == b"INFO"
-        except ssl.SSLError:
-            return False
+        return _is_let_in(server, context)
 
     assert (is_let_in("secp384r1"), is_let_in("prime256v1")) == (True, False)
 

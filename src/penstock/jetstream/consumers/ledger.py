@@ -141,6 +141,11 @@ class Ledger:
         self.delivered_sequence = min(self.delivered_sequence, next_sequence - 1)
         self._floor = self._floor[0], min(self._floor[1], next_sequence - 1)
 
+    def skip_to(self, sequence: int) -> None:
+        """Count everything before a sequence as delivered: it was purged."""
+        self.delivered_sequence = sequence - 1
+        self._is_floor_stale = True
+
     def settle_delivered(self) -> None:
         """Expect no ack for messages delivered so far."""
         self._floor = (self.next_consumer_sequence - 1, self.delivered_sequence)

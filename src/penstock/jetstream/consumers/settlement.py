@@ -226,7 +226,7 @@ class Settlement:
         first_sequence = common.stream.store.first_sequence
         if common.backlog.next_sequence < first_sequence:
             common.backlog.skip_to(first_sequence)
-            common.ledger.delivered_sequence = first_sequence - 1
+            common.ledger.skip_to(first_sequence)
             common.record.put(common.state())
         if common.ledger.pending or common.ledger.redelivered:
             common.may_have_lost = True

@@ -116,7 +116,11 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
 def _set_ciphers(context: ssl.SSLContext, config: TlsConfig) -> None:
     ciphers = [ALL_CIPHER_SUITES[name] for name in config.cipher_suites]
     old_ciphers = [name for name in ciphers if not name.startswith("TLS_")]
+    if not ciphers:
+        return
     if not old_ciphers:
+        # Those of the list are for TLS 1.3 only, so nothing is left for an older version.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
         context.set_ciphers(":".join(old_ciphers))

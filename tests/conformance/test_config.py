@@ -132,6 +132,8 @@ TAKEN = {
 }
 
 NOT_TAKEN = {
+    "nothing": "",
+    "nothing but words": "# port: 4222\n",
     "unknown": "prot: 1",
     "unknown in a block": "authorization { usr: a }",
     "unknown in tls": "tls { cert_file: CERT, key_file: KEY, certfile: x }",

@@ -126,6 +126,10 @@ DIFFERENT = {
         "ours reports errors that nats-server reports only at its start, such as `https` without a "
         "certificate, an unknown `system_account` or a port above 65535"
     ),
+    "JetStream without `max_mem` or `max_file`": (
+        "nats-server takes three quarters of the memory and of the free disk as limits; ours has "
+        "none, so set them where streams of others could fill the machine"
+    ),
     "Encryption at rest": (
         "the files are not nats-server's: take a stream along with a backup. A wrong key ends the "
         "start; a store that is not encrypted is encrypted as a whole before the start goes on; "

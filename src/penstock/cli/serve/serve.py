@@ -110,7 +110,10 @@ def _check(path: str | None, given: list[Given]) -> int:
             raise ConfigError("-t checks a configuration file; hint: name one with -c")
         options = load(path, os.environ, given)
         _check_files(options)
-        digest = language.digest(language.parse_file(path, os.environ))
+        entries = language.parse_file(path, os.environ)
+        if not entries:
+            raise ConfigError(f"{path} has no settings, so a server would let everybody in")
+        digest = language.digest(entries)
     except ConfigError as error:
         return _complain(error)
     if rows := [row for row in config.settings(options) if row.source != config.DEFAULT]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker
 from tests.spark.test_pipelines import publish
 
@@ -104,3 +104,35 @@ def test_a_pipeline_that_is_told_to_stop_does_so_in_good_order(
     assert 0 == process.returncode, said[-3000:]
     assert "Exception" not in said
     assert "terminated with error" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * RUN_S)
+def test_a_replay_that_is_told_to_stop_does_so(broker: Broker, stream: str, tmp_path: Path) -> None:
+    """Although it would go on for minutes, at its rate."""
+    target = f"{stream}_again"
+    broker.create(target)
+    publish(broker, stream, range(1, 1001))
+    where = f"servers: '{broker.url}', stream: {stream}"
+    spark = "spark: {spark.ui.enabled: false, spark.driver.memory: 1g}\n"
+    (tmp_path / "archive.yml").write_text(
+        f"source: {{{where}}}\ntarget: lake\ncheckpoint: checkpoint\n{spark}"
+    )
+    (tmp_path / "replay.yml").write_text(
+        f"source: {{{where}}}\n{spark}"
+        f"settings: {{lake: lake, rate: 2, replace: [{stream}., {target}.]}}\n"
+    )
+    archived = run(tmp_path, "archive", "--config", "archive.yml", "--once")
+    assert 0 == archived.returncode, archived.stderr[-3000:]
+
+    with start(tmp_path, "replay", "--config", "replay.yml") as process:
+        try:
+            wait_until(lambda: broker.info(target)["state"]["messages"] > 0, timeout_s=RUN_S)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=RUN_S)
+        finally:
+            process.kill()
+
+    assert "`replay` was stopped before it was done" in said.splitlines()[-1]
+    assert 0 != process.returncode
+    assert broker.info(target)["state"]["messages"] < 1000

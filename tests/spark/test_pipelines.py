@@ -136,6 +136,32 @@ def test_an_archive_is_not_replaced_by_another(
     assert new == rows(lake.read_lake(spark, str(tmp_path / "new")))
 
 
+def test_an_archive_leaves_out_nothing_when_its_source_changes(
+    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
+) -> None:
+    """Neither older messages of subjects that are added, nor that a stream is another one."""
+    other = f"{stream}_other"
+    both = {"stream": f"{stream}, {other}", "failOnDataLoss": "false"}
+    broker.create(other)
+    broker.publish([(f"{each}.a", b"") for each in (stream, other)] * 5)
+    broker.publish([(f"{stream}.b", b"")] * 5)
+    run("archive", source=both | {"subjects": f"{stream}.a, {other}.a"})
+    with pytest.raises(Exception, match="`subjects` has `>` now"):
+        run("archive", source=both)
+    both["subjects"] = f"{stream}.a, {other}.a"
+    broker.run(lambda js: js.streams.delete(other))
+    broker.publish([(f"{stream}.a", b"")])
+    run("archive", source=both)
+    broker.create(other)
+    broker.publish([(f"{other}.a", b"")] * 7)
+    with pytest.raises(Exception, match=f"`{other}` was deleted and created again"):
+        run("archive", source=both)
+
+    found = lake.read_lake(spark, str(tmp_path / "archive")).select("stream", "sequence").collect()
+    assert {stream: 6, other: 5} == Counter(row.stream for row in found)
+    assert len(found) == len(set(found))
+
+
 @pytest.mark.parametrize(
     ("pipeline", "settings"),
     [

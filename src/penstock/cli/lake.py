@@ -31,6 +31,8 @@ ROWS = """\
 SELECT * FROM read_parquet({files}, hive_partitioning = true, union_by_name = true,
     hive_types_autocast = false)"""
 
+BATCHES = "topic=*/date=*/batch=*"
+
 SNAPSHOT_ROWS = """\
 SELECT * FROM read_parquet({files})
 QUALIFY row_number() OVER (PARTITION BY aggregate_id ORDER BY events DESC) = 1"""
@@ -108,7 +110,9 @@ def _parts(lake: Path) -> list[Part]:
 def _rows(lake: Path) -> str:
     """Return a query for the rows of a lake, or of the newest snapshot."""
     parts = _parts(lake)
-    folders = [part.name for part in parts] or ["topic=*/date=*/batch=*"]
+    if not parts:
+        _check_batches(lake)
+    folders = [part.name for part in parts] or [BATCHES]
     files = [str(lake / folder / "*.parquet").replace("'", "''") for folder in folders]
     quoted = ", ".join(f"'{file}'" for file in files)
     return (SNAPSHOT_ROWS if parts else ROWS).format(files=f"[{quoted}]")
@@ -144,6 +148,16 @@ def _check(lake: Path) -> Path:
     if not lake.is_dir():
         raise ConfigError(f"there is no lake at `{lake}`")
     return lake
+
+
+def _check_batches(lake: Path) -> None:
+    if any(lake.glob(f"{BATCHES}/*.parquet")):
+        return
+    if any(lake.glob("*.parquet")):
+        raise ConfigError(
+            f"`{lake}` is a table of Parquet files, and no lake; hint: `spark.read.parquet`"
+        )
+    raise ConfigError(f"there are no messages in `{lake}` yet")
 
 
 LAKE = argument("lake", metavar="LAKE", type=Path, doc="Directory of the lake.")

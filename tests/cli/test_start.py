@@ -20,14 +20,20 @@ NET = {
 SETTINGS = {
     *("accounts", "accounttokens", "frozen", "jetstream", "kinds", "remotes", "server", "setting"),
     *("sharing", "transport"),
-    *("file", "file.accountreaders", "file.directives", "file.flags", "file.joiningreaders"),
+    *("file", "file.accountreaders", "file.directives", "file.flags", "file.ignoredreaders"),
     *("file.language", "file.loading", "file.readers", "file.remotereaders"),
 }
 GROUND = {
     *("errors", "version", "config", "hot", "keys", "protocol"),
     *("hot._speedups", "hot.fanout", "hot.outbox", "hot.wire"),
     *("keys.nkeys", "keys.tokens", "keys.xkeys"),
-    *("protocol.headers", "protocol.redaction", "protocol.subjects", "protocol.times"),
+    *(
+        "protocol.addresses",
+        "protocol.headers",
+        "protocol.redaction",
+        "protocol.subjects",
+        "protocol.times",
+    ),
     *("protocol.suggestions", "protocol.transforms", "protocol.units", "protocol.wellknown"),
 }
 CLI = {"cli", "cli.main", "cli.serve", "cli.serve.log", "cli.serve.process", "cli.serve.serve"}

@@ -123,6 +123,10 @@ TAKEN = {
         "gateway { name: g, net: a, port: 7222, advertise: 'a:1', connect_retries: 2, gateways: [],"
         " reject_unknown_cluster: true }"
     ),
+    "all of the limits": (
+        "jetstream { store_dir: '/tmp/x', limits { max_ack_pending: 1, max_ha_assets: 1,\n"
+        " max_request_batch: 1, duplicate_window: '1m', batch: {} } }"
+    ),
     "all of leaf nodes": (
         "leafnodes { listen: 7422, advertise: 'a:1', no_advertise: true, compression: true\n"
         " reconnect_interval: '1s', remotes: [], isolate: true, min_version: '2.10.0' }"
@@ -182,6 +186,10 @@ NOT_TAKEN = {
     "not a boolean in leaf nodes": "leafnodes { listen: '127.0.0.1:-1', no_advertise: 7 }",
     "unknown in leaf nodes": "leafnodes { port: 7422, bogus: 1 }",
     "leaf nodes that are no block": "leafnodes: true",
+    "unknown among the limits": ("jetstream { store_dir: '/tmp/x', limits { max_ha_asets: 1 } }"),
+    "no number among the limits": (
+        "jetstream { store_dir: '/tmp/x', limits { max_ack_pending: 'x' } }"
+    ),
     "bad duration": "write_deadline: soon",
     "short lame duck": "lame_duck_duration: 5s\nlame_duck_grace_period: 1s",
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.config.accounts import User
-from penstock.config.file import accountreaders, language, remotereaders
+from penstock.config.file import accountreaders, ignoredreaders, language, remotereaders
 from penstock.config.file.directives import (
     ALIASES,
     BLOCK_ALIASES,
@@ -36,7 +36,6 @@ from penstock.config.file.directives import (
     field_directives,
 )
 from penstock.config.file.flags import Given
-from penstock.config.file.joiningreaders import check_joining
 from penstock.config.file.language import Block, Node
 from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
 from penstock.config.frozen import dataclass
@@ -133,8 +132,8 @@ def _flatten(block: Block, prefix: str, findings: _Findings) -> Iterator[tuple[s
 
 def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
     """Warn about a directive that Penstock ignores; refuse it if it names other servers."""
-    if name in JOINING and node.value is not False:
-        check_joining(node, name)
+    if name in ignoredreaders.BLOCKS and node.value is not False:
+        ignoredreaders.check_ignored(node, name)
     others = node.value.get(JOINING.get(name, "")) if isinstance(node.value, dict) else None
     if others is not None and others.value:
         fail(others, f"`{name}.{JOINING[name]}` is not supported: {CLUSTER}")

@@ -142,11 +142,15 @@ def test_another_name_of_a_directive_is_taken_for_it(alias: str, tmp_path: Path)
     taken(tmp_path / "x.conf", name, text)
 
 
+BLOCK_OF = {"jetstream.limits": "{ max_ack_pending: 1 }"}
+
+
 @pytest.mark.parametrize("name", sorted(IGNORED))
 def test_what_has_no_effect_is_warned_of(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.conf"
+    value = BLOCK_OF.get(name, "{ port: 1 }" if name in JOINING else "text")
 
-    (warning,) = loaded(path, written(name, "{ port: 1 }" if name in JOINING else "text")).warnings
+    (warning,) = loaded(path, written(name, value)).warnings
 
     key = name.rpartition(".")[2]
     assert warning.startswith(f"{path}:1:")

@@ -1,8 +1,8 @@
 """
-Blocks about other servers: `cluster`, `gateway` and `leafnodes`.
+Blocks without effect, most of them about other servers: `cluster`, `gateway`, `leafnodes`.
 
-They have no effect here, but are still checked for mistakes. So an error in a file is found
-when the file is checked, not when it moves to another server.
+They are still checked for mistakes. So an error in a file is found when the file is checked, not
+when it moves to another server.
 """
 
 from __future__ import annotations
@@ -81,12 +81,17 @@ BLOCKS: Mapping[str, Mapping[str, Reader]] = {
         "min_version": read_text,
         **dict.fromkeys(("isolate_leafnode_interest", "isolate"), read_boolean),
     },
+    "jetstream.limits": {
+        **dict.fromkeys(("max_ack_pending", "max_ha_assets", "max_request_batch"), read_number),
+        "duplicate_window": read_duration,
+        "batch": block_of,
+    },
 }
 """The directives of each block, and the readers of their values."""
 
 
-def check_joining(node: Node, name: str) -> None:
-    """Report the errors in a block about other servers."""
+def check_ignored(node: Node, name: str) -> None:
+    """Report the errors in a block without effect."""
     readers = BLOCKS[name]
     for key, entry in entries_of(node, name, dict(zip(readers, readers, strict=True)), {}).items():
         readers[key](entry, f"{name}.{key}")

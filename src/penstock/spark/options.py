@@ -358,7 +358,8 @@ def _read(name: str, item: Field[Any], text: str) -> Any:
     reader, expected = READERS[kind]
     try:
         return reader(text)
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
+        # A time of so many milliseconds is no ValueError everywhere.
         raise ConfigError(f"`{name}` must be {expected}: `{text}`") from None
 
 

@@ -58,6 +58,7 @@ def test_an_unknown_option_is_told_the_valid_ones() -> None:
         ("startingPosition", "{", "`startingPosition` must be"),
         ("maxTriggerDelay", "soon", "`maxTriggerDelay` must be a duration such as `30s` or `15m`"),
         ("minMessagesPerTrigger", "9", "is more than `maxMessagesPerTrigger`"),
+        ("startingPosition", "9" * 20, "`startingPosition` must be `earliest`, `latest`, a seq"),
         ("columns", "", "`columns` names none; valid: `subject`"),
         ("timeoutSeconds", "nan", "`timeoutSeconds` must be positive: nan"),
         ("retryTimeoutSeconds", "inf", "`retryTimeoutSeconds` must be positive: inf"),

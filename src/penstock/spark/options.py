@@ -359,7 +359,7 @@ def _read(name: str, item: Field[Any], text: str) -> Any:
     try:
         return reader(text)
     except (ValueError, OverflowError, OSError):
-        # A time of so many milliseconds is no ValueError everywhere.
+        # A number may be beyond all times, which is no ValueError.
         raise ConfigError(f"`{name}` must be {expected}: `{text}`") from None
 
 

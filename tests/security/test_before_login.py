@@ -263,6 +263,22 @@ def test_connect_may_be_said_over_and_over(program: Program) -> None:
         assert server.resident_bytes - before < 20 << 20
 
 
+@pytest.mark.parametrize("first", [b"", b"PING\r\n", b"SUB a 1\r\nPING\r\n"])
+@pytest.mark.parametrize("others", ["", "no_auth_user: ann"])
+def test_whoever_says_nothing_is_let_go(others: str, first: bytes, program: Program) -> None:
+    """With `no_auth_user` nobody has to log in, but a connection without a word is no client."""
+    config = f"authorization {{ timeout: 1, users: [{{user: ann, password: b}}] }}\n{others}\n"
+    with ServerProcess(program, config) as server, knock(server.port, first, stays=True) as sock:
+        said = b""
+        while b"-ERR" not in said and b"PONG" not in said:
+            data = sock.recv(65536)
+            assert data, said
+            said += data
+
+        expected = b"PONG" if others and first else b"-ERR 'Auth"
+        assert expected in said
+
+
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(12)).decode()
 
 

@@ -128,7 +128,9 @@ class Door:
 
     def _check_identified(self, connection: Connection) -> None:
         session = connection.session
-        if session.identity is None and session.check is None and not connection.is_closed:
+        # With `no_auth_user`, everybody has an identity from the start, but has to say something.
+        is_known = session.identity is not None and session.heard_ns
+        if not is_known and session.check is None and not connection.is_closed:
             session.fail("Authentication Timeout", "Authentication Timeout")
             self.reactor.flush()
 

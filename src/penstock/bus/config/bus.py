@@ -104,6 +104,10 @@ class SubscriberConfig(Checked):
             raise ConfigError(
                 f"`backoff` ({self.backoff} s) is longer than `max_backoff` ({self.max_backoff} s)"
             )
+        if not is_name(self.dead_letter_prefix):
+            raise ConfigError(
+                f"`dead_letter_prefix` must be of A-Z a-z 0-9 - and _: {self.dead_letter_prefix!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +189,10 @@ class TopicSettings(TypedDict, total=False):
 class BusConfig(Checked):
     """The whole bus."""
 
-    type: Literal["nats", "embedded", "kafka"] = setting("embedded", "The engine.")
+    type: Literal["nats", "embedded", "kafka"] = setting(
+        "embedded",
+        "The engine. Default: the one whose `urls` or `brokers` are set, else this.",
+    )
     service: str = setting("penstock", "Name of the durable consumer: one for each service.")
     namespace: str = setting("events", "First token of every subject, name of the stream.")
     strategy: Literal["create_only", "create_or_update", "validate_only", "skip"] = setting(
@@ -217,6 +224,10 @@ class BusConfig(Checked):
             value = getattr(self, name)
             if not is_name(value):
                 raise ConfigError(f"`{name}` must be of A-Z a-z 0-9 - and _: {value!r}")
+        prefix = self.subscriber.dead_letter_prefix
+        for topic in self.topics:
+            if topic.partition(".")[0] == prefix:
+                raise ConfigError(f"`topics`: `{topic}` begins with the `dead_letter_prefix`")
         self._check_window()
 
     def _check_window(self) -> None:

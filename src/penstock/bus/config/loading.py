@@ -26,6 +26,8 @@ from penstock.protocol.units import duration_of, size_of
 ENVIRONMENT_PREFIX = "PENSTOCK_BUS_"
 PRESET_VARIABLE = ENVIRONMENT_PREFIX + "PRESET"
 
+ADDRESSES = {"nats": "urls", "kafka": "brokers"}
+"""The setting of each engine that names its broker."""
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
 
@@ -45,8 +47,28 @@ def load_config(
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer)
+    merged.setdefault("type", _engine_of(merged))
     config: BusConfig = build(BusConfig, merged, "eventbus")
     return config
+
+
+def _engine_of(tree: Mapping[str, Any]) -> str:
+    """
+    Return the engine whose addresses are given; without any, it is the embedded one.
+
+    An embedded bus without a directory forgets everything when it closes, so it must not take the
+    place of a broker that somebody named.
+    """
+    sections = {engine: tree.get(engine) for engine in ADDRESSES}
+    given = [
+        engine
+        for engine, section in sections.items()
+        if isinstance(section, Mapping) and ADDRESSES[engine] in section
+    ]
+    if len(given) > 1:
+        settings = " and ".join(f"`{engine}.{ADDRESSES[engine]}`" for engine in given)
+        raise ConfigError(f"{settings} are both set; hint: say which one counts with `type`")
+    return given[0] if given else "embedded"
 
 
 def preset_tree(name: str) -> Mapping[str, Any]:
@@ -93,6 +115,9 @@ def _section(tree: Any, path: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(tree, Mapping):
         raise ConfigError(f"`{path}` must be a section with keys, not {tree!r}")
+    for key in tree:
+        if not isinstance(key, str):
+            raise ConfigError(f"`{path}`: the name {key!r} is not text; hint: put it in quotes")
     return tree
 
 
@@ -266,9 +291,9 @@ def _read_float(value: Any, path: str) -> float:
 def _read_str(value: Any, path: str) -> str:
     if value is None:
         raise ConfigError(f"`{path}` has no value; hint: give it one, or leave the key out")
-    if isinstance(value, Mapping | list):
-        raise ConfigError(f"`{path}` must be text, not {value!r}")
-    return str(value)
+    if not isinstance(value, str):
+        raise ConfigError(f"`{path}` must be text, not {value!r}; hint: put it in quotes")
+    return value
 
 
 _READERS: Mapping[Any, Any] = {

@@ -148,6 +148,20 @@ def test_the_environment_may_choose_the_preset() -> None:
         ({"service": "ünï"}, "A-Z a-z 0-9"),
         ({"namespace": "a\n"}, "A-Z a-z 0-9"),
         ({"service": {"x": 1}}, "must be text"),
+        ("service: yes", "`eventbus.service` must be text, not True; hint: put it in quotes"),
+        ("service: 007", "`eventbus.service` must be text, not 7; hint: put it in quotes"),
+        ("topics: {on: {}}", "`eventbus.topics`: the name True is not text; hint: put it in"),
+        ("topics: {~: {}}", "`eventbus.topics`: the name None is not text"),
+        ({"subscriber": {"dead_letter_prefix": "a b"}}, "`dead_letter_prefix` must be of A-Z"),
+        ({"subscriber": {"dead_letter_prefix": ""}}, "`dead_letter_prefix` must be of A-Z"),
+        (
+            {"subscriber": {"dead_letter_prefix": "a"}, "topics": {"a.b": {}}},
+            "`topics`: `a.b` begins with the `dead_letter_prefix`",
+        ),
+        (
+            {"nats": {"urls": "nats://a"}, "kafka": {"brokers": "a:1"}},
+            "`nats.urls` and `kafka.brokers` are both set; hint: say which one counts with `type`",
+        ),
         ({"preset": "fastest"}, "`fastest` is unknown"),
         ({"eventbus": {}, "nats": {}}, "`nats` is unknown beside `eventbus`"),
         ({"eventbus": 1}, "`eventbus` must be a section"),
@@ -172,6 +186,24 @@ def test_what_a_program_gives_is_looked_at_too(settings: Any, complaint: str) ->
     with pytest.raises(ConfigError) as caught:
         EventBus.open("embedded:", **settings)
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "environment", "engine"),
+    [
+        ({}, {}, "embedded"),
+        ({"nats": {"jetstream": {"enabled": True}}}, {}, "embedded"),
+        ({"nats": {"urls": "nats://a"}}, {}, "nats"),
+        ({"kafka": {"brokers": "a:1"}}, {}, "kafka"),
+        ({}, {"PENSTOCK_BUS_NATS_URLS": "nats://a"}, "nats"),
+        ({"nats": {"urls": "nats://a"}}, {"PENSTOCK_BUS_TYPE": "embedded"}, "embedded"),
+        ({"type": "kafka"}, {"PENSTOCK_BUS_NATS_URLS": "nats://a"}, "kafka"),
+    ],
+)
+def test_a_broker_that_is_named_is_the_one_that_is_used(
+    source: Any, environment: dict[str, str], engine: str
+) -> None:
+    assert load(source, environment=environment).type == engine
 
 
 def test_an_unknown_variable_is_an_error_that_names_the_nearest() -> None:

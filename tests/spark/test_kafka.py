@@ -103,7 +103,8 @@ def test_a_pipeline_reads_kafka_writes_to_it_and_tells_how_far_it_is(
         for _ in range(3):
             run(**_metrics(kafka, tmp_path))
             asyncio.run(_publish(kafka, range(1)))
-        run(**_replay(kafka, tmp_path))
+        for _ in range(2):
+            run(**_replay(kafka, tmp_path))
     archived = duckdb.sql(
         f"SELECT event_id, topic FROM read_parquet('{tmp_path}/lake/**/*.parquet', "
         "hive_partitioning=true)"
@@ -163,7 +164,12 @@ def _metrics(kafka: KafkaBroker, folder: Path) -> dict[str, Any]:
 
 def _replay(kafka: KafkaBroker, folder: Path) -> dict[str, Any]:
     settings = {"lake": str(folder / "lake"), "replace": ["orders.", "again."], "rate": 1000}
-    return {"pipeline": "replay", "source": _source(kafka), "settings": settings}
+    return {
+        "pipeline": "replay",
+        "source": _source(kafka),
+        "checkpoint": str(folder / "replay-checkpoint"),
+        "settings": settings,
+    }
 
 
 def _stored(kafka: KafkaBroker, topic: str) -> list[tuple[bytes | None, bytes]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.servers import ServerProcess, wait_until
@@ -16,6 +18,12 @@ from tests.spark.conftest import Broker
 from tests.spark.test_pipelines import publish
 
 RUN_S = 500
+TOLD_TO_STOP = pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg)],
+    ids=["SIGTERM", "SIGTERM to the group", "SIGINT to the group"],
+)
+"""As Kubernetes, systemd and a terminal do it."""
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def server(servers: dict[str, ServerProcess]) -> ServerProcess:
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start the command in a directory of its own."""
+    """Start the command in a directory and a group of processes of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "penstock", "pipeline", "run", *arguments],
         cwd=home,
@@ -33,6 +41,7 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -81,9 +90,11 @@ def test_an_audit_ends_with_an_error_if_it_finds_something(
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * RUN_S)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)]
+)
 def test_a_pipeline_that_is_told_to_stop_does_so_in_good_order(
-    broker: Broker, stream: str, tmp_path: Path, number: signal.Signals
+    broker: Broker, stream: str, tmp_path: Path, number: signal.Signals, send: Any
 ) -> None:
     publish(broker, stream, range(1, 21))
     (tmp_path / "orders.yml").write_text(
@@ -96,7 +107,7 @@ def test_a_pipeline_that_is_told_to_stop_does_so_in_good_order(
         try:
             assert process.stdout is not None
             assert "20 rows" in process.stdout.readline()
-            process.send_signal(number)
+            send(process.pid, number)
             _, said = process.communicate(timeout=RUN_S)
         finally:
             process.kill()
@@ -107,32 +118,48 @@ def test_a_pipeline_that_is_told_to_stop_does_so_in_good_order(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2 * RUN_S)
-def test_a_replay_that_is_told_to_stop_does_so(broker: Broker, stream: str, tmp_path: Path) -> None:
-    """Although it would go on for minutes, at its rate."""
-    target = f"{stream}_again"
-    broker.create(target)
-    publish(broker, stream, range(1, 1001))
-    where = f"servers: '{broker.url}', stream: {stream}"
+@pytest.mark.timeout(4 * RUN_S)
+@TOLD_TO_STOP
+def test_a_replay_that_is_told_to_stop_goes_on_when_it_is_started_again(
+    broker: Broker, stream: str, tmp_path: Path, number: signal.Signals, send: Any
+) -> None:
+    again = f"{stream}_again"
+    broker.create(again)
+    publish(broker, stream, range(1, 301))
+    source = f"source: {{servers: '{broker.url}', stream: {stream}}}\n"
     spark = "spark: {spark.ui.enabled: false, spark.driver.memory: 1g}\n"
     (tmp_path / "archive.yml").write_text(
-        f"source: {{{where}}}\ntarget: lake\ncheckpoint: checkpoint\n{spark}"
+        f"pipeline: archive\n{source}{spark}target: lake\ncheckpoint: archived\n"
     )
-    (tmp_path / "replay.yml").write_text(
-        f"source: {{{where}}}\n{spark}"
-        f"settings: {{lake: lake, rate: 2, replace: [{stream}., {target}.]}}\n"
-    )
-    archived = run(tmp_path, "archive", "--config", "archive.yml", "--once")
-    assert 0 == archived.returncode, archived.stderr[-3000:]
+    for name, rate in (("slow", 4), ("quick", 0)):
+        (tmp_path / f"{name}.yml").write_text(
+            f"pipeline: replay\n{source}{spark}checkpoint: replayed\n"
+            f"settings: {{lake: lake, rate: {rate}, replace: [{stream}., {again}.]}}\n"
+        )
+    assert 0 == run(tmp_path, "--config", "archive.yml", "--once").returncode
 
-    with start(tmp_path, "replay", "--config", "replay.yml") as process:
+    with start(tmp_path, "--config", "slow.yml") as process:
         try:
-            wait_until(lambda: broker.info(target)["state"]["messages"] > 0, timeout_s=RUN_S)
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=RUN_S)
+            wait_until(lambda: bool(stored(broker, again)), timeout_s=RUN_S)
+            send(process.pid, number)
+            said, error = process.communicate(timeout=RUN_S)
         finally:
             process.kill()
+    stopped_at = stored(broker, again)
+    finished = run(tmp_path, "--config", "quick.yml")
 
-    assert "`replay` was stopped before it was done" in said.splitlines()[-1]
-    assert 0 != process.returncode
-    assert broker.info(target)["state"]["messages"] < 1000
+    assert 0 == process.returncode, error[-3000:]
+    assert "Traceback" not in error
+    assert 0 < stopped_at < 150
+    first = re.match(r"(\d+) messages stored\nstopped: ", said)
+    assert first, said
+    assert int(first[1]) == stopped_at or "is left out" in said
+    second = f"{300 - stopped_at} messages stored, {stopped_at} were stored by a replay before\n"
+    assert second == finished.stdout, finished.stderr[-3000:]
+    assert 300 == stored(broker, again)
+
+
+def stored(broker: Broker, stream: str) -> int:
+    """Return how many messages a stream holds."""
+    messages: int = broker.info(stream)["state"]["messages"]
+    return messages

@@ -19,9 +19,11 @@ from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocol.compression import compressor
-from penstock.spark.pipelines import audit, lake, runner, snapshot
+from penstock.spark.pipelines import audit, lake, replay, runner, snapshot
+from penstock.spark.pipelines.batches import ReplayLog
 from penstock.spark.pipelines.config import PipelineConfig, load, parse
 from penstock.spark.pipelines.folder import LocalFolder
+from penstock.spark.sink import stored
 
 AGGREGATES = 5
 
@@ -272,7 +274,8 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
 
     # One type may stand for itself.
     said = [run("replay", rate=100_000, types=types, **settings) for types in (["paid"], "paid")]
-    said.append(run("replay", types="shipped", **settings))
+    other = {"checkpoint": str(tmp_path / "other")}
+    said.append(run("replay", types="shipped", **settings, **other))
 
     replayed = [json.loads(data) for _, _, data in rows(read(f"{stream}_again"))]
     assert set(range(1, 101, 2)) == {event["payload"]["n"] for event in replayed}
@@ -282,6 +285,11 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
         ["0 messages stored, 50 were stored by a replay before"],
         ["0 messages stored"],
     ] == said
+    with pytest.raises(ConfigError, match="of a replay with another `types`, and says"):
+        run("replay", **settings)
+    with pytest.raises(ConfigError, match="is not of a replay"):
+        run("replay", **settings, checkpoint=str(tmp_path / "archive-checkpoint"))
+    settings["checkpoint"] = str(tmp_path / "third")
     with pytest.raises(Exception, match="no stream stores `it's"):
         run("replay", **settings | {"replace": [f"{stream}.", "it's."]})
     with pytest.raises(ConfigError, match="`replace` must be two"):
@@ -292,6 +300,53 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
     assert before == broker.info(stream)["state"]["messages"]
     for aggregate in range(AGGREGATES):
         numbers = [e["payload"]["n"] for e in replayed if e["aggregate_id"] == f"order-{aggregate}"]
+        assert sorted(numbers) == numbers
+
+
+def test_a_replay_that_is_run_again_stores_nothing_twice(
+    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """However long ago it ran: the target has forgotten all ids, and other messages came."""
+    window_s = 2
+    again = f"{stream}_again"
+    broker.create(again, duplicate_window=window_s * 10**9)
+    settings = {"lake": str(tmp_path / "archive"), "replace": [f"{stream}.", f"{again}."]}
+    publish(broker, stream, range(1, 101))
+    run("archive")
+    monkeypatch.setattr(replay, "BATCH_MESSAGES", 30)
+
+    class PowerCut(Exception):
+        """What ends the run between the last ack of a batch and its entry in the checkpoint."""
+
+    def power_cut(log: Any, batch: Any, messages: int) -> None:
+        if batch.number == 1:
+            raise PowerCut
+        finish(log, batch, messages)
+
+    finish = ReplayLog.finish
+    monkeypatch.setattr(ReplayLog, "finish", power_cut)
+    with pytest.raises(PowerCut):
+        run("replay", **settings)
+    monkeypatch.setattr(ReplayLog, "finish", finish)
+    cut_at = broker.info(again)["state"]["messages"]
+    # The look-back allows for clocks that differ by a minute, which is not to help here.
+    monkeypatch.setattr(stored, "CLOCK_SKEW_S", 0.5)
+    wait_until_forgotten(broker, again, window_s)
+    said = [run("replay", **settings)]
+    wait_until_forgotten(broker, again, window_s)
+    publish(broker, stream, range(101, 111))
+    run("archive")
+    said.append(run("replay", **settings))
+
+    assert 30 < cut_at < 70
+    assert [
+        [f"{100 - cut_at} messages stored, {cut_at} were stored by a replay before"],
+        ["10 messages stored, 100 were stored by a replay before"],
+    ] == said
+    events = [json.loads(data)["payload"]["n"] for _, _, data in rows(read(again))]
+    assert sorted(events) == list(range(1, 111))
+    for aggregate in range(AGGREGATES):
+        numbers = [n for n in events if n % AGGREGATES == aggregate]
         assert sorted(numbers) == numbers
 
 
@@ -357,16 +412,20 @@ def test_a_replay_that_was_stopped_goes_on_however_much_later(
 
     settings = {"lake": str(tmp_path / "archive"), "replace": [f"{stream}.", f"{target}."]}
     config = PipelineConfig(
-        pipeline="replay", source={"servers": broker.url}, settings=settings | {"rate": 2}
+        pipeline="replay",
+        source={"servers": broker.url},
+        checkpoint=str(tmp_path / "replay-checkpoint"),
+        settings=settings | {"rate": 2},
     )
-    with pytest.raises(PenstockError, match="`replay` was stopped before it was done"):
-        runner.run(spark, config, stopping=lambda: stored() > 0)
+    told: list[str] = []
+    runner.run(spark, config, say=told.append, stopping=lambda: stored() > 0)
     first = stored()
     wait_until_forgotten(broker, target, 1)
     said = run("replay", **settings)
     wait_until_forgotten(broker, target, 1)
     said += run("replay", **settings)
 
+    assert told[-1].startswith("stopped: ")
     assert first < 100
     assert 100 == stored()
     assert "0 messages stored, 100 were stored by a replay before" == said[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import JSON
 from penstock.cli.main import EXIT_FAILURE
 from penstock.cli.runner import run_command, run_plain
+from penstock.errors import ClientError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -45,10 +47,14 @@ def start(options: Namespace) -> int:
 
     try:
         is_well = runner.run(spark, config, once=options.once, stopping=lambda: bool(stops))
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        if stops:
+            raise ClientError("stopped before it was done") from None
         raise runner.cause_of(error) from None
     finally:
-        spark.stop()
+        # A signal to the whole group has ended its JVM before us.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
     return 0 if is_well else EXIT_FAILURE
 
 
@@ -86,9 +92,12 @@ def status(options: Namespace) -> int:
         return _show(options, f"{config.pipeline}: has never run", document)
     is_finished = found["finished"] == found["batch"]
     state = "finished" if is_finished else "begun"
-    text, place = (_kafka_lag if is_kafka(config.source) else _stream_lag)(
-        config.source, found["offset"]
-    )
+    if config.pipeline == "replay":
+        text, place = _places(found["offset"]["streams"]), {"streams": found["offset"]["streams"]}
+    else:
+        text, place = (_kafka_lag if is_kafka(config.source) else _stream_lag)(
+            config.source, found["offset"]
+        )
     return _show(
         options,
         f"{config.pipeline}: batch {found['batch']} {state}, {text}",
@@ -109,6 +118,11 @@ def _checkpoint_of(config: PipelineConfig) -> Folder:
     from penstock.spark.files import folder_of
 
     return folder_of(session("status", settings=config.spark), config.checkpoint)
+
+
+def _places(streams: Mapping[str, int]) -> str:
+    places = ", ".join(f"{sequence:,} of `{name}`" for name, sequence in streams.items())
+    return f"up to sequence {places}"
 
 
 def _stream_lag(source: Mapping[str, str], offset: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

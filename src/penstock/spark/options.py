@@ -273,7 +273,7 @@ class SinkOptions:
     message_id_prefix: str = setting(
         "",
         "What ids made of `stream` and `sequence` start with; a batch job that gives it can be"
-        " run again.",
+        " run again, as long as the target holds what it stored.",
     )
     nats_headers: str = setting(
         "drop",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClientError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
+GRACE_S = 8
+"""Time that a batch has to be finished when a pipeline is to stop."""
 OUR_ERROR = re.compile(r"^\s*penstock\.errors\.\w+: (.+?)\s*$", re.MULTILINE)
 SPARKS_CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+?)\s*$", re.MULTILINE)
 PYTHONS_ERROR = re.compile(r"^ {4}.*\n(\w[\w.]*: .+?)\s*$", re.MULTILINE)
@@ -59,27 +62,14 @@ def run(
     else:
         module = find(config.pipeline)
         check_settings(config, module.SETTINGS)
-        if hasattr(module, "run"):
-            return _report(module, _run_once(module, spark, config, stopping), say)
+        if not hasattr(module, "start"):
+            ends = _run_batches if hasattr(module, "batches") else _run_once
+            with cancelling(spark, stopping, GRACE_S if ends is _run_batches else 0):
+                return ends(module, spark, config, say, stopping)
         events = follow(spark, config, of_events=True)
         query = _start(module.start(spark, events, config), config, once=once)
     watch(query, say, stopping, config)
     return True
-
-
-def _run_once(
-    module: Any, spark: SparkSession, config: PipelineConfig, stopping: Callable[[], bool]
-) -> DataFrame:
-    """Run a pipeline that is a job; cancel what it does if it is told to stop."""
-    with ThreadPoolExecutor(1) as pool:
-        result: Future[DataFrame] = pool.submit(module.run, spark, config)
-        while not wait([result], POLL_S).done:
-            if stopping():
-                # It may begin another one before it notices.
-                spark.sparkContext.cancelAllJobs()
-        if stopping() and result.exception():
-            raise ClientError(f"`{config.pipeline}` was stopped before it was done")
-        return result.result()
 
 
 def cause_of(error: Exception) -> Exception:
@@ -195,6 +185,75 @@ def _start_users(spark: SparkSession, config: PipelineConfig, *, once: bool) -> 
     return _start(
         frame.writeStream.format("parquet").option("path", config.target), config, once=once
     )
+
+
+def _run_once(
+    module: Any,
+    spark: SparkSession,
+    config: PipelineConfig,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+) -> bool:
+    """Run what says something only if it comes to its end."""
+    try:
+        return _report(module, module.run(spark, config), say)
+    except Exception:
+        if not stopping():
+            raise
+        raise ClientError(f"`{config.pipeline}` was stopped before it was done") from None
+
+
+def _run_batches(
+    module: Any,
+    spark: SparkSession,
+    config: PipelineConfig,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool],
+) -> bool:
+    """Run batch by batch, and stop between two of them if there is time for that."""
+    done, ending = None, "started again, it goes on from here"
+    try:
+        for progress in module.batches(spark, config):
+            done = progress
+            if stopping():
+                break
+    except Exception:
+        if not stopping():
+            raise
+        ending = "what is stored of the next batch is left out when it is started again"
+    finally:
+        if done is not None:
+            say(module.summary(done))
+    if stopping():
+        say(f"stopped: {ending}")
+    return True
+
+
+@contextmanager
+def cancelling(spark: SparkSession, stopping: Callable[[], bool], grace_s: float) -> Iterator[None]:
+    """Have the jobs of Spark cancelled that still run some seconds after a stop was asked for."""
+    from py4j.protocol import Py4JError
+
+    ended = Event()
+
+    def cancel() -> None:
+        while not stopping():
+            if ended.wait(POLL_S):
+                return
+        ended.wait(grace_s)
+        # It may begin another one before it notices. A signal to the group has ended Spark too.
+        with suppress(Py4JError, ConnectionError):
+            while not ended.is_set():
+                spark.sparkContext.cancelAllJobs()
+                ended.wait(POLL_S)
+
+    watcher = Thread(target=cancel, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _report(module: Any, result: DataFrame, say: Callable[[str], None]) -> bool:

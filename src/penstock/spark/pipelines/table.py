@@ -11,7 +11,10 @@ from penstock.protocol.suggestions import nearest
 
 
 class Pipeline(NamedTuple):
-    """A module with `SETTINGS`, and `start` if it streams or `run` if it ends by itself."""
+    """
+    A module with `SETTINGS`, and `start` if it streams or `run` if it ends by itself; `batches`
+    if it does so step by step.
+    """
 
     module: str
     summary: str

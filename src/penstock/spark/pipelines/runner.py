@@ -105,11 +105,16 @@ def watch(
 ) -> None:
     """Say what every micro-batch did, until the query ends."""
     said = -1
-    while not query.awaitTermination(POLL_S):
-        said = _say_progress(query, said, say, config)
-        if stopping():
-            query.stop()
-    _say_progress(query, said, say, config)
+    try:
+        while not query.awaitTermination(POLL_S):
+            said = _say_progress(query, said, say, config)
+            if stopping():
+                query.stop()
+        _say_progress(query, said, say, config)
+    except Exception:
+        # A signal to the whole group ends Spark before the query.
+        if not stopping():
+            raise
 
 
 def _say_progress(

@@ -2,8 +2,8 @@
 The messages of a stream that a consumer still has to deliver for the first time.
 
 Reading and taking are two steps: `read` shows the next messages, and `advance` tells how many of
-them were delivered. The remaining number is kept up to date by counting only new messages, unless
-messages were removed.
+them were delivered. The remaining number is kept up to date by counting only messages that came or
+went since, unless too many went.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ ATTEMPTS = 3
 """How often to count again in turns where deliveries go on meanwhile."""
 REPLAY_GAP_NS_MIN = 1_000_000
 """Messages stored closer together than this are replayed together."""
+NEVER = -1
+"""The number of removals at a count that no longer holds, whatever was removed."""
 
 
 class Backlog:
@@ -51,6 +53,8 @@ class Backlog:
         """Where to continue when everything that was read is taken."""
         self._read: list[Message] = []
         self._count = self._counted_to = self._counted_removals = 0
+        """The number of messages from `_counted_from` on, as of a number of removals."""
+        self._counted_from = next_sequence
         self._recount()
 
     @property
@@ -103,11 +107,16 @@ class Backlog:
         """Take this number of the messages that `read` returned last; at least one."""
         read = self._read
         self.next_sequence = self._end if taken == len(read) else read[taken][0]
-        self._count -= taken
         if self._selected is not None:
             self._selected.advance(read[taken - 1][0])
             if self._selected.is_empty:
                 self._resume(self._selected.resume_sequence)
+            return
+        self._count -= taken
+        self._counted_from = self.next_sequence
+        if self._store.removals != self._counted_removals:
+            # Whether they went before or after they were taken is not known.
+            self._counted_removals = NEVER
 
     def _resume(self, sequence: int) -> None:
         """Continue with every message, after the selected ones."""
@@ -140,7 +149,7 @@ class Backlog:
     def count(self) -> int:
         """Return the number of messages to deliver: `num_pending`."""
         store = self._store
-        if store.removals != self._counted_removals:
+        if not self._follow():
             self._recount()
         elif store.last_sequence > self._counted_to:
             if self._filters:
@@ -148,13 +157,27 @@ class Backlog:
             else:
                 self._count += store.last_sequence - self._counted_to
             self._counted_to = store.last_sequence
-        return self._count
+        return self._count + (len(self._selected) if self._selected is not None else 0)
+
+    def _follow(self) -> bool:
+        """Take what was removed out of the count; return whether it holds then."""
+        store, before = self._store, self._counted_removals
+        if store.removals == before:
+            return True
+        if not self._filters:
+            return False
+        gone = store.count_removed(before, self._counted_from, self._counted_to, self._filters)
+        if gone is None:
+            return False
+        self._count -= gone
+        self._counted_removals = store.removals
+        return True
 
     def count_ahead(self) -> Iterator[None]:
         """Count in turns what `count` would have to count at once, after a removal."""
         store = self._store
         for _ in range(ATTEMPTS):
-            if store.removals == self._counted_removals:
+            if self._follow():
                 return
             sequence = self.uncounted_sequence
             yield from store.count_ahead(sequence, self._filters)
@@ -172,12 +195,13 @@ class Backlog:
             self._counted_removals = self._store.removals
 
     def _recount(self) -> None:
-        store = self._store
-        self._counted_removals = store.removals
+        store, first = self._store, self.uncounted_sequence
+        self._counted_from, self._counted_removals = first, store.removals
         self._counted_to = max(store.last_sequence, self.next_sequence - 1)
-        self._count = store.count(self.uncounted_sequence, self._filters)
-        if self._selected is not None:
-            self._count += len(self._selected)
+        self._count = store.count(first, self._filters)
+        if self._filters:
+            # What is removed from now on, it wants to know.
+            store.count_removed(store.removals, first, first, self._filters)
 
 
 class Selection:

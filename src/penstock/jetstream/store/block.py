@@ -310,22 +310,18 @@ class Block:
         places = Counter(ids[start:stop] if live is None else compress(ids[start:stop], live))
         return {table[place]: count for place, count in places.items()}
 
-    def by_subject(self, start: int, stop: int) -> dict[bytes, list[int]]:
-        """Return the sequences of the existing messages of each subject in a stretch."""
+    def named(self, start: int, stop: int) -> list[tuple[int, bytes]]:
+        """Return the existing messages in a stretch: sequence, subject."""
         assert self.topics is not None
         held = list(self.held(start, stop))
-        if not held:
-            return {}
-        names = self.topics.slice(start, stop)
-        found: dict[bytes, list[int]] = {}
-        for position, sequence in zip(held, self.sequences(held), strict=True):
-            found.setdefault(names[position - start], []).append(sequence)
-        return found
+        names = self.topics.slice(start, stop) if held else []
+        found = [names[position - start] for position in held]
+        return list(zip(self.sequences(held), found, strict=True))
 
-    def grouped(self, sequences: list[int]) -> dict[bytes, list[int]]:
-        """Return some sequences by their subject."""
-        assert self.topics is not None
-        found: dict[bytes, list[int]] = {}
-        for sequence in sequences:
-            found.setdefault(self.topics.subject(self.position(sequence)), []).append(sequence)
-        return found
+
+def by_subject(messages: Iterable[tuple[int, bytes]]) -> dict[bytes, list[int]]:
+    """Return the sequences of messages by their subject."""
+    found: dict[bytes, list[int]] = {}
+    for sequence, subject in messages:
+        found.setdefault(subject, []).append(sequence)
+    return found

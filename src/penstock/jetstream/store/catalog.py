@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from penstock.jetstream.store import walk
-from penstock.jetstream.store.block import Block
+from penstock.jetstream.store.block import Block, by_subject
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.counted import Counted
 from penstock.jetstream.store.file.segment import Removal, ranges_above
@@ -27,6 +27,7 @@ from penstock.jetstream.store.subjecttable import (
     new_subject_table,
 )
 from penstock.jetstream.store.survey import Survey
+from penstock.jetstream.store.trail import NOTED_MAX, Trail
 from penstock.jetstream.store.values import Filters, StoreLimits
 from penstock.protocol import subjects
 
@@ -74,6 +75,7 @@ class Catalog:
         self._floor_recorded = 1
         self._matchers: dict[Filters, Matcher] = {}
         self.counted = Counted()
+        self.trail = Trail()
         self.surveys: list[Survey] = []
         """The surveys under way; each is notified of all changes."""
         self.tablings: list[TableUnderWay] = []
@@ -122,28 +124,28 @@ class Catalog:
             survey.changed(subjects)
 
     def evict(self, evicted: Evicted, table: SubjectTable | TableUnderWay) -> None:
-        """Remove messages that a table has forgotten; load nothing if there is no other table."""
+        """Remove messages that a table has forgotten; load nothing."""
         evicted.sort()
         start = 0
         while start < len(evicted):
             block = self.blocks[self.block_at(evicted[start][0])]
             stop = bisect_right(evicted, (block.last_sequence, MAX), start)
             group = evicted[start:stop]
-            sequences = [sequence for sequence, _ in group]
             if self.tablings:
-                self._discard_elsewhere(self.described(block).grouped(sequences), table)
-            block.drop(sequences)
-            self._reduce(block, len(group), sum([length for _, length in group]))
+                self._discard_elsewhere(group, table)
+            block.drop([sequence for sequence, _, _ in group])
+            self._reduce(block, len(group), sum([length for _, length, _ in group]))
             start = stop
+        if evicted and self.trail.is_kept:
+            self.trail.note(self.removals, [(sequence, name) for sequence, _, name in evicted])
         if evicted and evicted[0][0] <= self.first_sequence:
             self._front_moved = True
         if self._journal:
-            self._removed += [(sequence, sequence) for sequence, _ in evicted]
+            self._removed += [(sequence, sequence) for sequence, _, _ in evicted]
 
-    def _discard_elsewhere(
-        self, gone: dict[bytes, list[int]], table: SubjectTable | TableUnderWay
-    ) -> None:
+    def _discard_elsewhere(self, evicted: Evicted, table: SubjectTable | TableUnderWay) -> None:
         """Take messages out of all tables but one."""
+        gone = by_subject((sequence, subject) for sequence, _, subject in evicted)
         tables: list[SubjectTable | TableUnderWay] = [self.subjects, *self.tablings]
         for each in tables:
             for subject, sequences in () if each is table else gone.items():
@@ -235,12 +237,11 @@ class Catalog:
     def _clear_one(self, block: Block, position: int) -> None:
         assert block.places is not None
         assert block.topics is not None
-        subject = block.topics.subject(position)
-        self._discard(subject, [block.sequence(position)])
+        subject, sequences = block.topics.subject(position), [block.sequence(position)]
+        self._discard(subject, sequences)
         block.clear(position, position + 1)
         self._reduce(block, 1, block.places.lengths[position])
-        if self.surveys:
-            self.tell([subject])
+        self._tell_of(subject, sequences)
 
     def _clear_places(self, block: Block, subject: bytes, positions: Sequence[int]) -> None:
         """Take existing messages of one subject, at some positions, out of all counts."""
@@ -251,8 +252,14 @@ class Catalog:
         self._reduce(block, len(sequences), sum(map(block.places.lengths.__getitem__, positions)))
         for first, last in to_ranges(sequences):
             self._note(first, last)
+        self._tell_of(subject, sequences)
+
+    def _tell_of(self, subject: bytes, sequences: list[int]) -> None:
+        """Tell those who count that messages of one subject are gone."""
         if self.surveys:
             self.tell([subject])
+        if self.trail.is_kept:
+            self.trail.note(self.removals, [(sequence, subject) for sequence in sequences])
 
     def _discard(self, subject: bytes, sequences: list[int]) -> None:
         """Take messages of one subject, in order, out of all tables."""
@@ -269,7 +276,7 @@ class Catalog:
             for subject, count in block.tally(start, stop).items():
                 self.subjects.reduce(subject, count, first, last)
         else:
-            for subject, sequences in block.by_subject(start, stop).items():
+            for subject, sequences in by_subject(block.named(start, stop)).items():
                 self._discard(subject, sequences)
         lengths = block.places.lengths
         if block.live is None:
@@ -278,10 +285,14 @@ class Catalog:
             held = list(block.held(start, stop))
             count, size_bytes = len(held), sum(map(lengths.__getitem__, held))
         touched = set(block.tally(start, stop)) if self.surveys else ()
+        is_noted = self.trail.is_kept and count <= NOTED_MAX
+        gone = block.named(start, stop) if is_noted else []
         block.clear(start, stop)
         self._reduce(block, count, size_bytes)
         if touched:
             self.tell(touched)
+        if gone:
+            self.trail.note(self.removals, gone)
 
     def lose(self, block: Block, position: int) -> None:
         """Count a message as lost: its bytes are damaged. That is not written down."""
@@ -531,21 +542,6 @@ class Catalog:
             for _ in walk.refreshing(self):
                 pass
         return self.subjects.rows(found)
-
-    def deleted(self, count_max: int) -> list[int]:
-        """Return the removed sequences between the first and the last."""
-        return list(islice(self._gone(), count_max))
-
-    def _gone(self) -> Iterator[int]:
-        expected = self.first_sequence
-        for block in self.blocks:
-            if block.count:
-                self.positioned(block)
-                first, last = block.bounds()
-                yield from range(expected, first)
-                yield from block.gone()
-                expected = last + 1
-        yield from range(expected, self.last_sequence + 1)
 
     def tabulate(self, per_subject_max: int) -> None:
         """Build the subject table again from the blocks."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain
+from itertools import chain, islice
 
 from penstock.errors import StoreError
 from penstock.jetstream.store import ahead, tabling, walk
@@ -395,9 +395,17 @@ class Store:
         """Return how many messages match from a sequence on."""
         return self._catalog.count(first_sequence, filters)
 
+    def count_removed(self, before: int, first: int, last: int, filters: Filters) -> int | None:
+        """Return how many messages between two sequences went since; None: only known from now."""
+        catalog, matcher = self._catalog, self._catalog.matcher(filters)
+        found = catalog.trail.between(before, catalog.removals) if matcher is not None else None
+        if found is None or matcher is None:
+            return None
+        return sum(first <= each <= last and matcher.test(name) for each, name in found)
+
     def deleted(self, count_max: int) -> list[int]:
         """Return the removed sequences between the first and the last."""
-        return self._catalog.deleted(count_max)
+        return list(islice(walk.deleted(self._catalog), count_max))
 
     def remove(self, sequences: Iterable[int], *, erase: bool = False) -> int:
         """

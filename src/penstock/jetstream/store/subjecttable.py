@@ -21,8 +21,8 @@ from penstock.jetstream.store.values import Filters
 
 LOW = 0xFFFF_FFFF
 
-Evicted: TypeAlias = list[tuple[int, int]]
-"""Messages over the limit per subject: sequence, length."""
+Evicted: TypeAlias = list[tuple[int, int, bytes]]
+"""Messages over the limit per subject: sequence, length, subject."""
 
 
 class SubjectTable(Protocol):
@@ -240,7 +240,7 @@ class TrackedSubjects:
             if old is new:
                 continue
             if alone and isinstance(old, int):
-                evicted.append((old >> 32, old & LOW))
+                evicted.append((old >> 32, old & LOW, subject))
                 held[subject] = new
             else:
                 self._push(subject, old, sequence, length)
@@ -261,7 +261,8 @@ class TrackedSubjects:
         surplus = 0 if isinstance(held, int) else len(held) - 2 * self.per_subject_max
         if surplus > 0:
             assert not isinstance(held, int)
-            evicted.extend(zip(held[:surplus:2], held[1:surplus:2], strict=True))
+            pairs = zip(held[:surplus:2], held[1:surplus:2], strict=True)
+            evicted += [(sequence, length, subject) for sequence, length in pairs]
             del held[:surplus]
             self._hold(subject, held)
 

@@ -131,3 +131,16 @@ def missing(catalog: Catalog, sequences: list[int]) -> list[int]:
         found += catalog.positioned(catalog.blocks[index]).missing(some) if index >= 0 else some
         start = stop
     return found
+
+
+def deleted(catalog: Catalog) -> Iterator[int]:
+    """Yield the removed sequences between the first and the last."""
+    expected = catalog.first_sequence
+    for block in catalog.blocks:
+        if block.count:
+            catalog.positioned(block)
+            first, last = block.bounds()
+            yield from range(expected, first)
+            yield from block.gone()
+            expected = last + 1
+    yield from range(expected, catalog.last_sequence + 1)

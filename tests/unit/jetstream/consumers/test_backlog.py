@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.consumers.backlog import Backlog, select_last, start
+from penstock.jetstream.store import trail
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.store import Store
-from penstock.jetstream.store.values import Filters
+from penstock.jetstream.store.values import Filters, StoreLimits
 
 MS = 1_000_000
 BASE_NS = 1_700_000_000_000_000_000
@@ -111,6 +114,74 @@ def test_removals_of_what_was_delivered_leave_the_count() -> None:
     rest.overlook(before)
 
     assert 2 == rest.count()
+
+
+COUNTS = st.integers(0, 6)
+SUBJECTS = st.lists(st.sampled_from(["a", "b", "b.c", "d"]), max_size=30)
+
+
+@given(st.data(), st.sampled_from([0, 1, 3]), st.sampled_from([1, 5, 50]))
+def test_the_count_is_right_whatever_comes_and_goes(
+    data: st.DataObject, per_subject: int, noted: int
+) -> None:
+    limits = StoreLimits(messages_per_subject_max=per_subject, messages_max=data.draw(COUNTS) * 9)
+    of = Stream(open_memory_store(limits=limits))
+    fill(of.store, *data.draw(SUBJECTS))
+    filters = (b"b.>", b"b", b"d")
+    plain, last = backlog(of, *filters), backlog(of, *filters)
+    last.restart(1, resume_sequence=of.store.last_sequence + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trail, "NOTED_MAX", noted)
+        for _ in range(data.draw(st.integers(1, 12))):
+            change(of.store, data)
+            rest = data.draw(st.sampled_from([plain, last]))
+            if data.draw(st.booleans()):
+                take(rest, data)
+            if data.draw(st.booleans()):
+                assert counted_anew(rest, of, filters) == rest.count()
+    for rest in (plain, last):
+        assert counted_anew(rest, of, filters) == rest.count()
+        assert rest.count() >= len(all_of(rest))
+        assert 0 == rest.count()
+
+
+def change(store: Store, data: st.DataObject) -> None:
+    """Add or remove some messages, in one of the ways there are."""
+    last = store.last_sequence
+    match data.draw(st.integers(0, 5)):
+        case 0:
+            store.remove(data.draw(st.lists(st.integers(1, last + 1), max_size=9)))
+        case 1:
+            store.purge(data.draw(st.sampled_from([b"b", b"b.*", b">"])), before=last // 2)
+        case 2:
+            store.skip(1 + data.draw(COUNTS))
+        case _:
+            fill(store, *data.draw(SUBJECTS))
+
+
+def take(rest: Backlog, data: st.DataObject) -> None:
+    messages = rest.read(1 + data.draw(COUNTS), 0)
+    if messages:
+        if data.draw(st.booleans()):
+            rest.count()
+        rest.advance(data.draw(st.integers(1, len(messages))))
+
+
+def counted_anew(rest: Backlog, of: Stream, filters: Filters) -> int:
+    """Return the count of a backlog that begins where another is."""
+    selected = len(rest._selected) if rest._selected is not None else 0
+    return selected + of.store.count(rest.uncounted_sequence, filters)
+
+
+def test_a_removal_between_reading_and_taking_is_counted_once() -> None:
+    of = stream("a", "a", "a", "a")
+    rest = backlog(of, b"a")
+    rest.read(2, 0)
+
+    of.store.remove([1, 3])
+    rest.advance(2)
+
+    assert 1 == rest.count()
 
 
 def test_other_filters_hold_from_the_next_message_on() -> None:

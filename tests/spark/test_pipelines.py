@@ -304,7 +304,7 @@ def test_replay_publishes_what_was_asked_for_in_order_and_once(
 
 
 def test_a_replay_that_is_run_again_stores_nothing_twice(
-    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path, monkeypatch: Any
+    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     """However long ago it ran: the target has forgotten all ids, and other messages came."""
     window_s = 2
@@ -329,6 +329,10 @@ def test_a_replay_that_is_run_again_stores_nothing_twice(
         run("replay", **settings)
     monkeypatch.setattr(ReplayLog, "finish", finish)
     cut_at = broker.info(again)["state"]["messages"]
+    file = tmp_path / "replay.yml"
+    file.write_text(f"pipeline: replay\ncheckpoint: {tmp_path}/replay-checkpoint\n")
+    pipeline_command.run(["status", "--config", str(file)])
+    assert "replay: batch 1 begun, up to sequence " in capsys.readouterr().out
     # The look-back allows for clocks that differ by a minute, which is not to help here.
     monkeypatch.setattr(stored, "CLOCK_SKEW_S", 0.5)
     wait_until_forgotten(broker, again, window_s)

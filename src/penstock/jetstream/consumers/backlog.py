@@ -114,8 +114,9 @@ class Backlog:
             return
         self._count -= taken
         self._counted_from = self.next_sequence
-        if self._store.removals != self._counted_removals:
-            # Whether they went before or after they were taken is not known.
+        is_counted = self._store.removals == self._counted_removals
+        if not is_counted or read[taken - 1][0] > self._counted_to:
+            # What goes before the next count may have been taken first: nobody could tell.
             self._counted_removals = NEVER
 
     def _resume(self, sequence: int) -> None:

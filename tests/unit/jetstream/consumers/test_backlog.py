@@ -184,6 +184,18 @@ def test_a_removal_between_reading_and_taking_is_counted_once() -> None:
     assert 1 == rest.count()
 
 
+def test_what_goes_after_it_was_taken_uncounted_is_not_counted() -> None:
+    of = stream()
+    rest = backlog(of, b"a")
+    fill(of.store, "a", "a")
+    rest.read(1, 0)
+    rest.advance(1)
+
+    of.store.remove([1])
+
+    assert 1 == rest.count()
+
+
 def test_other_filters_hold_from_the_next_message_on() -> None:
     rest = backlog(stream("a", "b", "a", "b"), b"a")
     rest.read(1, 0)

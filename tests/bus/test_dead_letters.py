@@ -449,6 +449,7 @@ def test_the_command_looks_at_every_bus_of_the_server_it_is_told(
     at = ("-s", server.url)
     one = penstock("dlq", "list", "--namespace", "shop", *at)
     nothing = penstock("dlq", "list", "--namespace", "void", *at)
+    other = penstock("dlq", "list", "--namespace", "shop", "--key", "k9", *at)
     unclear = penstock("dlq", "discard", "--all", *at)
     (number,) = (str(letter["number"]) for letter in letters if letter["bus"] == "shop")
     shown = penstock("dlq", "show", number, "--namespace", "shop", *at)
@@ -456,6 +457,7 @@ def test_the_command_looks_at_every_bus_of_the_server_it_is_told(
 
     assert ("k1" in one.stdout, "k0" in one.stdout) == (True, False)
     assert (0, True) == (nothing.returncode, "no dead letters in `void`" in nothing.stderr)
+    assert "none of the dead letters asked for in `shop`" in other.stderr
     assert (2, True) == (unclear.returncode, "hint: --namespace" in unclear.stderr)
     assert "in __call__" in shown.stdout
     assert "1 discarded" in discarded.stdout

@@ -70,7 +70,7 @@ async def list_letters(context: BusContext) -> None:
                 count += 1
                 _print(letter, config, context)
     if not count:
-        _say_none(configs)
+        _say_none(configs, _selection(context))
 
 
 async def show(context: BusContext) -> None:
@@ -179,13 +179,16 @@ async def _one_bus(context: BusContext, selection: Selection) -> tuple[BusConfig
         names = ", ".join(f"`{config.namespace}`" for config, _ in found)
         raise ConfigError(f"several buses have matching dead letters: {names}; hint: --namespace")
     if not found:
-        _say_none(configs)
+        _say_none(configs, selection)
     return found[0] if found else (configs[0] if configs else context.config, [])
 
 
-def _say_none(configs: Sequence[BusConfig]) -> None:
+def _say_none(configs: Sequence[BusConfig], selection: Selection) -> None:
+    from penstock.bus.deadletters.stored import Selection
+
     names = ", ".join(f"`{config.namespace}`" for config in configs)
-    say(f"no dead letters in {names}" if names else "there is no bus here")
+    which = "no dead letters" if selection == Selection() else "none of the dead letters asked for"
+    say(f"{which} in {names}" if names else "there is no bus here")
 
 
 def say(text: str) -> None:

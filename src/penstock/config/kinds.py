@@ -24,8 +24,10 @@ def check_kinds(config: Any) -> None:
     for name, hint in _hints(config.__class__).items():
         value = getattr(config, name)
         if not is_of(value, hint):
-            # Not the value: it may be a password.
-            raise ConfigError(f"`{name}` must be {described(hint)}, not a {type(value).__name__}")
+            # Not any value: it may be a password.
+            is_choice = get_origin(hint) is Literal and isinstance(value, str)
+            given = repr(value) if is_choice else f"a {type(value).__name__}"
+            raise ConfigError(f"`{name}` must be {described(hint)}, not {given}")
 
 
 def is_of(value: Any, hint: Any) -> bool:

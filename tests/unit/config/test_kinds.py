@@ -18,7 +18,7 @@ from penstock.errors import ConfigError
         (SubscriberConfig, {"max_attempts": 2.5}, "a whole number, not a float"),
         (SubscriberConfig, {"process_timeout": None}, "a number, not a NoneType"),
         (SubscriberConfig, {"process_timeout": True}, "a number, not a bool"),
-        (SubscriberConfig, {"on_exhausted": "bury"}, "one of dead_letter, block, not a str"),
+        (SubscriberConfig, {"on_exhausted": "bury"}, "one of dead_letter, block, not 'bury'"),
         (ConsumerConfig, {"exclusive": "false"}, "True or False, not a str"),
         (NatsConfig, {"urls": "nats://localhost"}, "a tuple, each text, not a str"),
         (NatsConfig, {"password": b"secret"}, "text or None, not a bytes"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -57,6 +58,9 @@ class Envelope(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defau
             raise InvalidEnvelope(f"`event_version` must be 1 or more: {self.event_version!r}")
         if self.payload is None:
             raise InvalidEnvelope("`payload` must not be empty")
+        if isinstance(self.payload, float) and not isfinite(self.payload):
+            # It would arrive as null, which no reader takes for an event.
+            raise InvalidEnvelope(f"`payload` must be a number that JSON has: {self.payload!r}")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
             raise InvalidEnvelope(f"`timestamp` must have a time zone: {self.timestamp!r}")
         if self.trace_id is not None or self.correlation_id is not None:

@@ -87,6 +87,12 @@ def test_a_broken_envelope_cannot_be_read(fields: dict[str, Any]) -> None:
         Codec().decode(msgspec.json.encode(whole | fields))
 
 
+@pytest.mark.parametrize("payload", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_json_does_not_have_is_no_event(payload: float) -> None:
+    with pytest.raises(InvalidEnvelope, match="a number that JSON has"):
+        event(payload)
+
+
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b"{}", b"\xff", b'{"event_id": 1}'])
 def test_what_is_no_envelope_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidEnvelope):

@@ -8,10 +8,12 @@ answer is decided separately: a message that is stored after all is confirmed, t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.runs import new_message
+from penstock.errors import cause
 from penstock.jetstream.promise import Promise, never
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.hot.wire import Op
     from penstock.jetstream.intake.pubacks import PubAcks
     from penstock.jetstream.store.store import Store
+
+log = logging.getLogger("penstock")
 
 Owed = tuple[int, list[Any]]
 """PubAcks as (first sequence, reply subjects), others as (0, promises)."""
@@ -86,7 +90,9 @@ class Answers:
             self.show([new_message(reply, document)], lambda error: self._refuse(reply, error))
 
     def show(self, messages: list[Op], refuse: Callable[[JetStreamError], None]) -> None:
-        """Send messages that show stored ones, once those are safe."""
+        """Send messages that show stored ones, once those are safe; there may be none."""
+        if not messages:
+            return
         self.owe(Promise(messages, never, refuse, is_view=True))
         self._touch()
 
@@ -130,17 +136,22 @@ class Answers:
         return owed
 
     def send(self, owed: list[Owed]) -> None:
-        """Send answers."""
-        account = self._account
+        """Send answers. They belong to different clients, so an error stays with its own."""
         for first_sequence, items in owed:
-            if first_sequence > 0:
-                self._pubacks.send(first_sequence, items)
-                continue
-            for promise in items:
-                if promise.is_answer:
-                    account.answer(promise.publishes)
+            try:
+                if first_sequence > 0:
+                    self._pubacks.send(first_sequence, items)
                 else:
-                    account.publish(promise.publishes, None)
+                    self._keep(items)
+            except Exception as error:
+                log.error("An answer cannot be sent: %s", cause(error))
+
+    def _keep(self, promises: list[Promise]) -> None:
+        for promise in promises:
+            if promise.is_answer:
+                self._account.answer(promise.publishes)
+            else:
+                self._account.publish(promise.publishes, None)
 
     def decide(self, error: JetStreamError, failed: Callable[[Exception], None]) -> None:
         """

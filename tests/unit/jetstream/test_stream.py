@@ -148,6 +148,16 @@ def test_a_purge_leaves_the_sequence_where_it_was(world: World) -> None:
     assert 2 == world.ask("S", "x")["seq"]
 
 
+def test_a_request_that_wants_no_answer_costs_nobody_an_ack(world: World) -> None:
+    world.create("S", storage="file")
+    world.publish("S", "x", reply="_INBOX.1")
+    world.publish("$JS.API.STREAM.MSG.DELETE.S", '{"seq":9}')
+    world.publish("S", "x", reply="_INBOX.2")
+    world.settle()
+
+    assert [1, 2] == [ack["seq"] for ack in world.received()]
+
+
 def test_consumers_see_a_message_only_when_it_is_safe(world: World) -> None:
     world.create("S", storage="file")
     witness = Witness(world, "S")

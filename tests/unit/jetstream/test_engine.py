@@ -117,7 +117,7 @@ def test_a_stream_that_can_not_be_read_does_not_keep_the_others_away(
     # One that was never completely made is gone.
     assert 2 == len(caplog.records)
     assert not (Path(world.engine.files.root) / "EMPTY").exists()
-    assert all("cannot be recovered" in record.message for record in caplog.records)
+    assert all("cannot be recovered" in record.getMessage() for record in caplog.records)
 
 
 def test_consumers_are_closed_with_the_engine_and_deleted_with_their_stream(world: World) -> None:

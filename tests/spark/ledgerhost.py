@@ -28,8 +28,13 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "gathered": lambda rows: rows.coalesce(1),
 }
 """Ways to write a query that gives the same rows."""
-OVERLOADED = re.compile(r"(waiting for the Python worker|Python worker failed) to connect back")
-"""Spark gives its Python ten seconds to start, which on a busy machine may be too few."""
+OF_SPARK = re.compile(
+    r"(waiting for the Python worker|Python worker failed) to connect back|OptionalDataException"
+)
+"""
+What Spark itself may fail with, and not when the query is started again: it gives its Python ten
+seconds to start, and copies properties that another query's start may be changing.
+"""
 
 
 def main() -> None:
@@ -58,7 +63,7 @@ def run_archive(spark: Any, config: PipelineConfig, *, once: bool) -> None:
 
 def tell(query: str, run: Callable[[], object]) -> None:
     """Run a query to its end, and say how that came."""
-    while OVERLOADED.search(error := error_of(run)):
+    while OF_SPARK.search(error := error_of(run)):
         """It is started again, as by what supervises it."""
     print(json.dumps({"query": query, "error": error}), flush=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.version import VERSION as __version__
+from penstock.protocol.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from penstock.bus import Envelope, EventBus

@@ -27,7 +27,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("penstock.cli.serve.serve", "Run a server."),
     "demo": Command(
-        "penstock.cli.demo",
+        "penstock.cli.demo.demo",
         "Show everything on this machine: broker, event bus, Spark, report.",
     ),
     "pub": Command("penstock.cli.messages", "Publish a message.", "run_publish"),

@@ -29,7 +29,7 @@ from penstock.core.reports.record import SessionRecord
 from penstock.core.reports.system import System
 from penstock.core.session import WEBSOCKET, Session
 from penstock.keys import nkeys
-from penstock.version import API_LEVEL, NATS_VERSION
+from penstock.protocol.version import API_LEVEL, NATS_VERSION
 
 log = logging.getLogger("penstock")
 

@@ -35,7 +35,7 @@ from penstock.net.reactor import Reactor
 from penstock.net.system.claimsrequests import ClaimsRequests
 from penstock.net.system.sysrequests import SystemRequests
 from penstock.protocol.addresses import split_address
-from penstock.version import NATS_VERSION, VERSION
+from penstock.protocol.version import NATS_VERSION, VERSION
 
 # Imported where they are switched on, so that a server does not wait for unused features.
 if TYPE_CHECKING:

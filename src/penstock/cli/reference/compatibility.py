@@ -21,7 +21,7 @@ from penstock.config.file.directives import (
     REFUSED_FLAGS,
     UNSUPPORTED,
 )
-from penstock.version import NATS_VERSION
+from penstock.protocol.version import NATS_VERSION
 
 YES = "yes"
 IGNORED_STATE = "no effect, with a warning"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.cli import bench, config, demo, dlq, lake, manual, messages, pipeline, store, topics
+from penstock.cli import bench, config, dlq, lake, manual, messages, pipeline, store, topics
 from penstock.cli.arguments import Verb
 from penstock.cli.config import written
 from penstock.cli.consumer import consumer
+from penstock.cli.demo import demo
 from penstock.cli.kv import kv
 from penstock.cli.main import COMMANDS, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.reference import compatibility

@@ -83,7 +83,7 @@ def sections() -> Iterable[tuple[str, list[Flag]]]:
 
 
 def _print_version() -> int:
-    from penstock.version import VERSION
+    from penstock.protocol.version import VERSION
 
     print(f"penstock: v{VERSION}")
     return 0

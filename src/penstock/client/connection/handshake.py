@@ -14,7 +14,7 @@ from penstock.client.connection.servers import Server
 from penstock.client.options import ClientOptions
 from penstock.errors import ConnectFailed, PermissionDenied, ProtocolError
 from penstock.hot.wire import ERR, FAIL, INFO, MSG, PONG, Op
-from penstock.version import VERSION
+from penstock.protocol.version import VERSION
 
 REFUSALS = ("authorization", "authentication", "account authentication")
 

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.hot.wire import Op
 from penstock.keys import nkeys, tokens, xkeys
 from penstock.protocol import times
-from penstock.version import NATS_VERSION
+from penstock.protocol.version import NATS_VERSION
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

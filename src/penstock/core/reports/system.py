@@ -21,7 +21,7 @@ from penstock.core.runs import message_count
 from penstock.core.session import Session
 from penstock.hot.wire import Op
 from penstock.protocol import times
-from penstock.version import FEATURE_FLAGS, NATS_VERSION
+from penstock.protocol.version import FEATURE_FLAGS, NATS_VERSION
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

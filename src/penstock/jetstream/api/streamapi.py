@@ -20,7 +20,7 @@ from penstock.jetstream.stream import Stream
 from penstock.protocol import errorcodes, jsontext
 from penstock.protocol.jsontext import Encoded
 from penstock.protocol.rfc3339 import format_time
-from penstock.version import API_LEVEL
+from penstock.protocol.version import API_LEVEL
 
 NAMES_MAX = 1024
 LIST_MAX = 256

@@ -20,7 +20,7 @@ from penstock.jetstream.config.stream import (
 from penstock.protocol import strictjson
 from penstock.protocol.rfc3339 import parse_time
 from penstock.protocol.times import SECOND_NS
-from penstock.version import API_LEVEL, NATS_VERSION
+from penstock.protocol.version import API_LEVEL, NATS_VERSION
 
 NEVER_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 """The ack wait when acks come with flow control: such messages are not redelivered."""

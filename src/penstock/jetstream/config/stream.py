@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.jetstream.store.values import StoreLimits
 from penstock.protocol import headers, jsontext, strictjson
-from penstock.version import API_LEVEL, NATS_VERSION
+from penstock.protocol.version import API_LEVEL, NATS_VERSION
 
 API_LEVEL_HEADER = b"Nats-Required-Api-Level"
 REQUIRED_LEVEL = "_nats.req.level"

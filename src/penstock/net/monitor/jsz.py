@@ -20,7 +20,7 @@ from penstock.net.monitor import query
 from penstock.net.monitor.query import Query
 from penstock.protocol import times
 from penstock.protocol.rfc3339 import format_time
-from penstock.version import API_LEVEL
+from penstock.protocol.version import API_LEVEL
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched

@@ -17,7 +17,7 @@ from penstock.net.monitor.jsmetrics import jetstream_metrics
 from penstock.net.monitor.metric import Metric
 from penstock.net.monitor.views import subscription_count
 from penstock.protocol import times
-from penstock.version import NATS_VERSION, VERSION
+from penstock.protocol.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched

@@ -28,7 +28,7 @@ from penstock.net.monitor.jsz import jsz
 from penstock.net.monitor.metrics import CONTENT_TYPE, metrics
 from penstock.net.monitor.pipelines import Pipelines
 from penstock.net.monitor.query import QueryError
-from penstock.version import NATS_VERSION, VERSION
+from penstock.protocol.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched

@@ -21,7 +21,7 @@ from penstock.net.monitor.connz import describe_subscription
 from penstock.net.monitor.jsz import jetstream_varz
 from penstock.net.monitor.query import Query, QueryError
 from penstock.protocol import subjects, times
-from penstock.version import FEATURE_FLAGS, VERSION
+from penstock.protocol.version import FEATURE_FLAGS, VERSION
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched

@@ -12,7 +12,7 @@ from penstock.config.jetstream import JetStreamConfig
 from penstock.config.server import Authorization, ServerConfig
 from penstock.core.broker import Broker
 from penstock.core.session import Session
-from penstock.version import FEATURE_FLAGS, NATS_VERSION
+from penstock.protocol.version import FEATURE_FLAGS, NATS_VERSION
 
 CONNECT = b'CONNECT {"headers":true,"no_responders":true,"verbose":false%b}\r\nSUB _INBOX.> 1\r\n'
 ASK = b"PUB $SYS.REQ.USER.INFO _INBOX.x 0\r\n\r\n"

@@ -7,7 +7,7 @@ from tests.unit.jetstream.world import World, error
 
 from penstock.jetstream.api import streamapi
 from penstock.protocol.rfc3339 import format_time, parse_time
-from penstock.version import API_LEVEL
+from penstock.protocol.version import API_LEVEL
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import JetStreamError
 from penstock.jetstream.config import rules
 from penstock.jetstream.config.stream import STREAM_REQUEST_FIELDS, StreamConfig
-from penstock.version import API_LEVEL, NATS_VERSION
+from penstock.protocol.version import API_LEVEL, NATS_VERSION
 
 SECOND_NS = 1_000_000_000
 

@@ -14,8 +14,8 @@ from penstock.bench.report.charts import Bar, Point
 from penstock.bench.report.sections import axis_rate, section
 from penstock.bench.report.style import document
 from penstock.bench.scenarios.compare import human_rate
-from penstock.demo.shop import Moment
-from penstock.demo.story import Story
+from penstock.cli.demo.shop import Moment
+from penstock.cli.demo.story import Story
 
 MIB = 1024**2
 TITLE = "Orders, from the socket to the lake"

@@ -41,9 +41,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def show(orders: int, report: Path) -> int:
     """Run the story, write the report, and return the exit code of the checks."""
-    from penstock.demo import report as page
-    from penstock.demo.screen import Screen
-    from penstock.demo.story import tell
+    from penstock.cli.demo import report as page
+    from penstock.cli.demo.screen import Screen
+    from penstock.cli.demo.story import tell
 
     # The failures are intended, and the screen counts them.
     logging.getLogger("penstock").addHandler(logging.NullHandler())

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.demo.shop import NAMESPACE, WINDOWS_TOPIC
+from penstock.cli.demo.shop import NAMESPACE, WINDOWS_TOPIC
 from penstock.spark import session
 from penstock.spark.pipelines import audit, metrics, runner
 from penstock.spark.pipelines.config import PipelineConfig

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.scenarios.servers import started
-from penstock.demo.lake import Lake
-from penstock.demo.screen import Act, Screen
-from penstock.demo.shop import REGIONS, Shop, read_windows
+from penstock.cli.demo.lake import Lake
+from penstock.cli.demo.screen import Act, Screen
+from penstock.cli.demo.shop import REGIONS, Shop, read_windows
 from penstock.errors import ConfigError
 
 HANDLED = "handled.parquet"

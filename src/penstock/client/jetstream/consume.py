@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TypedDict
 
-from penstock.client.jetstream.api import CoreClient, encode
-from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.jetstream.api import CoreClient
+from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds, split
+from penstock.client.jetstream.status import Outcome
 from penstock.client.messages import Message
 from penstock.config.setting import setting
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
@@ -36,11 +37,6 @@ def wanted(client: CoreClient, messages: list[Op], waiting: int, batch: int) -> 
             SlowConsumer(f"the server sent more messages than the {batch} requested")
         )
     return messages[:room]
-
-
-def nanoseconds(seconds: float) -> int:
-    """Return a duration in nanoseconds, as the API expects it."""
-    return round(seconds * 1_000_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +71,13 @@ class ConsumeSettings(TypedDict, total=False):
 class Consume:
     """Messages of a pull consumer as they arrive. Iterate, then `stop`."""
 
-    def __init__(self, client: CoreClient, subject: bytes, options: ConsumeOptions) -> None:
+    def __init__(self, client: CoreClient, requests: PullRequests, options: ConsumeOptions) -> None:
         self._client = client
-        self._subject = subject
+        self._requests = requests
         self._options = options
         self._threshold = options.batch // 2
         self._loop = asyncio.get_running_loop()
         self._operations: deque[Op] = deque()
-        self._requested = 0
-        self._requests = 0
         self._empty_requests = 0
         self._arrived = asyncio.Event()
         self._ended = False
@@ -91,9 +85,8 @@ class Consume:
         self._heard_s = self._loop.time()
         self._gone_since_s: float | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._inbox = f"{client.new_inbox()}.".encode()
         self._interest = client.connection.subscribe(
-            self._inbox + b"*", self._receive, ended=self._end
+            requests.inbox + b"*", self._receive, ended=self._end
         )
         client.connection.watchers.append(self)
         self._watchdog = self._loop.call_later(2 * options.heartbeat_s, self._check_heartbeat)
@@ -111,7 +104,7 @@ class Consume:
         if not self._operations:
             await self._wait()
         operation = self._operations.popleft()
-        if len(self._operations) + self._requested <= self._threshold:
+        if len(self._operations) + self._requests.outstanding <= self._threshold:
             self._refill()
         return Message(self._client, operation)
 
@@ -140,7 +133,7 @@ class Consume:
 
     def disconnected(self, error: Exception) -> None:
         """Forget our requests: the server has forgotten them too."""
-        self._requested = 0
+        self._requests.forget()
 
     def reconnected(self) -> None:
         """Request from the new server."""
@@ -152,53 +145,44 @@ class Consume:
 
     def _receive(self, operations: list[Op]) -> None:
         self._heard_s = self._loop.time()
-        messages = [operation for operation in operations if operation[3]]
+        messages, statuses = split(operations)
         if messages:
             self._gone_since_s = None
             self._empty_requests = 0
             self._operations.extend(
                 wanted(self._client, messages, len(self._operations), self._options.batch)
             )
-            self._requested = max(0, self._requested - len(messages))
+            self._requests.arrived(len(messages))
             self._arrived.set()
-        if len(messages) != len(operations):
-            self._read_statuses([operation for operation in operations if not operation[3]])
-        self._refill()
-
-    def _read_statuses(self, operations: list[Op]) -> None:
-        for operation in operations:
-            outcome, error = read_status(operation)
+        for status in statuses:
+            outcome, error = self._requests.read(status)
             if outcome is Outcome.OVER:
-                self._over(unfilled(operation))
+                self._over()
             elif outcome is Outcome.GONE:
                 self._gone(error)
             elif outcome is Outcome.FAILED:
                 self._fail(error)
 
-    def _over(self, missing: int) -> None:
+    def _over(self) -> None:
         """Request the missing messages again; after several empty requests, with a delay."""
-        self._requested = max(0, self._requested - missing)
         self._empty_requests += 1
         if self._empty_requests > EMPTY_REQUESTS_MAX:
             self._ask_later()
 
     def _refill(self) -> None:
-        waiting = self._requested + len(self._operations)
+        requests = self._requests
+        waiting = requests.outstanding + len(self._operations)
         if waiting > self._threshold or self._ended or self._retry or not self._client.connected:
             return
         options = self._options
-        asked = options.batch - waiting
-        request = {
-            "batch": asked,
-            "expires": nanoseconds(options.expires_s),
-            "idle_heartbeat": nanoseconds(options.heartbeat_s),
-        }
-        if options.bytes_max:
-            request["max_bytes"] = options.bytes_max
-        self._requested += asked
-        self._requests += 1
-        reply = self._inbox + b"%d" % self._requests
-        self._client.send_nowait(self._subject, encode(request), reply, b"")
+        limits = {"max_bytes": options.bytes_max} if options.bytes_max else {}
+        body = requests.ask(
+            options.batch - waiting,
+            expires=nanoseconds(options.expires_s),
+            idle_heartbeat=nanoseconds(options.heartbeat_s),
+            **limits,
+        )
+        self._client.send_nowait(requests.subject, body, requests.reply, b"")
 
     def _gone(self, error: Exception) -> None:
         """Retry after a moment: an election or a restart takes seconds, a deletion is final."""
@@ -207,7 +191,7 @@ class Consume:
         if now_s - self._gone_since_s > self._options.gone_s_max:
             self._fail(error)
         elif self._retry is None:
-            self._requested = 0
+            self._requests.forget()
             self._ask_later()
 
     def _ask_later(self) -> None:
@@ -223,9 +207,11 @@ class Consume:
         limit_s = 2 * self._options.heartbeat_s
         if silence_s >= limit_s and self._client.connected:
             self._client.connection.report(
-                RequestTimeout(f"`{self._subject.decode()}`: heartbeats stopped, requesting again")
+                RequestTimeout(
+                    f"`{self._requests.subject.decode()}`: heartbeats stopped, requesting again"
+                )
             )
-            self._requested = 0
+            self._requests.forget()
             self._heard_s = self._loop.time()
             self._refill()
         wait_s = max(limit_s - silence_s, limit_s / 4)

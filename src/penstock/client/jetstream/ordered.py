@@ -16,6 +16,7 @@ from typing import Any
 from penstock.client.jetstream.api import Api, field
 from penstock.client.jetstream.consume import Consume, ConsumeOptions
 from penstock.client.jetstream.consumers import Consumers
+from penstock.client.jetstream.pullrequests import PullRequests
 from penstock.client.messages import Message
 from penstock.errors import ConnectionLost, JetStreamError, NoResponders, RequestTimeout
 
@@ -110,8 +111,10 @@ class OrderedConsumer:
         info = await self._create_patiently(config)
         self._consumer = field(info, "name", str)
         self._consumer_sequence = 0
-        subject = f"{self._api.prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}"
-        self._consume = Consume(self._api.client, subject.encode(), CONSUME)
+        client = self._api.client
+        inbox = f"{client.new_inbox()}.".encode()
+        requests = PullRequests(self._api.prefix, self.stream, self._consumer, inbox)
+        self._consume = Consume(client, requests, CONSUME)
 
     async def _create_patiently(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Create the consumer; keep trying while an election leaves nobody to answer."""

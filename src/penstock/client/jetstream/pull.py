@@ -13,15 +13,15 @@ from collections import deque
 from typing import Any, Unpack
 
 from penstock.client.connection.interest import Interest
-from penstock.client.jetstream.api import Api, check_name, encode
+from penstock.client.jetstream.api import Api, check_name
 from penstock.client.jetstream.consume import (
     Consume,
     ConsumeOptions,
     ConsumeSettings,
-    nanoseconds,
     wanted,
 )
-from penstock.client.jetstream.status import Outcome, read_status
+from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds, split
+from penstock.client.jetstream.status import Outcome
 from penstock.client.messages import Message
 from penstock.errors import RequestTimeout
 from penstock.hot.wire import Op
@@ -39,19 +39,15 @@ class PullConsumer:
     """
 
     def __init__(self, api: Api, stream: str, consumer: str) -> None:
-        names = f"{check_name(stream, 'stream')}.{check_name(consumer, 'consumer')}"
-        self.stream = stream
-        self.consumer = consumer
+        self.stream = check_name(stream, "stream")
+        self.consumer = check_name(consumer, "consumer")
         self._api = api
         self._client = api.client
         self._loop = asyncio.get_running_loop()
-        self._subject = f"{api.prefix}.CONSUMER.MSG.NEXT.{names}".encode()
-        self._inbox = f"{api.client.new_inbox()}.".encode()
+        self._requests = self._new_requests()
         self._interest: Interest | None = None
         self._turn = asyncio.Lock()
         self._operations: deque[Op] = deque()
-        self._requests = 0
-        self._reply = b""
         self._batch = 0
         self._batch_max = 0
         self._error: Exception | None = None
@@ -88,7 +84,7 @@ class PullConsumer:
 
     def consume(self, **settings: Unpack[ConsumeSettings]) -> Consume:
         """Keep messages coming. `settings` are those of `ConsumeOptions`."""
-        return Consume(self._client, self._subject, ConsumeOptions(**settings))
+        return Consume(self._client, self._new_requests(), ConsumeOptions(**settings))
 
     async def close(self) -> None:
         """Leave the inbox. Fetched messages can still be acked."""
@@ -115,6 +111,10 @@ class PullConsumer:
         self._error = error
         self._done.set()
 
+    def _new_requests(self) -> PullRequests:
+        inbox = f"{self._client.new_inbox()}.".encode()
+        return PullRequests(self._api.prefix, self.stream, self.consumer, inbox)
+
     async def _connected(self, deadline_s: float) -> bool:
         """Wait for a server: a request buffered for later would ask for too much."""
         try:
@@ -126,16 +126,16 @@ class PullConsumer:
 
     async def _pull(self, batch: int, request: dict[str, Any]) -> None:
         if self._interest is None:
-            self._interest = self._client.connection.subscribe(self._inbox + b"*", self._receive)
+            self._interest = self._client.connection.subscribe(
+                self._requests.inbox + b"*", self._receive
+            )
             self._client.connection.watchers.append(self)
-        self._requests += 1
-        self._reply = self._inbox + b"%d" % self._requests
         self._batch, self._error = batch, None
         self._batch_max = max(self._batch_max, batch)
         self._heard_s = self._loop.time()
         self._done.clear()
-        body = encode({"batch": batch - len(self._operations), **request})
-        await self._client.send(self._subject, body, reply=self._reply)
+        body = self._requests.ask(batch - len(self._operations), **request)
+        await self._client.send(self._requests.subject, body, reply=self._requests.reply)
 
     async def _wait(self, deadline_s: float, silence_s_max: float) -> None:
         """Return when the batch is full, the request is over, or the server goes silent."""
@@ -165,21 +165,20 @@ class PullConsumer:
 
     def _receive(self, operations: list[Op]) -> None:
         self._heard_s = self._loop.time()
-        messages = [operation for operation in operations if operation[3]]
+        messages, statuses = split(operations)
         self._operations.extend(
             wanted(self._client, messages, len(self._operations), self._batch_max)
         )
-        if len(messages) != len(operations):
-            self._read_statuses([operation for operation in operations if not operation[3]])
+        self._read_statuses(statuses)
         if len(self._operations) >= self._batch:
             self._done.set()
 
-    def _read_statuses(self, operations: list[Op]) -> None:
-        for operation in operations:
+    def _read_statuses(self, statuses: list[Op]) -> None:
+        for status in statuses:
             # A status line about an earlier request is too late to matter.
-            if operation[1] != self._reply:
+            if status[1] != self._requests.reply:
                 continue
-            outcome, error = read_status(operation)
+            outcome, error = self._requests.read(status)
             if outcome in (Outcome.FAILED, Outcome.GONE):
                 self._error = error
             if outcome is not Outcome.ALIVE:

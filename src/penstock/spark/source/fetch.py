@@ -16,13 +16,13 @@ rows come once and in order.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
 from penstock.client.jetstream.api import decode
-from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.jetstream.pullrequests import PullRequests
+from penstock.client.jetstream.status import Outcome
 from penstock.client.messages import parse_metadata
 from penstock.errors import ConnectionLost, JetStreamError, PenstockError
 from penstock.hot.deliveries import Columns
@@ -246,8 +246,6 @@ class _Pulls:
         self.connection = connection
         self.delivered = 0
         """The consumer's own sequence of the last message."""
-        self.outstanding = 0
-        """How many messages may still come for the requests that were made."""
         self.bytes_to_come = 0
         """How much that is likely to be: less, if requests end early, but not for long."""
         self._bytes_max = source.fetch_bytes_max
@@ -257,39 +255,38 @@ class _Pulls:
         """Whether the next message has to be asked for alone, whatever its size."""
         self._ended = 0
         """How many requests have ended since a message came."""
-        prefix = connection.options.api_prefix
-        self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{source.stream}.{consumer}"
-        self._inbox = connection.new_reply()
+        prefix, inbox = connection.options.api_prefix, connection.new_reply() + b"-"
+        self._requests = PullRequests(prefix, source.stream, consumer, inbox)
 
     def keep_going(self, messages_max: int) -> None:
         """Ask for more if there is room, but never for more than the range can hold."""
+        outstanding = self._requests.outstanding
         if self._stuck:
-            if not self.outstanding:
+            if not outstanding:
                 self._ask(1, 0)
             return
-        batch = min(PULL_MESSAGES_MAX, messages_max - self.outstanding)
-        if batch > 0 and self.outstanding <= PULL_MESSAGES_MAX:
+        batch = min(PULL_MESSAGES_MAX, messages_max - outstanding)
+        if batch > 0 and outstanding <= PULL_MESSAGES_MAX:
             self._ask(batch, self._bytes_max)
 
     def arrived(self, columns: Columns) -> None:
         """Count messages that came, and from them guess what is still to come."""
         self.delivered += columns.row_count
-        self.outstanding -= columns.row_count
+        self._requests.arrived(columns.row_count)
         self._stuck = self._refused = False
         self._ended = 0
-        messages_to_come = min(self.outstanding, columns.pending)
+        messages_to_come = min(self._requests.outstanding, columns.pending)
         self.bytes_to_come = columns.consumed * messages_to_come // columns.row_count
 
     def ran_dry(self, operation: Op) -> bool:
         """Read a status line; tell whether requests end for want of messages."""
-        outcome, error = read_status(operation)
+        outcome, error = self._requests.read(operation)
         if outcome is Outcome.ALIVE:
             return False
         if outcome is Outcome.FAILED:
             raise error
         if outcome is Outcome.GONE:
             raise ConnectionLost(f"the consumer is gone: {error}") from error
-        self.outstanding -= unfilled(operation)
         if isinstance(error, JetStreamError) and error.code == BYTES_USED_UP:
             # Twice in a row with nothing between: a message larger than a whole request.
             self._stuck = self._refused
@@ -297,11 +294,10 @@ class _Pulls:
             return False
         self._ended += 1
         # Others follow those that end, so there is always one that has not: two are enough.
-        return self._ended == 2 or not self.outstanding
+        return self._ended == 2 or not self._requests.outstanding
 
     def _ask(self, batch: int, bytes_max: int) -> None:
-        request = {"batch": batch, "expires": PULL_EXPIRES_NS}
-        if bytes_max:
-            request["max_bytes"] = bytes_max
-        self.connection.publish(self._subject, json.dumps(request).encode(), self._inbox)
-        self.outstanding += batch
+        limits = {"max_bytes": bytes_max} if bytes_max else {}
+        body = self._requests.ask(batch, expires=PULL_EXPIRES_NS, **limits)
+        requests = self._requests
+        self.connection.publish(requests.subject.decode(), body, requests.reply)

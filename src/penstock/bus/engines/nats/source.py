@@ -21,7 +21,6 @@ messages may have gone to another process, and is a break like the others.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
@@ -41,7 +40,8 @@ from penstock.bus.engines.nats.acks import (
 from penstock.bus.engines.nats.layout import topic_of
 from penstock.client import Client, JetStream
 from penstock.client.jetstream.api import field
-from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds
+from penstock.client.jetstream.status import Outcome
 from penstock.errors import ClientError, JetStreamError
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
@@ -137,16 +137,13 @@ class Source:
         self.is_done: Callable[[int], bool] | None = None
         """Whether the consumer that this one continues has handled a sequence."""
         self._topics: dict[bytes, str] = {}
-        self._requested = 0
         self._stands_s = 0.0
-        self._requests = 0
         self._asked_s = 0.0
         self._not_before_s = 0.0
-        prefix = jetstream.options.prefix
-        self._next_subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}".encode()
-        self._inbox = f"{client.new_inbox()}.".encode()
-        self._confirmed = self._inbox + b"acks-"
-        self._interest = client.listen((self._inbox + b"*").decode(), self._receive)
+        inbox = f"{client.new_inbox()}."
+        self._requests = PullRequests(jetstream.options.prefix, stream, durable, inbox.encode())
+        self._confirmed = f"{inbox}acks-".encode()
+        self._interest = client.listen(f"{inbox}*", self._receive)
         client.connection.watchers.append(self)
 
     def close(self) -> None:
@@ -169,12 +166,12 @@ class Source:
     @property
     def requested(self) -> int:
         """The number of requested messages that may still come."""
-        return self._requested
+        return self._requests.outstanding
 
     @property
     def _is_waiting(self) -> bool:
         late_s = monotonic() - self._asked_s - self._stands_s
-        return self._requested > 0 and late_s < GRACE_S
+        return self.requested > 0 and late_s < GRACE_S
 
     @property
     def is_busy(self) -> bool:
@@ -191,7 +188,7 @@ class Source:
 
     def ask(self, messages_max: int) -> None:
         """Ask for messages; only if `can_ask`."""
-        self._requested = 0
+        self._requests.forget()
         self._request(min(messages_max, self._config.fetch_batch), self._idle_waits)
         self._idle_waits = min(2 * self._idle_waits, IDLE_WAITS_MAX)
 
@@ -253,7 +250,8 @@ class Source:
     def begin_again(self) -> int:
         """Prepare for a recreated consumer; return its start, the first unsettled sequence."""
         self._operations.clear()
-        self._pin, self._requested, self._next_delivery = b"", 0, 0
+        self._pin, self._next_delivery = b"", 0
+        self._requests.forget()
         self.is_stale = True
         return min(self.held, default=self.position + 1)
 
@@ -371,7 +369,7 @@ class Source:
 
     def disconnected(self, error: Exception) -> None:
         """The server forgot our requests, and messages on their way may be lost."""
-        self._requested = 0
+        self._requests.forget()
         self._cuts += 1
         self.is_stale = True
         self._arrived.set()
@@ -394,7 +392,7 @@ class Source:
             if not self._pin:
                 self._pinned(messages[-1])
         self._operations.extend(messages)
-        self._requested = max(0, self._requested - len(messages))
+        self._requests.arrived(len(messages))
         for operation in operations:
             if not operation[3]:
                 self._read_status(operation)
@@ -405,33 +403,25 @@ class Source:
             acks = int(operation[1].removeprefix(self._confirmed))
             self._acks_confirmed = max(self._acks_confirmed, acks)
             return
-        outcome, error = read_status(operation)
-        if outcome is Outcome.OVER:
-            self._requested = max(0, self._requested - unfilled(operation))
+        outcome, error = self._requests.read(operation)
+        if outcome in (Outcome.OVER, Outcome.ALIVE):
             return
-        if outcome is Outcome.ALIVE:
-            return
+        self._requests.forget()
         if isinstance(error, JetStreamError) and error.code == WRONG_PIN:
-            self._requested, self._pin, self.is_stale = 0, b"", True
+            self._pin, self.is_stale = b"", True
             return
         # An election, or the consumer is gone: ask again, but not at once.
-        self._requested, self.is_doubtful = 0, True
+        self.is_doubtful = True
         self._not_before_s = monotonic() + self._config.fetch_wait
         logger.info("= `%s` on `%s` answers: %s", self.durable, self.stream, error)
 
     def _request(self, messages: int, waits: int = 1) -> None:
         self._stands_s = self._config.fetch_wait * waits
-        body: dict[str, Any] = {
-            "batch": messages,
-            "expires": round(self._stands_s * 1e9),
-            "group": GROUP,
-        }
-        body |= {"id": self._pin.decode()} if self._pin else {}
-        self._requested += messages
-        self._requests += 1
+        requests = self._requests
+        pin = {"id": self._pin.decode()} if self._pin else {}
+        body = requests.ask(messages, expires=nanoseconds(self._stands_s), group=GROUP, **pin)
         self._asked_s = monotonic()
-        reply = self._inbox + b"%d" % self._requests
-        self._client.send_nowait(self._next_subject, json.dumps(body).encode(), reply, b"")
+        self._client.send_nowait(requests.subject, body, requests.reply, b"")
         self._ask_to_confirm()
 
     def _ask_to_confirm(self) -> None:
@@ -565,14 +555,14 @@ class Source:
     async def _settle_down(self) -> None:
         """Return once the requested messages have come, or will not."""
         deadline_s = monotonic() + self._config.fetch_wait + GRACE_S
-        while self._requested and self._client.connected and monotonic() < deadline_s:
+        while self.requested and self._client.connected and monotonic() < deadline_s:
             self._arrived.clear()
             try:
                 async with asyncio.timeout(self._config.fetch_wait):
                     await self._arrived.wait()
             except TimeoutError:
                 continue
-        self._requested = 0
+        self._requests.forget()
 
     def _send(self, lines: list[bytes]) -> None:
         if lines:

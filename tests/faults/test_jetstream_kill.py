@@ -24,7 +24,7 @@ from tests.servers import PENSTOCK, ServerProcess
 
 from penstock.client import Client, JetStream, connect
 from penstock.client.jetstream.jetstream import Outgoing
-from penstock.client.jetstream.window import PubAck
+from penstock.client.jetstream.puback import PubAck
 from penstock.client.messages import Message
 from penstock.errors import PenstockError
 

@@ -20,7 +20,7 @@ from tests.faults.witness import Witness
 from tests.simdisk import SimDisk
 from tests.unit.jetstream.world import BIG, START_NS, World
 
-from penstock.client.jetstream.window import PubAck
+from penstock.client.jetstream.puback import PubAck
 from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.files.streamfiles import StreamFiles
 from penstock.jetstream.store.file.compression import MAGIC

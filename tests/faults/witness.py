@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from penstock.client.jetstream.window import PubAck
+from penstock.client.jetstream.puback import PubAck
 
 
 class Witness:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from penstock.client.jetstream.api import Api, CoreClient
 from penstock.client.jetstream.consumers import Consumers
 from penstock.client.jetstream.ordered import OrderedConsumer
+from penstock.client.jetstream.puback import PubAck
 from penstock.client.jetstream.pull import PullConsumer
 from penstock.client.jetstream.push import PushConsumer
 from penstock.client.jetstream.settings import ConsumerSettings
 from penstock.client.jetstream.streams import Streams
-from penstock.client.jetstream.window import OnAck, PubAck, PublishWindow, Sink
+from penstock.client.jetstream.window import OnAck, PublishWindow, Sink
 from penstock.client.messages import Headers, encode_headers, header_pairs
 from penstock.client.subscription import Callback
 from penstock.config.setting import setting

@@ -21,7 +21,7 @@ class PullRequests:
     def __init__(self, prefix: str, stream: str, consumer: str, inbox: bytes) -> None:
         self.subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}".encode()
         self.inbox = inbox
-        """What the reply subjects of the requests begin with; their number follows."""
+        """The prefix of all reply subjects; the number of the request follows."""
         self.outstanding = 0
         self.reply = b""
         """The reply subject of the newest request."""

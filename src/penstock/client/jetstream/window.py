@@ -12,54 +12,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from penstock.client.jetstream.api import CoreClient, decode, field, read_object
-from penstock.client.messages import status_of
-from penstock.errors import (
-    ClientError,
-    ConnectionClosed,
-    JetStreamError,
-    NoResponders,
-    RequestTimeout,
-)
+from penstock.client.jetstream.api import CoreClient
+from penstock.client.jetstream.puback import PubAck, is_ack, refusal
+from penstock.errors import ConnectionClosed, RequestTimeout
 from penstock.hot.wire import Op
-
-
-class PubAck:
-    """JetStream's confirmation that a message is stored. Parsed on first access."""
-
-    __slots__ = ("_fields", "_payload")
-
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
-        self._fields: dict[str, Any] | None = None
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """All fields of the server's answer."""
-        if self._fields is None:
-            self._fields = read_object(self._payload)
-        return self._fields
-
-    @property
-    def stream(self) -> str:
-        """The stream that stored the message."""
-        return field(self.fields, "stream", str)
-
-    @property
-    def sequence(self) -> int:
-        """The sequence of the message in the stream."""
-        return field(self.fields, "seq", int)
-
-    @property
-    def duplicate(self) -> bool:
-        """Whether a message with the same id was already stored."""
-        return self.fields.get("duplicate", False)  # type: ignore[no-any-return]
-
-    def __repr__(self) -> str:
-        return f"PubAck({self._payload.decode(errors='replace')})"
-
 
 OnAck: TypeAlias = Callable[[PubAck | None, Exception | None], None]
 """Called with the ack or with the error, never with both."""
@@ -151,12 +109,10 @@ class PublishWindow:
         start = len(self._prefix)
         for operation in operations:
             sink, _ = unacked.pop(operation[1][start:], NOBODY)
-            payload = operation[5]
-            # A quote inside a JSON string is escaped, so these never match part of a name.
-            if operation[4] or b'"error":' in payload or b'"stream":' not in payload:
-                self._settle(sink, None, _failure(operation))
+            if is_ack(operation):
+                self._settle(sink, PubAck(operation[5]), None)
             else:
-                self._settle(sink, PubAck(payload), None)
+                self._settle(sink, None, refusal(operation))
         self._wake()
 
     def _expire(self) -> None:
@@ -208,16 +164,3 @@ class PublishWindow:
                 room -= 1
         if not self._unacked:
             self._drained.set()
-
-
-def _failure(operation: Op) -> Exception:
-    """Return the error behind an answer that is not a plain ack."""
-    if status_of(operation)[0] == 503:
-        return NoResponders("no stream stores this subject")
-    try:
-        decode(operation[5][operation[4] :])
-    except JetStreamError as error:
-        return error
-    except ClientError:
-        pass
-    return ClientError(f"not an ack: {operation[5][:80]!r}")

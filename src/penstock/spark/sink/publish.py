@@ -11,13 +11,11 @@ see `executor`.
 
 from __future__ import annotations
 
-import json
 import time
 from math import inf
 
-from penstock.client.jetstream.api import error_of
-from penstock.client.messages import status_of
-from penstock.errors import ClientError, ConnectionLost, PenstockError
+from penstock.client.jetstream.puback import is_ack, refusal
+from penstock.errors import ClientError, ConnectionLost, JetStreamError, NoResponders, PenstockError
 from penstock.hot.wire import MSG, Op
 from penstock.protocol import errorcodes
 from penstock.protocol.tokenbucket import TokenBucket
@@ -32,7 +30,6 @@ CHUNK_BYTES = 1 << 20
 """The most that is sent at once, so that a slow network takes it in time."""
 CONNECTION_NAME = "penstock-spark-sink"
 
-UNAVAILABLE = 503
 IN_PROCESS = errorcodes.STREAM_DUPLICATE_MESSAGE_CONFLICT.err_code
 """A message with this id is being stored at this moment."""
 
@@ -174,8 +171,7 @@ class Window:
             frame = unacked.get(token)
             if frame is None:
                 continue  # The second ack of a message that was sent twice.
-            # A quote inside a JSON string is escaped, so neither can be part of a name.
-            if operation[4] or b'"error":' in payload:
+            if not is_ack(operation):
                 self._refused(operation, frame)
                 again[token] = frame
             else:
@@ -193,17 +189,17 @@ class Window:
     def _refused(self, operation: Op, frame: bytes) -> None:
         """Raise, unless the refusal is one to try again after."""
         subject = frame.split(b" ", 2)[1].decode(errors="replace")
-        if status_of(operation)[0] == UNAVAILABLE:
+        error = refusal(operation)
+        if isinstance(error, NoResponders):
             if self.acked or (self._stored and self._stored.has_target(subject.encode())):
                 # Its servers are about to agree on another leader.
                 raise ConnectionLost(f"no stream stores `{subject}` at the moment")
             raise ClientError(
                 f"no stream stores `{subject}`; hint: create one, or check the column `subject`"
             )
-        error = error_of(json.loads(operation[5][operation[4] :])["error"])
         if is_transient(error):
             raise error
-        if error.err_code != IN_PROCESS:
+        if not (isinstance(error, JetStreamError) and error.err_code == IN_PROCESS):
             raise ClientError(f"`{subject}` was refused: {error}") from error
 
 

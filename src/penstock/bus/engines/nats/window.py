@@ -11,13 +11,12 @@ again although it may have been stored; one without is reported as lost.
 from __future__ import annotations
 
 import asyncio
-import json
 from time import monotonic
 
 from penstock.bus.engine import OnSettled, Outgoing, Settlement
 from penstock.client import Client
+from penstock.client.jetstream.puback import is_ack, refusal
 from penstock.errors import (
-    ApiError,
     ConnectionLost,
     JetStreamError,
     MessageTooLarge,
@@ -26,7 +25,6 @@ from penstock.errors import (
 )
 from penstock.hot.wire import CRLF, Op
 from penstock.protocol import errorcodes
-from penstock.protocol import headers as header_block
 
 RETRY_WAIT_S = 0.1
 PASSED_POLL_S = 0.005
@@ -111,14 +109,12 @@ class Window:
         settled: list[Settlement] = []
         for operation in operations:
             token = int(operation[1][start:])
-            payload = operation[5]
-            # A quote inside a JSON string is escaped, so this is never part of a name.
-            if operation[4] or b'"error":' in payload:
+            if not is_ack(operation):
                 self._refused(token, operation, settled)
                 continue
             message = unacked.pop(token, None)
             if message is not None:
-                settled.append(Settlement(message, payload, None))
+                settled.append(Settlement(message, operation[5], None))
             if token == self._probe_token:
                 self._resume()
         if settled:
@@ -128,7 +124,7 @@ class Window:
         message = self._unacked.get(token)
         if message is None:
             return
-        error = _error_of(operation)
+        error = refusal(operation)
         if _is_passing(error):
             message.is_unstored = True
             self._refusal = f": {error}"
@@ -234,21 +230,6 @@ def _key(message: Outgoing) -> tuple[str, str] | None:
     """Return the ordering key of a message; None if it has none."""
     key = message.envelope.aggregate_id if message.envelope is not None else message.key
     return (message.topic, key) if key else None
-
-
-def _error_of(operation: Op) -> Exception:
-    """Return the error in an answer that is not a plain ack."""
-    header_bytes = operation[4]
-    if header_bytes and header_block.status(operation[5][:header_bytes])[0] == UNAVAILABLE:
-        return NoResponders("no stream stores this topic")
-    answer = json.loads(operation[5][header_bytes:] or b"{}").get("error", {})
-    return JetStreamError(
-        ApiError(
-            answer.get("code", 0),
-            answer.get("err_code", 0),
-            answer.get("description", "not an ack"),
-        )
-    )
 
 
 def _is_passing(error: Exception) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.arguments import find_verb, parse
-from penstock.cli.main import COMMANDS
-from penstock.cli.reference.reference import PAGES, SINGLE_VERBS, VERBS
+from penstock.cli.commands import COMMANDS, path_of, verbs_of
+from penstock.cli.reference.reference import PAGES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -33,7 +33,8 @@ def test_the_commands_of_a_page_are_understood(page):
     for line in COMMAND.findall(page.read_text(encoding="utf-8")):
         command, *words = shlex.split(re.split(r" [|>&]", line)[0], comments=True)
         assert command in COMMANDS
-        if command in SINGLE_VERBS:
-            parse(SINGLE_VERBS[command], words)
-        elif command in VERBS:
-            parse(find_verb(command, VERBS[command], words[0]), words[1:])
+        verbs = verbs_of(command)
+        if verbs and path_of(command, verbs[0]) == command:
+            parse(verbs[0], words)
+        elif verbs:
+            parse(find_verb(command, verbs, words[0]), words[1:])

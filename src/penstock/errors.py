@@ -111,6 +111,8 @@ class ConnectFailed(ClientError):
 
     is_final = False
     """Whether every server we reached refused us, so that a retry would not help."""
+    causes: Sequence[BaseException] = ()
+    """The error of each server that was tried."""
 
 
 class ConnectionClosed(ClientError):

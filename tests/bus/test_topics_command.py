@@ -169,7 +169,7 @@ def test_what_is_not_declared_cannot_be_compared_and_the_remedy_is_named(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("plan", "--strategy", "perhaps"), "invalid choice"),
+        (("plan", "--strategy", "perhaps"), "`perhaps` is unknown"),
         (("plan", "nowhere"), "`nowhere` is not declared under `topics`"),
         (("pla",), "did you mean `plan`"),
         (("plan", "--bsu", "x"), "did you mean `--bus`"),

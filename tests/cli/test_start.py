@@ -36,7 +36,15 @@ GROUND = {
     ),
     *("protocol.suggestions", "protocol.transforms", "protocol.units", "protocol.wellknown"),
 }
-CLI = {"cli", "cli.main", "cli.serve", "cli.serve.log", "cli.serve.process", "cli.serve.serve"}
+CLI = {
+    "cli",
+    "cli.commands",
+    "cli.main",
+    "cli.serve",
+    "cli.serve.log",
+    "cli.serve.process",
+    "cli.serve.serve",
+}
 NOT_NEEDED = {
     *("argparse", "cramjam", "cryptography", "datetime", "email", "gzip", "html", "http"),
     *("importlib.resources", "platform", "secrets", "tempfile", "zoneinfo"),

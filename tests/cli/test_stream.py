@@ -369,7 +369,7 @@ def test_a_server_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
 
     assert nowhere.fails("stream", "ls") == (
         "penstock: no server could be reached: 127.0.0.1:1: connection refused\n"
-        "hint: start one with `penstock serve -js`, or name one with --server\n"
+        "hint: start one with `penstock serve -js`, name one with --server or use --context\n"
     )
 
 

@@ -8,6 +8,7 @@ parse.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +18,10 @@ from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+
+QUOTE = "'"
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,11 @@ class Argument:
     def is_option(self) -> bool:
         """Whether the argument is given by name."""
         return self.names[0].startswith("-")
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows the option's name."""
+        return self.settings.get("action") not in ("store_true", "store_false", "store_const")
 
     @property
     def spelling(self) -> str:
@@ -60,6 +70,8 @@ class Verb:
     aliases: tuple[str, ...] = ()
     endless: bool = False
     """Whether the verb runs until Ctrl-C."""
+    connects: bool = True
+    """Whether the verb gets a connection, rather than only its arguments."""
 
     @property
     def positionals(self) -> list[Argument]:
@@ -70,6 +82,11 @@ class Verb:
     def options(self) -> list[Argument]:
         """The arguments given by name."""
         return [argument for argument in self.arguments if argument.is_option]
+
+    @property
+    def option_names(self) -> frozenset[str]:
+        """Every spelling of every option."""
+        return frozenset(name for option in self.options for name in option.names)
 
 
 def argument(
@@ -85,7 +102,8 @@ def find_verb(command: str, verbs: Sequence[Verb], name: str) -> Verb:
     if name in known:
         return known[name]
     if name.startswith("-"):
-        raise ConfigError(f"`{name}` is before the verb; hint: penstock {command} ls {name}")
+        example = f"penstock {command} {verbs[0].name} {name}"
+        raise ConfigError(f"option `{name}` needs a verb before it; hint: {example}")
     meant = nearest(name, known)
     hint = f"did you mean `{meant}`?" if meant else f"penstock {command} --help lists them"
     raise ConfigError(f"unknown verb `{name}` of `penstock {command}`; hint: {hint}")
@@ -105,8 +123,14 @@ def _unknown(text: str, verb: Verb) -> str:
         return f"`{text}` is one argument too many"
     name = text.partition("=")[0]
     names = [each for option in verb.options for each in option.names]
-    meant = nearest(name, names)
+    meant = _similar(name, names)
     return f"unknown option `{name}`" + (f"; hint: did you mean `{meant}`?" if meant else "")
+
+
+def _similar(name: str, names: Sequence[str]) -> str | None:
+    """Return the option with a similar name; the dashes that all have make none similar."""
+    by_word = {each.strip("-"): each for each in names}
+    return by_word.get(nearest(name.strip("-"), by_word) or "")
 
 
 def _parser(verb: Verb) -> ArgumentParser:
@@ -148,4 +172,12 @@ def _reword(message: str) -> str:
     name, _, rest = message.removeprefix("argument ").partition(": ")
     if name == message or not rest:
         return message
-    return f"`{name.split('/')[-1]}`: {rest}"
+    return f"`{name.split('/')[-1]}`: {_choices(rest)}"
+
+
+def _choices(text: str) -> str:
+    """Shorten argparse's sentence about a choice."""
+    match = CHOICE.fullmatch(text)
+    return (
+        f"`{match[1]}` is unknown; hint: one of {match[2].replace(chr(39), '')}" if match else text
+    )

@@ -26,7 +26,7 @@ from penstock.bench.scenarios.options import (
 )
 from penstock.bench.scenarios.rounds import by_server, measure, median_round
 from penstock.bench.scenarios.scenarios import SCENARIOS
-from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
 from penstock.config.file.flags import spell
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocol.tables import markdown

@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
-from penstock.cli.context import CONNECTION, SERVER, given, identity
+from penstock.cli.connection import (
+    CONNECTION,
+    INBOX_PREFIX,
+    JSON,
+    SERVER,
+    bus_settings,
+    settings_of,
+)
 from penstock.cli.runner import run_command
 from penstock.errors import ConfigError, ConnectFailed
 from penstock.protocol.times import SECOND_NS
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.bus.config.nats import NatsConfig
 
 NAMESPACE_VARIABLE = "PENSTOCK_BUS_NAMESPACE"
+URLS_VARIABLE = "PENSTOCK_BUS_NATS_URLS"
 
 BUS = argument(
     "--bus",
@@ -41,12 +49,11 @@ NAMESPACE = argument(
     metavar="NAME",
     default="",
 )
-JSON = argument("-j", "--json", doc="Print JSON.", action="store_true")
 WHICH = (
     JSON,
     BUS,
     NAMESPACE,
-    *(one for one in CONNECTION if "--json" not in one.names),
+    *(one for one in CONNECTION if one not in (JSON, INBOX_PREFIX)),
 )
 """Options of every verb that works on a bus."""
 
@@ -117,23 +124,23 @@ def _config(arguments: Namespace, environ: Mapping[str, str]) -> BusConfig:
         config = replace(config, namespace=arguments.namespace)
     if config.type != "nats":
         return config
-    # A bus named with `--bus` has its own address, unless an option overrides it.
-    variables = {} if arguments.bus else environ
-    return replace(config, nats=_nats(config.nats, arguments, variables))
+    return replace(config, nats=_nats(config.nats, arguments, environ))
 
 
 def _nats(nats: NatsConfig, arguments: Namespace, environ: Mapping[str, str]) -> NatsConfig:
-    changes: dict[str, Any] = identity(arguments, environ)
-    server = given(arguments, environ, "server")
-    if server and server.startswith("kafka:"):
+    # A bus that is named has its own address, unless an option overrides it.
+    settings = settings_of(arguments, environ, only_named=bool(arguments.bus))
+    changes: dict[str, Any] = bus_settings(settings)
+    server = settings.get("server", "")
+    if server.startswith("kafka:"):
         raise ConfigError("--server and NATS_URL name NATS servers; hint: --bus kafka://host:9092")
     if server:
         changes["urls"] = tuple(one.strip() for one in server.split(","))
-    elif not arguments.bus and not os.environ.get("PENSTOCK_BUS_NATS_URLS"):
+    elif not arguments.bus and not environ.get(URLS_VARIABLE):
         changes["urls"] = (SERVER,)
     jetstream = replace(nats.jetstream, request_timeout=arguments.timeout / SECOND_NS)
-    if arguments.domain:
-        jetstream = replace(jetstream, domain=arguments.domain)
+    if "domain" in settings:
+        jetstream = replace(jetstream, domain=settings["domain"])
     return replace(nats, jetstream=jetstream, **changes)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
-from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.commands import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
 from penstock.config.file.flags import Flag, parse_flags
 from penstock.config.file.loading import Options, load

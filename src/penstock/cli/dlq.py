@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.cli.arguments import Argument, Verb, argument
 from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
-from penstock.cli.main import EXIT_FAILURE
+from penstock.cli.commands import EXIT_FAILURE
 from penstock.cli.payload import payload_fields, payload_text
 from penstock.cli.values import read_moment
 from penstock.errors import BusError, ConfigError

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import ssl
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
@@ -18,6 +19,7 @@ from penstock.errors import (
     JetStreamError,
     NoResponders,
     PenstockError,
+    PermissionDenied,
     RequestTimeout,
 )
 from penstock.protocol import errorcodes, wellknown
@@ -29,7 +31,17 @@ if TYPE_CHECKING:
 KEYS_COMPARED_MAX = 1000
 
 CALL_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
-START_ONE = "start one with `penstock serve -js`, or name one with --server"
+START = ("start one with `penstock serve -js`", "name one with --server", "use --context")
+LOGIN = ("--user and --password", "--token", "--creds", "--nkey", "--context")
+TRUST = "name the certificate of its authority with --tlsca"
+SHOW_CERTIFICATE = "does it want a certificate of ours? --tlscert and --tlskey"
+NO_TLS, BROKEN = "does not offer", "broke during the handshake"
+HINT = re.compile(r"(?:;|(?<=\?)) hint: ")
+OTHER_NAME = (62, 64)
+"""The codes of OpenSSL for a certificate with another host name or address."""
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+COMMAND_LINE = re.compile(r"penstock [^;`,]*")
+"""A command in a hint has options of its own."""
 HINTS = {
     error.err_code: hint
     for error, hint in {
@@ -54,37 +66,60 @@ class Complaint(NamedTuple):
         first = f"penstock: {self.text}"
         return f"{first}\nhint: {self.hint}" if self.hint else first
 
+    def fitting(self, options: Collection[str]) -> Complaint:
+        """Return the complaint without a hint that names an option this command does not have."""
+        return self if is_fitting(self.hint, options) else self._replace(hint="")
 
-def complaint_of(error: PenstockError) -> Complaint:
+
+def is_fitting(hint: str, options: Collection[str]) -> bool:
+    """Return whether a command has the options that a hint names, except those of commands."""
+    own = COMMAND_LINE.sub("", hint)
+    return all(option in options for option in OPTION.findall(own))
+
+
+def complaint_of(error: PenstockError, options: Collection[str]) -> Complaint:
     """Split an error into text and hint; some errors carry their hint in the text."""
-    text, _, hint = str(error).partition("; hint: ")
+    text, *hints = HINT.split(str(error), maxsplit=1)
+    hint = "".join(hints)
     if isinstance(error, ConnectFailed):
-        return _unreachable(text, hint or START_ONE)
-    if hint:
-        return Complaint(text, hint)
-    if isinstance(error, RequestTimeout):
-        return Complaint(text, "wait longer with --timeout")
-    if isinstance(error, NoResponders):
-        return Complaint(text, "is the subject right, and is somebody subscribed?")
-    if isinstance(error, JetStreamError):
-        return Complaint(text, HINTS.get(error.err_code, ""))
-    return Complaint(text)
+        text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
+        hint = hint or _connect_hint(error, options)
+    elif not hint and isinstance(error, RequestTimeout):
+        hint = "wait longer with --timeout"
+    elif not hint and isinstance(error, NoResponders):
+        hint = "is the subject right, and is somebody subscribed?"
+    elif not hint and isinstance(error, JetStreamError):
+        hint = HINTS.get(error.err_code, "")
+    return Complaint(text, hint).fitting(options)
 
 
-def _unreachable(text: str, hint: str) -> Complaint:
-    """Tell a missing server from one that refuses us."""
-    if "authorization" in text.lower():
-        return Complaint(text, "log in with --user and --password, --token, --creds or --nkey")
-    text = CALL_FAILED.sub(lambda match: os.strerror(int(match[1])).lower(), text)
-    return Complaint(text, hint)
+def _connect_hint(error: ConnectFailed, options: Collection[str]) -> str:
+    """Tell a missing server from one that refuses us, and from one that we do not trust."""
+    for cause in error.causes:
+        if isinstance(cause, PermissionDenied):
+            return _any_of("log in with ", LOGIN, options)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            other = cause.verify_code in OTHER_NAME
+            return "the certificate is for another name of the server" if other else TRUST
+        if isinstance(cause, ssl.SSLError):
+            return SHOW_CERTIFICATE
+    if NO_TLS in str(error):
+        return "nats:// instead of tls://, and no certificates, if that is safe here"
+    return SHOW_CERTIFICATE if BROKEN in str(error) else _any_of("", START, options)
 
 
-async def explain(error: PenstockError, context: Context) -> Complaint:
+def _any_of(start: str, ways: Sequence[str], options: Collection[str]) -> str:
+    """Return the ways that this command has."""
+    fitting = [way for way in ways if is_fitting(way, options)]
+    return start + " or ".join(filter(None, (", ".join(fitting[:-1]), *fitting[-1:])))
+
+
+async def explain(error: PenstockError, context: Context, options: Collection[str]) -> Complaint:
     """Explain an error of this command line, with the closest existing name."""
     if isinstance(error, KeyNotFound):
         return Complaint(str(error), await _meant_key(context))
     if not isinstance(error, JetStreamError):
-        return complaint_of(error)
+        return complaint_of(error, options)
     arguments = vars(context.arguments)
     stream, bucket = arguments.get("stream", ""), arguments.get("bucket", "")
     if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code and bucket:
@@ -98,18 +133,18 @@ async def explain(error: PenstockError, context: Context) -> Complaint:
     if error.err_code == errorcodes.NO_MESSAGE_FOUND.err_code and stream:
         return Complaint(f"no such message in stream `{stream}`", f"penstock stream info {stream}")
     if error.err_code == errorcodes.STREAM_SUBJECT_OVERLAP.err_code and arguments.get("subjects"):
-        return await _overlap(error, context)
-    return complaint_of(error)
+        return await _overlap(error, context, options)
+    return complaint_of(error, options)
 
 
-async def _overlap(error: JetStreamError, context: Context) -> Complaint:
+async def _overlap(error: JetStreamError, context: Context, options: Collection[str]) -> Complaint:
     """Name the stream that already has the subjects."""
     for subject in context.arguments.subjects:
         names = await context.js.streams.names(subject=subject)
         others = [f"`{name}`" for name in names if name != context.arguments.stream]
         if others:
             return Complaint(str(error), f"`{subject}` is stored by stream {', '.join(others)}")
-    return complaint_of(error)
+    return complaint_of(error, options)
 
 
 async def bucket_names(context: Context) -> list[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.cli.arguments import Verb, argument
-from penstock.cli.buscommand import JSON
+from penstock.cli.connection import JSON
 from penstock.cli.runner import run_command, run_plain
 from penstock.cli.values import read_positive, show_count, show_size
-from penstock.errors import ConfigError
+from penstock.errors import ClientError, ConfigError
 from penstock.protocol.tables import render
 from penstock.spark.pipelines.folder import LocalFolder
 from penstock.spark.pipelines.snapshot import Part, parts_of
@@ -146,7 +146,7 @@ def _check(lake: Path) -> Path:
             "by `penstock.spark.pipelines.lake.read_lake` or `snapshot.read_snapshot`"
         )
     if not lake.is_dir():
-        raise ConfigError(f"there is no lake at `{lake}`")
+        raise ClientError(f"there is no lake at `{lake}`")
     return lake
 
 
@@ -157,7 +157,7 @@ def _check_batches(lake: Path) -> None:
         raise ConfigError(
             f"`{lake}` is a table of Parquet files, and no lake; hint: `spark.read.parquet`"
         )
-    raise ConfigError(f"there are no messages in `{lake}` yet")
+    raise ClientError(f"there are no messages in `{lake}` yet")
 
 
 LAKE = argument("lake", metavar="LAKE", type=Path, doc="Directory of the lake.")
@@ -176,7 +176,13 @@ VERBS = (
         run=show,
         arguments=(
             LAKE,
-            argument("--rows", metavar="NUMBER", type=read_positive, default=20, doc="20."),
+            argument(
+                "--rows",
+                metavar="NUMBER",
+                type=read_positive,
+                default=20,
+                doc="Rows (default: 20).",
+            ),
             JSON,
         ),
     ),

@@ -11,49 +11,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from penstock import version
+from penstock.cli.commands import (
+    COMMANDS,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    HELP_OPTIONS,
+    VERSION,
+)
 from penstock.errors import PenstockError
-
-
-class Command(NamedTuple):
-    """A command: its module, its function, and a summary in one line."""
-
-    module: str
-    summary: str
-    function: str = "run"
-
-
-COMMANDS = {
-    "serve": Command("penstock.cli.serve.serve", "Run a server."),
-    "demo": Command(
-        "penstock.cli.demo.demo",
-        "Show everything on this machine: broker, event bus, Spark, report.",
-    ),
-    "pub": Command("penstock.cli.messages", "Publish a message.", "run_publish"),
-    "sub": Command("penstock.cli.messages", "Print messages as they arrive.", "run_subscribe"),
-    "request": Command(
-        "penstock.cli.messages", "Publish a request and print the replies.", "run_request"
-    ),
-    "stream": Command("penstock.cli.stream.stream", "Create, show, edit, read and purge streams."),
-    "consumer": Command(
-        "penstock.cli.consumer.consumer", "Create, show, edit and pull from consumers."
-    ),
-    "kv": Command("penstock.cli.kv.kv", "Read and write buckets of keys and values."),
-    "store": Command("penstock.cli.store", "Check and repair the files of a server."),
-    "bench": Command("penstock.cli.bench", "Measure and compare servers, with a history."),
-    "topics": Command("penstock.cli.topics", "List, plan, apply and check the topics of a bus."),
-    "dlq": Command("penstock.cli.dlq", "List, show, replay and discard dead letters."),
-    "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
-    "lake": Command("penstock.cli.lake", "Inspect a Parquet lake without Spark."),
-    "config": Command("penstock.cli.config", "Explain the settings in effect."),
-    "reference": Command(
-        "penstock.cli.reference.reference", "Print the reference of settings or commands."
-    ),
-}
-
-HELP_OPTIONS = ("-h", "-help", "--help")
-EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,16 +46,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    leading: list[str] = []
+    if arguments and arguments[0].startswith("-") and arguments[0] not in (*HELP_OPTIONS, *VERSION):
+        from penstock.cli.runner import split_leading
+
+        leading, arguments = split_leading(arguments)
     name = arguments.pop(0) if arguments else "help"
     if name in (*HELP_OPTIONS, "help"):
-        print(usage())
+        if not arguments:
+            print(usage())
+            return 0
+        name, arguments = arguments[0], [*arguments[1:], HELP_OPTIONS[0]]
+    if name in VERSION:
+        print(f"penstock {version.VERSION}")
         return 0
-    if name in ("version", "-v", "-version", "--version"):
-        name, arguments = "serve", ["--version"]
     if name not in COMMANDS:
         return _unknown(name)
-    module = importlib.import_module(COMMANDS[name].module)
-    code: int = getattr(module, COMMANDS[name].function)(arguments)
+    return _run_command(name, [*leading, *arguments])
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    code: int
+    if command.verb:
+        from penstock.cli.runner import run_verb
+
+        code = run_verb(name, getattr(module, command.verb), arguments)
+    else:
+        code = module.run(arguments)
     return code
 
 
@@ -109,7 +96,8 @@ def usage() -> str:
 def _unknown(name: str) -> int:
     from penstock.protocol.suggestions import nearest
 
+    kind = "option" if name.startswith("-") else "command"
     meant = nearest(name, COMMANDS)
-    hint = f"; did you mean `{meant}`?" if meant else ""
-    print(f"penstock: unknown command `{name}`{hint}\n{usage()}", file=sys.stderr)
+    hint = f"did you mean `{meant}`?" if meant else "penstock --help lists the commands"
+    print(f"penstock: unknown {kind} `{name}`\nhint: {hint}", file=sys.stderr)
     return EXIT_USAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock.cli.arguments import Argument, Verb
-from penstock.cli.context import CONNECTION
+from penstock.cli.connection import CONNECTION
 
 SPELLING_WIDTH = 34
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from penstock.cli.arguments import Verb, argument
-from penstock.cli.context import CONNECTION, Context
+from penstock.cli.connection import CONNECTION
+from penstock.cli.context import Context
 from penstock.cli.payload import (
     headers_field,
     message_text,
@@ -14,28 +15,12 @@ from penstock.cli.payload import (
     read_payload,
     write_raw,
 )
-from penstock.cli.runner import run_verb
 from penstock.cli.values import read_positive, show_count, show_size
 from penstock.client import Message
 from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
 from penstock.protocol.times import SECOND_NS
 
 NO_RESPONDERS = 503
-
-
-def run_publish(arguments: list[str]) -> int:
-    """Run `penstock pub` and return the exit code."""
-    return run_verb("pub", PUBLISH, arguments)
-
-
-def run_subscribe(arguments: list[str]) -> int:
-    """Run `penstock sub` and return the exit code."""
-    return run_verb("sub", SUBSCRIBE, arguments)
-
-
-def run_request(arguments: list[str]) -> int:
-    """Run `penstock request` and return the exit code."""
-    return run_verb("request", REQUEST, arguments)
 
 
 async def publish(context: Context) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
-from penstock.cli.buscommand import JSON
-from penstock.cli.main import EXIT_FAILURE
+from penstock.cli.commands import EXIT_FAILURE
+from penstock.cli.connection import JSON
 from penstock.cli.runner import run_command, run_plain
 from penstock.errors import ClientError
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.cli import manual
 from penstock.cli.arguments import Verb, find_verb, parse
+from penstock.cli.commands import COMMANDS, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.connection import CONNECTION
 from penstock.cli.hints import Complaint, complaint_of, explain
-from penstock.cli.main import (
-    COMMANDS,
-    EXIT_FAILURE,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    HELP_OPTIONS,
-)
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 
 if TYPE_CHECKING:
@@ -47,35 +42,49 @@ def run_plain(path: str, verb: Verb, arguments: Namespace) -> int:
 def run_command(
     command: str, verbs: Sequence[Verb], words: list[str], execute: Execute = run_connected
 ) -> int:
-    """Run one of a command's verbs."""
-    if not words or words[0] in (*HELP_OPTIONS, "help"):
+    """Run one of a command's verbs. Shared options may also come before the verb."""
+    leading, words = split_leading(words)
+    wants_help = bool(words) and words[0] in (*HELP_OPTIONS, "help")
+    if not words or (wants_help and len(words) == 1):
         print(manual.command_help(command, COMMANDS[command].summary, verbs))
         return 0
+    if wants_help:
+        words = [words[1], HELP_OPTIONS[0]]
     try:
         verb = find_verb(command, verbs, words[0])
     except ConfigError as error:
-        return complain(complaint_of(error), EXIT_USAGE)
-    return run_verb(f"{command} {verb.name}", verb, words[1:], execute)
+        return complain(complaint_of(error, ()), EXIT_USAGE)
+    return run_verb(f"{command} {verb.name}", verb, [*leading, *words[1:]], execute)
 
 
-def run_verb(path: str, verb: Verb, words: list[str], execute: Execute = run_connected) -> int:
+def run_verb(path: str, verb: Verb, words: list[str], execute: Execute | None = None) -> int:
     """Run a verb; `path` is the command as the user typed it."""
     options = words[: words.index("--")] if "--" in words else words
     if set(options) & set(HELP_OPTIONS):
         print(manual.verb_help(path, verb))
         return 0
+    execute = execute or (run_connected if verb.connects else run_plain)
     try:
         arguments = parse(verb, words)
     except ConfigError as error:
-        complaint = complaint_of(error)
+        complaint = complaint_of(error, verb.option_names)
         hint = complaint.hint or f"penstock {path} --help"
         return complain(Complaint(complaint.text, hint), EXIT_USAGE)
     try:
         return execute(path, verb, arguments)
     except PenstockError as error:
-        return complain(complaint_of(error), _code(error))
+        return complain(complaint_of(error, verb.option_names), _code(error))
     except KeyboardInterrupt:
         return 0 if verb.endless else EXIT_INTERRUPTED
+
+
+def split_leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split off the shared options in front of a command or a verb, with their values."""
+    takes_value = {name: option.takes_value for option in CONNECTION for name in option.names}
+    index = 0
+    while index < len(words) and (name := words[index].partition("=")[0]) in takes_value:
+        index += 2 if takes_value[name] and "=" not in words[index] else 1
+    return list(words[:index]), list(words[index:])
 
 
 def complain(complaint: Complaint, code: int = EXIT_FAILURE) -> int:
@@ -92,20 +101,21 @@ async def _connect_and_run(path: str, verb: Verb, arguments: Namespace) -> int:
         try:
             await verb.run(context)
         except PenstockError as error:
-            return complain(await _explain(error, context), _code(error))
+            return complain(await _explain(error, context, verb.option_names), _code(error))
     return 0
 
 
-async def _explain(error: PenstockError, context: Context) -> Complaint:
+async def _explain(error: PenstockError, context: Context, options: Collection[str]) -> Complaint:
     """Explain an error; if the names cannot be requested, leave it as it is."""
     denied = next((each for each in context.errors if isinstance(each, PermissionDenied)), None)
     if denied is not None:
         # For a denied request the client only sees that no answer came.
         return Complaint(str(denied))
     try:
-        return await explain(error, context)
+        complaint = await explain(error, context, options)
     except PenstockError:
-        return complaint_of(error)
+        return complaint_of(error, options)
+    return complaint.fitting(options)
 
 
 def _code(error: PenstockError) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli import values
 from penstock.cli.arguments import Argument, argument
-from penstock.cli.context import read_text
+from penstock.cli.connection import read_text
 from penstock.errors import ConfigError
 from penstock.protocol import units
 from penstock.protocol.suggestions import nearest

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.commands import EXIT_FAILURE
+from penstock.cli.connection import JSON
+from penstock.cli.runner import run_command, run_plain
 from penstock.config.file.loading import ENVIRONMENT_PREFIX, load
 from penstock.config.jetstream import JetStreamConfig
-from penstock.errors import ConfigError, StoreError
+from penstock.errors import StoreError, reason
 from penstock.jetstream.files.storecheck import Report, check, is_store, repair
 from penstock.jetstream.files.storekey import find_key, is_keyed
 from penstock.jetstream.files.streamcheck import check_stream
@@ -20,50 +22,61 @@ from penstock.jetstream.store.file.disk import LOCK, Disk, RealDisk
 from penstock.jetstream.store.file.encryption import Keys, encrypted
 from penstock.protocol.tables import render
 
-USAGE = """\
-Usage: penstock store check DIR [-c FILE] [--json]    say what does not check out
-       penstock store repair DIR [-c FILE] [--json]   save what can be saved, and say what could not
-
-DIR is a store directory, or a stream's in it; every byte is read. The server must be stopped.
-A repair throws nothing away: what it takes out is kept in files ending in `.lost`.
-
-  -c, --config FILE   the server's configuration: it has the key of an encrypted store"""
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 Action: TypeAlias = Callable[[Disk, str, bool], int]
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: list[str]) -> int:
     """Run `penstock store` and return the exit code: 1 if something is wrong."""
-    words = list(arguments)
-    if any(word in (*HELP_OPTIONS, "help") for word in words):
-        print(USAGE)
-        return 0
-    config = _take_config(words)
-    flags = {word.lstrip("-") for word in words if word.startswith("-")}
-    words = [word for word in words if not word.startswith("-")]
-    actions = {"check": _check, "repair": _repair}
-    if len(words) != 2 or words[0] not in actions or flags - {"json"}:
-        print(USAGE, file=sys.stderr)
-        return EXIT_USAGE
-    verb, directory = words
+    return run_command("store", VERBS, arguments, run_plain)
+
+
+def check_files(arguments: Namespace) -> int:
+    """Report the damage of a store."""
+    return _run(_check, arguments)
+
+
+def repair_files(arguments: Namespace) -> int:
+    """Save the sound records of a damaged store."""
+    return _run(_repair, arguments)
+
+
+DIRECTORY = argument(
+    "directory", metavar="DIR", doc="Store directory of a stopped server, or that of a stream."
+)
+CONFIG = argument(
+    "-c",
+    "--config",
+    metavar="FILE",
+    doc="The server's configuration: it has the key of an encrypted store.",
+)
+
+VERBS = (
+    Verb(
+        name="check",
+        summary="Read every byte, and report damage.",
+        run=check_files,
+        arguments=(DIRECTORY, CONFIG, JSON),
+    ),
+    Verb(
+        name="repair",
+        summary="Save all sound records; the rest is kept in files ending in `.lost`.",
+        run=repair_files,
+        arguments=(DIRECTORY, CONFIG, JSON),
+    ),
+)
+
+
+def _run(action: Action, arguments: Namespace) -> int:
+    environ = {**os.environ, f"{ENVIRONMENT_PREFIX}JETSTREAM__ENABLED": "true"}
+    path = arguments.directory.rstrip("/") or "/"
     try:
-        environ = {**os.environ, f"{ENVIRONMENT_PREFIX}JETSTREAM__ENABLED": "true"}
-        settings = load(config, environ, ()).server.jetstream
-        path = directory.rstrip("/") or "/"
-        return _locked(path, actions[verb], settings, as_json="json" in flags)
-    except (OSError, StoreError, ConfigError) as error:
-        print(f"penstock store: {error}", file=sys.stderr)
-        return EXIT_FAILURE
-
-
-def _take_config(words: list[str]) -> str | None:
-    """Take the option with the configuration file out of the words, and return the file."""
-    for option in ("-c", "--config"):
-        if option in words[:-1]:
-            at = words.index(option)
-            _, path = words.pop(at), words.pop(at)
-            return path
-    return None
+        settings = load(arguments.config, environ, ()).server.jetstream
+        return _locked(path, action, settings, as_json=arguments.json)
+    except OSError as error:
+        raise StoreError(f"`{path}`: {reason(error)}") from None
 
 
 def _locked(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
-from penstock.cli.main import EXIT_FAILURE
+from penstock.cli.commands import EXIT_FAILURE
 from penstock.cli.values import show_count, show_duration, show_size
 from penstock.errors import ConfigError
 from penstock.protocol.tables import render

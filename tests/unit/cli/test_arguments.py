@@ -44,8 +44,10 @@ def test_a_verb_is_found_by_any_of_its_names() -> None:
     assert find_verb("stream", STREAM_VERBS, "list").name == "ls"
     with pytest.raises(ConfigError, match="did you mean `purge`"):
         find_verb("stream", STREAM_VERBS, "prge")
-    with pytest.raises(ConfigError, match="hint: penstock stream ls --json"):
-        find_verb("stream", STREAM_VERBS, "--json")
+    with pytest.raises(ConfigError, match="hint: penstock stream ls --names"):
+        find_verb("stream", STREAM_VERBS, "--names")
+    with pytest.raises(ConfigError, match=r"unknown option `--sort`$"):
+        parse(find_verb("stream", STREAM_VERBS, "ls"), ["--sort"])
 
 
 @pytest.mark.parametrize("verbs", [STREAM_VERBS, CONSUMER_VERBS, KV_VERBS])
@@ -64,6 +66,7 @@ def test_help_has_every_verb_and_every_option(verbs: Sequence[Verb]) -> None:
         ["stream", "help"],
         ["stream", "--help"],
         ["stream", "create", "--help"],
+        ["stream", "help", "create"],
         ["consumer", "next", "-h"],
         ["kv", "get", "bucket", "key", "--help"],
         ["pub", "--help"],
@@ -74,6 +77,34 @@ def test_help_needs_no_server(words: list[str], capsys: pytest.CaptureFixture[st
     assert 0 == main(words)
 
     assert capsys.readouterr().out.startswith(f"Usage: penstock {words[0]} ")
+
+
+@pytest.mark.parametrize("words", [["stream"], ["stream", "create"], ["pub"], ["serve"]])
+def test_help_comes_before_a_command_or_behind_it(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["help", *words])
+    before = capsys.readouterr().out
+    assert 0 == main([*words, "--help"])
+
+    assert before == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--json", "stream", "ls", "-s", "nats://127.0.0.1:1"],
+        ["stream", "--server=nats://127.0.0.1:1", "--json", "ls"],
+        ["-s", "nats://127.0.0.1:1", "pub", "a", "b"],
+    ],
+    ids=" ".join,
+)
+def test_shared_options_may_come_before_the_verb(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 1 == main(words)
+
+    assert "127.0.0.1:1: connection refused" in capsys.readouterr().err
 
 
 def test_what_looks_like_help_behind_two_dashes_is_a_payload(

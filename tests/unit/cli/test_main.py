@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from penstock.cli.main import COMMANDS, main
+from penstock.cli.commands import COMMANDS
+from penstock.cli.main import main
+from penstock.version import VERSION
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])
@@ -16,17 +18,21 @@ def test_help_lists_every_command(arguments, capsys):
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
-@pytest.mark.parametrize("arguments", [["version"], ["-v"], ["serve", "--version"]])
+@pytest.mark.parametrize("arguments", [["version"], ["-v"], ["--version"]])
 def test_the_version_is_printed(arguments, capsys):
     assert 0 == main(arguments)
 
-    assert capsys.readouterr().out.startswith("penstock: v")
+    assert capsys.readouterr().out == f"penstock {VERSION}\n"
 
 
 def test_an_unknown_command_names_the_nearest_one(capsys):
     assert 2 == main(["srve"])
 
-    assert "unknown command `srve`; did you mean `serve`?" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "penstock: unknown command `srve`\nhint: did you mean `serve`?\n"
+    )
+    assert 2 == main(["--colour"])
+    assert capsys.readouterr().err.startswith("penstock: unknown option `--colour`\n")
 
 
 def test_under_the_name_of_nats_server_the_command_line_is_its_own(monkeypatch, capsys):
@@ -43,6 +49,7 @@ def test_a_page_of_the_reference_is_printed(capsys):
 
     assert 0 == main(["reference", "--help"])
     assert 2 == main(["reference", "nothing"])
+    assert "`nothing` is unknown\nhint: one of configuration, " in capsys.readouterr().err
 
 
 def test_a_reader_that_has_enough_is_no_error_of_ours():

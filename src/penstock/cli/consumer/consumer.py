@@ -6,9 +6,10 @@ from typing import Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
+from penstock.cli.connection import CONNECTION
 from penstock.cli.consumer.settings import CONSUMER_SETTINGS, as_fields
 from penstock.cli.consumer.view import ConsumerFigures, info_text, list_text
-from penstock.cli.context import CONNECTION, Context
+from penstock.cli.context import Context
 from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told

@@ -6,30 +6,23 @@ import logging
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
-from penstock.cli.main import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.arguments import Verb
+from penstock.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED
 
 ORDERS = 50_000
 REPORT = "penstock-demo.html"
 
-USAGE = f"""\
-Usage: penstock demo
-
-Starts a broker, runs an order service on the event bus with some failures on purpose,
-archives, audits and measures its events with Spark, checks every figure, and writes a
-report to `{REPORT}`. Takes no options; Ctrl-C stops it and leaves nothing behind."""
+SUMMARY = f"""\
+Show everything on this machine: a broker, an order service with some failures on purpose, Spark \
+that archives, audits and measures its events, and a report in `{REPORT}`. Ctrl-C leaves nothing \
+behind."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the demo; return 0 if every check holds."""
-    if set(arguments) & {*HELP_OPTIONS, "help"}:
-        print(USAGE)
-        return 0
-    if arguments:
-        print(USAGE, file=sys.stderr)
-        return EXIT_USAGE
+def tell_story(arguments: Namespace) -> int:
+    """Run the demo until it ends or is stopped."""
     # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
@@ -54,3 +47,6 @@ def show(orders: int, report: Path) -> int:
     screen.print("\n" + page.closing_screen(story))
     screen.print(f"\n  report: {report}")
     return 0 if all(story.checks().values()) else EXIT_FAILURE
+
+
+DEMO = Verb(name="demo", summary=SUMMARY, run=tell_story, connects=False)

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
-from penstock.cli.context import CONNECTION, Context
+from penstock.cli.connection import CONNECTION
+from penstock.cli.context import Context
 from penstock.cli.kv.view import (
     bucket_document,
     bucket_text,

@@ -6,21 +6,17 @@ The pages under `docs/reference` are the output of this command; a test compares
 
 from __future__ import annotations
 
-import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.cli import bench, config, dlq, lake, manual, messages, pipeline, store, topics
-from penstock.cli.arguments import Verb
+from penstock.cli import bench, config, manual
+from penstock.cli.arguments import Verb, argument
+from penstock.cli.commands import COMMANDS, EXIT_CODES, path_of, verbs_of
 from penstock.cli.config import written
-from penstock.cli.consumer import consumer
-from penstock.cli.demo import demo
-from penstock.cli.kv import kv
-from penstock.cli.main import COMMANDS, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.reference import compatibility
 from penstock.cli.serve.serve import COMMAND_FLAGS
-from penstock.cli.stream import stream
 from penstock.config.file.directives import (
     CLUSTER,
     DEBUG_AND_TRACE,
@@ -36,37 +32,19 @@ from penstock.config.file.flags import spell
 from penstock.config.file.loading import ENVIRONMENT_PREFIX
 from penstock.config.server import Limits
 
-USAGE = "Usage: penstock reference configuration | commands | compatibility"
-
-VERBS: dict[str, tuple[Verb, ...]] = {
-    "stream": stream.VERBS,
-    "consumer": consumer.VERBS,
-    "kv": kv.VERBS,
-    "topics": topics.VERBS,
-    "dlq": dlq.VERBS,
-    "pipeline": pipeline.VERBS,
-    "lake": lake.VERBS,
-}
-SINGLE_VERBS = {
-    "pub": messages.PUBLISH,
-    "sub": messages.SUBSCRIBE,
-    "request": messages.REQUEST,
-}
 SERVE = "All its options are those of the [configuration](configuration.md)."
-USAGES: dict[str, Callable[[], str]] = {
-    "demo": lambda: demo.USAGE,
-    "store": lambda: store.USAGE,
-    "bench": bench.usage,
-    "config": lambda: config.USAGE,
-    "reference": lambda: USAGE,
-}
+USAGES: dict[str, Callable[[], str]] = {"bench": bench.usage, "config": lambda: config.USAGE}
 """The help of commands without a table of verbs."""
 
 CONNECTION_INTRODUCTION = """\
-`pub`, `sub`, `request`, `stream`, `consumer` and `kv` talk to any NATS server, and all take these
-options. Sizes are `64MB` or `1GB`, durations `30s`, `1h30m` or `7d`. What was asked for is on
-standard output, all talk on standard error. The exit code is 0, 1 if it could not be done, and 2 if
-the command line makes no sense; Ctrl-C ends a watch with 0."""
+All commands that talk to a server take these options, before or after the verb, and work with any
+NATS server. An option overrides the context; a context replaces the environment variables. A
+context that is only selected applies where neither `--server` nor `NATS_URL` names a server.
+Contexts are those of the `nats` command, in `~/.config/nats/context`.
+
+Sizes are `64MB` or `1GB`, durations `30s`, `1h30m` or `7d`. Results are on standard output,
+messages on standard error. Without a terminal nothing is asked: what would be asked needs
+`--force`."""
 
 KINDS = {
     "str": "string",
@@ -145,13 +123,9 @@ authorization {
 """
 
 
-def run(arguments: list[str]) -> int:
+def print_page(arguments: Namespace) -> int:
     """Print a page of the reference."""
-    if len(arguments) != 1 or arguments[0] not in PAGES:
-        asked_for_help = bool(set(HELP_OPTIONS) & set(arguments))
-        print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
-        return 0 if asked_for_help else EXIT_USAGE
-    print(PAGES[arguments[0]](), end="")
+    print(PAGES[arguments.page](), end="")
     return 0
 
 
@@ -177,21 +151,23 @@ def commands_page() -> str:
         lines += [f"## `penstock {name}`", "", command.summary, ""]
         lines += _verbs(name)
     lines += ["## Connection", "", CONNECTION_INTRODUCTION, "", *manual.connection_chapter()]
-    return "\n".join(lines)
+    lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return "\n".join([*lines, ""])
 
 
 def _verbs(command: str) -> list[str]:
     """Return the chapters of a command's verbs, or of the command if it is a verb itself."""
-    if command in SINGLE_VERBS:
-        return manual.chapter(command, SINGLE_VERBS[command])
     if command == "serve":
         return [SERVE, ""]
     if command in USAGES:
         return ["```", USAGES[command](), "```", ""]
     lines = []
-    for verb in VERBS.get(command, ()):
-        path = f"{command} {verb.name}"
-        lines += [f"### `penstock {path}`", "", verb.summary, "", *manual.chapter(path, verb)]
+    for verb in verbs_of(command):
+        path = path_of(command, verb)
+        if path != command:
+            lines += [f"### `penstock {path}`", "", verb.summary, ""]
+        lines += manual.chapter(path, verb)
     return lines
 
 
@@ -200,6 +176,15 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands": commands_page,
     "compatibility": compatibility.page,
 }
+REFERENCE = Verb(
+    name="reference",
+    summary="Print a page of the reference.",
+    run=print_page,
+    arguments=(
+        argument("page", metavar="PAGE", choices=tuple(PAGES), doc=f"`{'`, `'.join(PAGES)}`."),
+    ),
+    connects=False,
+)
 
 
 def _directive_table(directives: list[Directive]) -> str:

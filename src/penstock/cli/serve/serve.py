@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.cli.main import EXIT_FAILURE, EXIT_USAGE
+from penstock.cli.commands import EXIT_FAILURE, EXIT_USAGE
 from penstock.cli.serve import log
 from penstock.config.file.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
 from penstock.config.file.flags import Flag, Given, parse_flags, spell

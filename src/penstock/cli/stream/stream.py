@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
-from penstock.cli.context import CONNECTION, Context
+from penstock.cli.connection import CONNECTION
+from penstock.cli.context import Context
 from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, by_name, difference, given, options, without_told

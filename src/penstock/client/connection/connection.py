@@ -98,16 +98,14 @@ class Connection:
         self._adopted_s = 0.0
         self._last_error: Exception | None = None
         self._reconnecting: asyncio.Task[None] | None = None
-        self._refusals = 0
+        self._failures: list[BaseException] = []
         self._complaints = Complaints(options.name or "client")
 
     async def open(self) -> None:
         """Connect to the first server that accepts us."""
         errors = await self._dial_round()
         if errors:
-            failure = ConnectFailed("no server could be reached: " + "; ".join(errors))
-            failure.is_final = self._refusals == len(errors)
-            raise failure
+            raise self._failure(errors)
 
     async def close(self, error: Exception | None = None) -> None:
         """Send what is left and close for good."""
@@ -323,7 +321,7 @@ class Connection:
     async def _dial_round(self) -> list[str]:
         """Try every server once. An empty list means that we are connected."""
         errors = []
-        self._refusals = 0
+        self._failures = []
         for server in self.pool.servers:
             try:
                 link, info = await dial(server, self.options)
@@ -331,13 +329,23 @@ class Connection:
                 errors.append(f"{server.address}: {error}")
                 # With TLS 1.3 the client learns only after the handshake that its
                 # certificate was refused.
-                self._refusals += isinstance(error.__cause__ or error, REFUSALS)
+                self._failures.append(error.__cause__ or error)
                 self.pool.failed(server, refused=isinstance(error, PermissionDenied))
                 continue
             if self._adopt(server, link, info):
                 return []
             errors.append(f"{server.address}: closed after the handshake")
+            self._failures.append(ConnectionLost("closed after the handshake"))
         return errors or ["there is no server to try"]
+
+    def _failure(self, errors: list[str]) -> ConnectFailed:
+        causes = self._failures
+        denied = bool(causes) and all(isinstance(error, PermissionDenied) for error in causes)
+        what = "login refused" if denied else "no server could be reached"
+        failure = ConnectFailed(f"{what}: {'; '.join(errors)}")
+        failure.is_final = bool(causes) and all(isinstance(error, REFUSALS) for error in causes)
+        failure.causes = causes
+        return failure
 
     def _adopt(self, server: Server, link: Link, info: dict[str, Any]) -> bool:
         if link.closed.is_set():

@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # Where an image turns byte code off, every server that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check build fuzz nightly clean constraints
+.PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check site build release fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation
 
 # The first target is the default.
@@ -74,8 +74,15 @@ docs-check: setup  ## fail where a reference page is stale
 		$(BIN)/penstock reference $$page | diff -u docs/reference/$$page.md - || exit 1; done
 	@$(BIN)/python -m penstock.bus.config.reference | diff -u docs/reference/eventbus.md -
 
+site: setup  ## the documentation as a site in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 build: setup  ## a wheel and a source archive in dist/
 	$(BIN)/python -m build
+
+# Pushing the tag has the release workflow build every platform's wheel and publish them.
+release: setup  ## build, check and tag the version of src/penstock/protocol/version.py
+	$(BIN)/python contrib/release.py
 
 bench: setup  ## servers side by side, on a page
 	$(BIN)/penstock bench compare

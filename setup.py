@@ -1,5 +1,7 @@
-"""Only the one optional C extension; everything else is in pyproject.toml."""
+"""The one optional C extension, and the readme; everything else is in pyproject.toml."""
 
+import re
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -52,7 +54,19 @@ SPEEDUPS = Extension(
     optional=True,
 )
 
+SOURCE = tomllib.loads(Path("pyproject.toml").read_text())["project"]["urls"]["Source"]
+
+
+def readme() -> str:
+    """Return the readme with links that lead to the repository from anywhere."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\((?!https?:|#)", f"]({SOURCE}/blob/main/", text)
+    return re.sub(r'src="(?!https?:)', f'src="{SOURCE}/raw/main/', text)
+
+
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     ext_modules=[SPEEDUPS],
     cmdclass={"build_ext": BuildHardened},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

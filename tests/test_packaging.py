@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -69,6 +71,22 @@ def test_the_compiled_part_is_hardened(shipped: Path, tmp_path: Path) -> None:
 
     assert b"__stack_chk_fail" in library.read_bytes()
     assert binds_at_once(library.read_bytes())
+
+
+def test_the_description_leads_somewhere_from_an_index(shipped: Path) -> None:
+    (wheel,) = shipped.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    description = metadata.get_payload()
+    links = re.findall(r"\]\(([^)]+)\)", description) + re.findall(r'src="([^"]+)"', description)
+
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert {"Source", "Documentation", "Changelog", "Issues"} == {
+        url.split(",")[0] for url in metadata.get_all("Project-URL")
+    }
 
 
 def binds_at_once(elf: bytes) -> bool:

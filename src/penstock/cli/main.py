@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock import version
 from penstock.cli.commands import (
     COMMANDS,
     EXIT_FAILURE,
@@ -22,6 +21,7 @@ from penstock.cli.commands import (
     VERSION,
 )
 from penstock.errors import PenstockError
+from penstock.protocol.version import VERSION as PENSTOCK
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def _run(arguments: list[str]) -> int:
             return 0
         name, arguments = arguments[0], [*arguments[1:], HELP_OPTIONS[0]]
     if name in VERSION:
-        print(f"penstock {version.VERSION}")
+        print(f"penstock {PENSTOCK}")
         return 0
     if name not in COMMANDS:
         return _unknown(name)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import main
-from penstock.version import VERSION
+from penstock.protocol.version import VERSION
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])

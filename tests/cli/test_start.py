@@ -24,7 +24,7 @@ SETTINGS = {
     *("file.language", "file.loading", "file.readers", "file.remotereaders"),
 }
 GROUND = {
-    *("errors", "version", "config", "hot", "keys", "protocol"),
+    *("errors", "config", "hot", "keys", "protocol", "protocol.version"),
     *("hot._speedups", "hot.fanout", "hot.outbox", "hot.wire"),
     *("keys.nkeys", "keys.tokens", "keys.xkeys"),
     *(

@@ -20,7 +20,7 @@ ORDERS = 400
 # In a process of its own: a process has one Spark session, and the demo stops it.
 SHORT = f"""
 import pathlib, sys
-from penstock.cli import demo
+from penstock.cli.demo import demo
 sys.exit(demo.show({ORDERS}, pathlib.Path("report.html")))
 """
 
@@ -28,7 +28,8 @@ sys.exit(demo.show({ORDERS}, pathlib.Path("report.html")))
 # As a person calls it, with fewer orders.
 CALLED = """
 import sys
-from penstock.cli import demo, main
+from penstock.cli import main
+from penstock.cli.demo import demo
 demo.ORDERS = int(sys.argv[1])
 sys.exit(main.main(["demo"]))
 """
@@ -69,7 +70,7 @@ def test_the_whole_story_is_told_and_checked(tmp_path: Path) -> None:
     ("package", "code", "said"),
     [
         ("pyspark", 0, "without Spark: PySpark is missing; hint: pip install 'penstock[spark]'"),
-        ("msgspec", 1, "the event bus needs msgspec; hint: pip install 'penstock[bus]'"),
+        ("msgspec", 1, "the event bus needs msgspec\nhint: pip install 'penstock[bus]'"),
     ],
 )
 def test_what_is_not_installed_is_named(package: str, code: int, said: str, tmp_path: Path) -> None:

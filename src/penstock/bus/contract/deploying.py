@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from penstock.bus.bus import EventBus
-from penstock.bus.contract.world import Seen, World, event, scenario, until
+from penstock.bus.contract.world import DEADLINE_S, Seen, World, event, scenario, until
 from penstock.bus.events.envelope import Envelope
 from penstock.errors import BusError
 
@@ -216,6 +216,44 @@ async def a_pattern_that_becomes_narrower_repeats_nothing_behind_a_blocked_key(
         await _publish(bus, "b.b", [KEYS])
         await wide.count(2)
     assert wide.numbers() == [0, KEYS]
+
+
+@scenario
+async def what_a_narrower_pattern_has_handled_waits_for_nobody(world: World) -> None:
+    settings: dict[str, Any] = {"service": "changes", "consumer": {"max_ack_pending": 20}}
+    gate = asyncio.Event()
+
+    async def wait(_: Any) -> None:
+        await gate.wait()
+
+    after, wide = Seen(), Seen()
+    async with world.open(**settings) as bus:
+        if not bus.features.by_pattern:
+            return  # Kafka counts for no pattern
+        await bus.subscribe_envelope("c.>", wait)
+        for topic in ("c.eu.a", "c.us"):
+            await _publish(bus, topic, range(EVENTS))
+        await until(lambda: bus.health().in_flight == 20)
+        closing = asyncio.ensure_future(bus.close())  # the rest is given back
+        await until(lambda: not bus.is_open)
+        gate.set()
+        await closing
+        handled = bus.metrics.handled_total
+    async with world.open(**settings) as bus:
+        await bus.subscribe_envelope("c.eu.*", after)
+        await _publish(bus, "c.eu.a", range(EVENTS, 2 * EVENTS))
+        await after.count(2 * EVENTS - handled)
+
+        async with asyncio.timeout(DEADLINE_S):
+            # A server counts an ack a moment after it came.
+            while (await bus.backlog()).unhandled != {"c.>": EVENTS}:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    async with world.open(**settings) as bus:
+        await bus.subscribe_envelope("c.>", wide)
+        await wide.count(EVENTS)
+        await bus.drain()
+        assert (await bus.backlog())[:2] == (0, 0.0)
+    _check([wide], range(EVENTS))
 
 
 @scenario

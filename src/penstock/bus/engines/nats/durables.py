@@ -10,7 +10,8 @@ one that was read before begins where that one stands: `narrowing`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from time import time_ns
 from typing import Any, TypeAlias
 
@@ -29,8 +30,15 @@ PIN_TIMEOUT_S = 5.0
 MEMBERS_MAX = 64
 """How many members may have as much as they take, at once; more have less each."""
 
-FindStart: TypeAlias = Callable[[str, str, str], Awaitable[int]]
-"""Returns where a pattern begins on a stream that a wider one was reading: the second."""
+COUNTING_S = 5.0
+"""How long a consumer lives that only counts, if nobody deletes it."""
+
+Narrowing: TypeAlias = Callable[[str, str, str], AbstractAsyncContextManager[int]]
+"""
+Gives where a pattern begins on a stream that a wider one was reading: the second.
+
+In the end the pattern has its consumer, and the wider one owes nothing of it any more.
+"""
 
 
 class Durables:
@@ -90,13 +98,16 @@ class Durables:
             )
 
     async def ensure(
-        self, stream: str, pattern: str, subject: str, find_start: FindStart
+        self, stream: str, pattern: str, subject: str, narrowing: Narrowing
     ) -> list[str]:
         """Have a pattern read; return all patterns within it that have consumers, itself first."""
         there = await self.check(stream, pattern)
         reading = "" if pattern in there else narrowest_around(pattern, there)
-        start = await find_start(stream, reading, pattern) if reading else 1
-        await self.make(stream, pattern, subject, start)
+        if reading:
+            async with narrowing(stream, reading, pattern) as start:
+                await self.make(stream, pattern, subject, start)
+        else:
+            await self.make(stream, pattern, subject, 1)
         return [pattern, *(one for one in there if one != pattern and within(one, pattern))]
 
     async def make(self, stream: str, pattern: str, subject: str, start: int) -> None:
@@ -121,6 +132,27 @@ class Durables:
     async def delete(self, stream: str, pattern: str) -> None:
         """Give up a consumer, and where it stands."""
         await self._jetstream.consumers.delete(stream, durable_of(self._service, pattern))
+
+    async def left_to_others(
+        self, stream: str, pattern: str, infos: Mapping[str, dict[str, Any]]
+    ) -> int:
+        """Return how much a consumer has before it that those of narrower patterns read."""
+        info = infos[pattern]
+        inside = [one for one in infos if one != pattern and within(one, pattern)]
+        if not inside or not info["num_pending"]:
+            return 0
+        # Filters of one consumer may not overlap.
+        outermost = [one for one in inside if not narrowest_around(one, inside)]
+        counting = await self._jetstream.consumers.create(
+            stream,
+            filter_subjects=[infos[one]["config"]["filter_subject"] for one in outermost],
+            ack_policy="none",
+            mem_storage=True,
+            inactive_threshold=round(COUNTING_S * NANOSECONDS),
+            **_beginning(info["delivered"]["stream_seq"] + 1),
+        )
+        await self._jetstream.consumers.delete(stream, counting["name"])
+        return int(counting["num_pending"])
 
     async def oldest_ns(self, stream: str, info: dict[str, Any]) -> int:
         """Return when the oldest message was stored that a consumer is not done with."""

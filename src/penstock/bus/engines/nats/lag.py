@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from time import monotonic
 from typing import TypeAlias
 
 from penstock.bus.engine import Lag
 from penstock.bus.engines.nats.durables import Durables
+from penstock.bus.engines.nats.source import Source
 
 logger = logging.getLogger("penstock.bus")
 
@@ -23,22 +24,32 @@ async def lag_of(
     durables: Durables,
     streams: Iterable[str],
     is_wanted: IsWanted,
-    held_ns: Callable[[str, str], int],
+    sources: Mapping[tuple[str, str], Source],
 ) -> Lag:
     """Return the backlog of a service."""
     messages, oldest_ns = 0, 0
     unhandled: dict[str, int] = {}
     for stream in streams:
-        for pattern, info in (await durables.infos(stream)).items():
+        infos = await durables.infos(stream)
+        for pattern, info in infos.items():
             left = info["num_pending"] + info["num_ack_pending"]
             if not is_wanted(pattern):
-                unhandled[pattern] = unhandled.get(pattern, 0) + left
+                left -= await durables.left_to_others(stream, pattern, infos)
+                unhandled[pattern] = unhandled.get(pattern, 0) + max(0, left)
                 continue
             messages += left
             if left:
-                one_ns = held_ns(stream, pattern) or await durables.oldest_ns(stream, info)
+                one_ns = _held_ns(sources.get((stream, pattern))) or await durables.oldest_ns(
+                    stream, info
+                )
                 oldest_ns = min(filter(None, (oldest_ns, one_ns)), default=0)
     return Lag(messages, oldest_ns, unhandled)
+
+
+def _held_ns(source: Source | None) -> int:
+    """Return when the oldest was stored that is here of a consumer; 0 if nothing is."""
+    held = source.held.values() if source is not None else ()
+    return min((delivery.timestamp_ns for delivery in held), default=0)
 
 
 class Left:

@@ -26,7 +26,7 @@ from penstock.bus.engines.nats.lag import Left, lag_of
 from penstock.bus.engines.nats.layout import Layout, durable_of, pattern_of
 from penstock.bus.engines.nats.lease import RETRY_S, Lease
 from penstock.bus.engines.nats.members.group import Group
-from penstock.bus.engines.nats.narrowing import Done, survey
+from penstock.bus.engines.nats.narrowing import Done, leave, survey
 from penstock.bus.engines.nats.source import Source, by_source
 from penstock.bus.engines.nats.streams import StreamAdmin
 from penstock.bus.operate.failures import STOPS
@@ -291,7 +291,7 @@ class Reader:
 
     async def lag(self) -> Lag:
         """Return the backlog of the service, whichever of its processes reads."""
-        return await lag_of(self._durables, self._streams(), self._is_wanted, self._held_ns)
+        return await lag_of(self._durables, self._streams(), self._is_wanted, self._sources)
 
     async def close(self) -> None:
         """Leave, so that another process can go on."""
@@ -436,7 +436,7 @@ class Reader:
         """Create a source for every consumer of these topics."""
         for pattern in patterns:
             for stream, own, subject in self._admin.places(pattern):
-                there = await self._durables.ensure(stream, own, subject, self._find_start)
+                there = await self._durables.ensure(stream, own, subject, self._narrowing)
                 for one in there:
                     if self._leads:  # else another process has taken over in the meantime
                         await self._add(stream, one, [narrow for narrow in there if narrow != one])
@@ -474,18 +474,21 @@ class Reader:
             excluded=excluded,
         )
 
-    async def _find_start(self, stream: str, wider: str, pattern: str) -> int:
-        """Return where a new pattern begins: with the oldest that a wider one has left."""
+    @asynccontextmanager
+    async def _narrowing(self, stream: str, wider: str, pattern: str) -> AsyncIterator[int]:
+        """Give where a new pattern begins: with the oldest that a wider one has left."""
         source = self._source(stream, wider, [], self._is_leased)
-        if (stream, wider) not in self._led:
-            await source.unpin()
-            done = await survey(source, pattern)
+        try:
+            done = None
+            if (stream, wider) not in self._led:
+                await source.unpin()
+                done = await survey(source, pattern)
             if done is not None:
                 self._done[stream, pattern] = done
-                return done.start
-        else:
-            source.close()
-        return (await source.state()).floor + 1
+            yield (await source.state()).floor + 1 if done is None else done.start
+            leave(source, pattern)
+        finally:
+            source.release()
 
     async def _look_after(self, source: Source) -> None:
         """See whether a consumer that did not answer is still there."""
@@ -587,12 +590,6 @@ class Reader:
 
     def _is_leased(self) -> bool:
         return self._lease is None or self._lease.is_fresh
-
-    def _held_ns(self, stream: str, pattern: str) -> int:
-        """Return when the oldest was stored that is here of a consumer; 0 if nothing is."""
-        source = self._sources.get((stream, pattern))
-        held = source.held.values() if source is not None else ()
-        return min((delivery.timestamp_ns for delivery in held), default=0)
 
     async def _wait(self, event: asyncio.Event) -> None:
         with suppress(TimeoutError):

@@ -17,8 +17,9 @@ url, namespace, port, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 timeout_s = 1.0 if way in ("stubborn", "thread") else 3600.0
 bus = EventBus.open(url, namespace=namespace, service="shop", shutdown_timeout=timeout_s)
-if way in ("freezes", "freezes on a thread"):
-    consumer = ConsumerConfig(takeover=1.0)
+if way.startswith(("freezes", "takeover ")):
+    takeover_s = float(way.removeprefix("takeover ")) if way.startswith("takeover ") else 1.0
+    consumer = ConsumerConfig(takeover=takeover_s)
     nats = replace(bus.config.nats, jetstream=JetStreamConfig(consumer=consumer))
     bus = EventBus(replace(bus.config, nats=nats, subscriber=SubscriberConfig(max_threads=2)))
 
@@ -58,6 +59,6 @@ def handle_on_thread(envelope: Envelope[float]) -> None:
 
 
 ways = {"thread": handle_on_thread, "freezes": say, "freezes on a thread": say_on_thread}
-bus.on("orders")(ways.get(way, handle))
+bus.on("orders")(say if way.startswith("takeover ") else ways.get(way, handle))
 bus.run(port=port)
 print("closed", flush=True)

@@ -24,6 +24,8 @@ from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberCo
 from penstock.bus.config.bus import PublisherConfig
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
 from penstock.bus.engines.nats.lease import Lease
+from penstock.bus.engines.nats.reader import STANDBY_LOOK_S
+from penstock.bus.engines.nats.replay import stored_ns
 from penstock.bus.engines.nats.source import GROUP, Source
 from penstock.bus.testing import FaultProxy, PenstockServer
 from penstock.errors import BusError, RequestTimeout
@@ -232,6 +234,57 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
     assert begun | handled == set(range(count))
     # Of each key one event was being handled, and the ack of the one before may not have left.
     assert len(begun & handled) <= 2 * keys
+
+
+def test_a_service_goes_on_within_five_seconds_of_the_death_of_its_process() -> None:
+    """The holder has written its lease just then, and the standby looks just before it may."""
+    config = ConsumerConfig()
+
+    assert config.exclusive
+    assert config.takeover + STANDBY_LOOK_S + config.fetch_wait < 5.0
+
+
+@pytest.mark.parametrize("takeover_s", [1.0, NEVER_S], ids=["a second", "never"])
+@asynchronous
+async def test_a_standby_takes_over_from_a_killed_process_when_its_lease_is_over(
+    server: ServerProcess, takeover_s: float
+) -> None:
+    """By the times at which the server stored both names: nothing else decides when it may."""
+    namespace = f"n{os.urandom(6).hex()}"
+    nats = {"urls": server.url, "jetstream": {"consumer": {"takeover": takeover_s}}}
+    settings = {"type": "nats", "namespace": namespace, "service": "shop", "nats": nats}
+    seen = asyncio.Event()
+
+    async def handle(_: Envelope[int]) -> None:
+        seen.set()
+
+    async with EventBus.open(settings) as bus, await penstock.connect(server.url) as client:
+        victim = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(SERVICE), server.url, namespace, "0", f"takeover {takeover_s}"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            await publish(bus, range(1), "orders")
+            assert victim.stdout is not None
+            assert await victim.stdout.readline() == b"0\n"
+            await bus.subscribe_envelope("orders", handle)
+            assert not bus.health().active
+        finally:
+            victim.kill()
+            await victim.wait()
+        before = await last_name(client, namespace)
+        await publish(bus, range(1, 2), "orders")
+        if takeover_s == NEVER_S:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(seen.wait(), 3.0)
+            assert before == await last_name(client, namespace)
+            return
+        await asyncio.wait_for(seen.wait(), 60)
+        after = await last_name(client, namespace)
+
+    assert before[0] != after[0]
+    # The rest is what a busy machine takes, not what the standby waits for.
+    assert takeover_s < after[1] - before[1] < takeover_s + 30
 
 
 @asynchronous
@@ -521,6 +574,13 @@ async def publish(bus: EventBus, numbers: Any, topic: str = "t") -> None:
     await bus.publish_envelope_batch(
         topic, [Envelope(aggregate_id="k", event_type="t", payload=one) for one in numbers]
     )
+
+
+async def last_name(client: penstock.Client, namespace: str) -> tuple[str, float]:
+    """Return whose name is on the lease, and when the server stored it."""
+    subject = f"{namespace}-leases.shop"
+    message = await client.jetstream().streams.get(f"{namespace}-leases", last_by_subj=subject)
+    return json.loads(message.payload)["holder"], stored_ns(message.time) / 1e9
 
 
 async def everything(bus: EventBus) -> list[int]:

@@ -349,7 +349,7 @@ async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
 ) -> None:
     async with EventBus(on_mock(cluster)) as bus:
         for topic in ("orders", "bills"):
-            await bus.publish(f"dead-letters.{topic}", b"x", key="k")
+            await bus._publisher.store(f"dead-letters.{topic}", b"x", key="k")
         box = DeadLetterBox(bus)
         number = (await anext(box.find())).number
         with pytest.raises(BusError, match="`bills`, `orders`; hint: name the topic"):
@@ -372,7 +372,7 @@ async def test_the_command_replays_and_discards_dead_letters(kafka: KafkaBroker)
 
     async with EventBus(base) as bus:
         for topic in ("orders", "bills"):
-            await bus.publish(f"dead-letters.{topic}", bus.codec.encode(event(1)), key="k")
+            await bus._publisher.store(f"dead-letters.{topic}", bus.codec.encode(event(1)), key="k")
         await penstock("replay", "--topic", "orders")
         box = DeadLetterBox(bus)
         left = [letter.topic async for letter in box.find()]

@@ -57,7 +57,7 @@ async def test_partitions_replicas_and_compression_are_compared_with_the_broker(
 @asynchronous
 async def test_dead_letters_are_kept_until_somebody_has_looked_at_them(kafka: KafkaBroker) -> None:
     async with EventBus.open(kafka.url, namespace="kept") as bus:
-        await bus.publish("dead-letters.t", b"")
+        await bus._publisher.store("dead-letters.t", b"")
         state = await bus.engine.inspect("dead-letters.t")
 
         assert state is not None

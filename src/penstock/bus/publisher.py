@@ -78,7 +78,7 @@ class Publisher:
         target = self._topics.targets.get(topic)
         if (
             target is None
-            or target.live
+            or not target.at_once
             or self._unacked >= self._window_max
             or self._is_crowded
             or not self._is_plain
@@ -135,6 +135,22 @@ class Publisher:
         timeout_s: float | None = None,
     ) -> Receipt | None:
         """Publish bytes as they are and wait for the ack; on an ephemeral topic there is none."""
+        self._topics.check_free(topic)
+        return await self.store(
+            topic, payload, key=key, headers=headers, message_id=message_id, timeout_s=timeout_s
+        )
+
+    async def store(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        key: str = "",
+        headers: Iterable[tuple[str, str]] | None = None,
+        message_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Receipt | None:
+        """Publish to any topic, also of dead letters."""
         message = Outgoing(topic, payload, None, b"", key)
         pairs = list(headers or ())
         if message_id:
@@ -175,6 +191,7 @@ class Publisher:
         self._is_plain = False
 
     def _outgoing(self, topic: str, envelope: Envelope[Any]) -> Outgoing:
+        self._topics.check_free(topic)
         message = Outgoing(topic, self._encode(envelope), envelope, b"")
         if self._deduplicate:
             message.block = id_block(topic) % envelope.event_id.encode()

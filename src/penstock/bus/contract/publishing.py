@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -515,3 +515,48 @@ async def drain_returns_once_all_that_is_stored_is_handled(world: World) -> None
         await bus.drain()
 
         assert len(seen.events) == 100
+
+
+@scenario
+async def only_the_bus_stores_dead_letters(world: World) -> None:
+    async with world.open(subscriber={"dead_letter_prefix": "orders", "max_attempts": 1}) as bus:
+        seen = Seen()
+        seen.failing = lambda _: True
+        await bus.subscribe_envelope("bills", seen)
+        await bus.publish_envelope_batch("bills", [event(1)])
+        await until(lambda: bus.metrics.dead_letters_total == 1)
+        # Its target is known by now.
+        for publishing in (
+            bus.publish("orders.bills", b""),
+            bus.publish_envelope("orders.bills", event(2)),
+            bus.publish_envelope_sync("orders.bills", event(2)),
+            bus.publish_envelope_batch("orders.bills", [event(2)]),
+        ):
+            assert "another `subscriber.dead_letter_prefix`" in await _refused(publishing)
+
+        assert await bus.engine.count_dead_letters() == 1
+
+
+async def _refused(awaitable: Awaitable[Any]) -> str:
+    try:
+        await awaitable
+    except (BusError, BatchFailed) as error:
+        return str(error)
+    return "it was taken"
+
+
+@scenario
+async def events_are_not_read_as_dead_letters(world: World) -> None:
+    async with world.open(service="publishing") as publishing:
+        await publishing.publish_envelope_sync(TOPIC, event(1))
+        prefix = TOPIC.partition(".")[0]
+        async with world.open(subscriber={"dead_letter_prefix": prefix}) as bus:
+            if not bus.features.by_pattern:
+                return  # Kafka keeps both in one topic
+            for pattern in (TOPIC, f"{prefix}.*"):
+                told = await _refused(bus.subscribe_envelope(pattern, Seen()))
+                assert "dead letters would be read" in told, told
+            seen = Seen()
+            await bus.subscribe_envelope("bills", seen)
+            await publishing.publish_envelope_sync("bills", event(2))
+            await seen.count(1)

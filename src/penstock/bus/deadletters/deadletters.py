@@ -17,6 +17,7 @@ from time import monotonic
 
 from penstock.bus.config.bus import BusConfig
 from penstock.bus.engine import Delivery, Engine, Headers
+from penstock.bus.events.names import is_dead
 from penstock.bus.operate.failures import STOPS
 from penstock.bus.operate.metrics import Metrics
 from penstock.bus.publisher import Publisher
@@ -87,7 +88,7 @@ class DeadLetters:
 
     def is_dead_letter_topic(self, topic: str) -> bool:
         """Return whether a topic is a dead-letter topic."""
-        return topic.startswith(f"{self._prefix}.")
+        return is_dead(topic, self._prefix)
 
     async def bury(self, delivery: Delivery) -> None:
         """Store a message as a dead letter; return once it is stored, and stored once."""
@@ -147,7 +148,7 @@ class DeadLetters:
         await self._store(delivery, *last)
 
     async def _store(self, delivery: Delivery, payload: bytes, headers: Headers) -> None:
-        await self._publisher.publish(
+        await self._publisher.store(
             self.topic(delivery.topic),
             payload,
             key=delivery.key,

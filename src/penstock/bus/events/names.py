@@ -77,6 +77,11 @@ def check_moment(name: str, moment: datetime | None) -> datetime | None:
     return moment
 
 
+def is_dead(topic: str, prefix: str) -> bool:
+    """Return whether a topic, or a pattern, is of dead letters."""
+    return topic.startswith(f"{prefix}.")
+
+
 def check_topic(topic: str) -> str:
     """Return `topic` if it can be published to."""
     if (

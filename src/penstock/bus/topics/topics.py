@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import Engine, TopicState
-from penstock.bus.events.names import check_topic
+from penstock.bus.events.names import check_topic, is_dead
 from penstock.errors import BusError, ConnectionLost, RequestTimeout, TopicMismatch
 
 logger = logging.getLogger("penstock.bus")
@@ -37,6 +37,8 @@ class Target(NamedTuple):
     live: bool
     id_block: bytes
     """A header block that lacks only the event id."""
+    at_once: bool
+    """Whether an event may go without another look at its topic."""
 
 
 def message_id_on(topic: str, event_id: str) -> str:
@@ -96,6 +98,7 @@ class Topics:
         self._engine = engine
         self._persistent = engine.features.persistent and config.nats.jetstream.enabled
         self._declared = dict(config.topics)
+        self._dead_prefix = config.subscriber.dead_letter_prefix
         self.targets: dict[str, Target] = {}
         """The target of each topic used so far. Looked up for every message."""
         self._is_shared_ready = False
@@ -116,6 +119,14 @@ class Topics:
                 if attempt == PREPARE_ATTEMPTS - 1:
                     raise
         return self.targets[topic]
+
+    def check_free(self, topic: str) -> None:
+        """Raise if a topic is of dead letters, which only the bus stores."""
+        if is_dead(topic, self._dead_prefix):
+            raise BusError(
+                f"`{topic}` begins with the `dead_letter_prefix`, and only the bus stores dead "
+                "letters; hint: another topic, or another `subscriber.dead_letter_prefix`"
+            )
 
     async def prepare_shared(self) -> None:
         """Make sure, once, that there is a stream to subscribe to."""
@@ -158,7 +169,8 @@ class Topics:
 
     def _aim(self, topic: str, *, live: bool) -> None:
         address = self._engine.target(topic, live=live)
-        self.targets[topic] = Target(address, live, id_block(topic))
+        at_once = not live and not is_dead(topic, self._dead_prefix)
+        self.targets[topic] = Target(address, live, id_block(topic), at_once)
 
     async def _apply(self, topic: str, options: TopicOptions) -> TopicReport:
         if self.strategy == "skip":

@@ -48,6 +48,7 @@ from penstock.bus.engines.kafka.properties import library_logger, logger
 from penstock.bus.engines.kafka.reader import Listener, Place, Reader
 from penstock.bus.engines.kafka.replay import Part, Replays, discard_key
 from penstock.bus.engines.kafka.window import KafkaWindow
+from penstock.bus.events.names import is_dead
 from penstock.bus.operate.failures import STOPS
 from penstock.errors import BusClosed, BusError, ConnectionLost, PenstockError
 
@@ -386,7 +387,7 @@ class KafkaEngine:
             )
 
     def _is_dead(self, topic: str) -> bool:
-        return topic.startswith(f"{self.config.subscriber.dead_letter_prefix}.")
+        return is_dead(topic, self.config.subscriber.dead_letter_prefix)
 
     def _take(self, messages: list[Message]) -> None:
         self._is_asked = False

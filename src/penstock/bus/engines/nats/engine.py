@@ -225,6 +225,7 @@ class NatsEngine:
 
     async def listen(self, patterns: Sequence[str]) -> None:
         if self.config.nats.jetstream.enabled:
+            await self._admin.check_dead(patterns)
             await self._open_reader.listen(patterns)
 
     def rest(self, pattern: str) -> None:

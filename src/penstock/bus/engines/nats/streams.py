@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from penstock.bus.config.bus import BusConfig, TopicOptions
 from penstock.bus.engine import TopicState
 from penstock.bus.engines.nats.layout import Layout, topic_of
+from penstock.bus.events.names import is_dead
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 from penstock.protocol import errorcodes, subjects
@@ -134,6 +136,18 @@ class StreamAdmin:
                 **self._fixed() | {"discard": "new"},
             )
 
+    async def check_dead(self, patterns: Iterable[str]) -> None:
+        """Raise if events are stored on topics that would be read as topics of dead letters."""
+        for one in patterns:
+            if not self._is_dead(one):
+                continue
+            if await self.last_sequence(self._layout.stream, self._layout.subject(one)):
+                raise BusError(
+                    f"`{one}` begins with the `dead_letter_prefix`, so dead letters would be read, "
+                    "and not the events on topics of that name; hint: another "
+                    "`subscriber.dead_letter_prefix`"
+                )
+
     async def count_dead_letters(self) -> int:
         """Return how many dead letters are kept."""
         own = [self._layout.own_stream(topic) for topic in self.own_topics if self._is_dead(topic)]
@@ -170,7 +184,7 @@ class StreamAdmin:
             raise
 
     def _is_dead(self, topic: str) -> bool:
-        return topic.startswith(f"{self._dead_prefix}.")
+        return is_dead(topic, self._dead_prefix)
 
     def _home(self, topic: str) -> tuple[str, str]:
         """Return the stream and the subject that messages of a topic go to."""

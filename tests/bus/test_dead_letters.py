@@ -19,8 +19,17 @@ from tests.aio import asynchronous, until
 from tests.conftest import Servers
 from tests.servers import PROGRAMS, ServerProcess
 
-from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
+from penstock.bus import (
+    BusConfig,
+    ConsumerConfig,
+    Envelope,
+    EventBus,
+    JetStreamConfig,
+    NatsConfig,
+    SubscriberConfig,
+)
 from penstock.bus.deadletters.stored import DeadLetterBox, Selection
+from penstock.bus.testing import PenstockServer
 from penstock.errors import BusError
 
 JETSTREAM = "jetstream { store_dir: store }"
@@ -169,6 +178,36 @@ async def test_a_dead_letter_that_cannot_be_handled_either_stays_where_it_is(
 
         assert [1] == [one.envelope.payload["number"] async for one in DeadLetterBox(bus).find()]
         assert 0 == (await bus.backlog()).messages
+
+
+@asynchronous
+async def test_a_dead_letter_that_waits_for_its_server_is_not_taken_for_a_slow_handler(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What is begun while the server is away: the lease lasts, as it does for a short outage.
+    consumer = ConsumerConfig(takeover=3600.0)
+    with PenstockServer(tmp_path) as server:
+        settings = BusConfig(
+            type="nats",
+            nats=NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer)),
+            subscriber=SubscriberConfig(max_attempts=1, process_timeout=0.5, backoff=0.001),
+        )
+        async with EventBus(settings) as bus:
+
+            async def handle(_: Envelope[Any]) -> None:
+                await asyncio.to_thread(server.kill)
+                raise ValueError("no")
+
+            await bus.subscribe_envelope("orders", handle)
+            await bus.publish_envelope_sync("orders", event(1, "k"))
+            late = "DeadlineExceeded: its dead letter was not stored within 0.5 s: the broker is"
+            await until(lambda: late in bus.health().parked_keys.get("k", ""), 30)
+            await asyncio.to_thread(server.start)
+            await until(lambda: bus.metrics.dead_letters_total == 1, 60)
+            letters = [one async for one in DeadLetterBox(bus).find()]
+
+    assert ["ValueError: no"] == [letter.cause for letter in letters]
+    assert "HandlerTimeout" not in caplog.text
 
 
 @asynchronous
@@ -371,8 +410,8 @@ async def test_a_letter_whose_end_is_lost_keeps_no_other_back(config: BusConfig)
 async def test_what_others_put_among_the_letters_hides_none(config: BusConfig) -> None:
     async with EventBus(config) as bus:
         odd = [("Dead-Letter-Time", "noon"), ("Dead-Letter-Sequence", "many")]
-        await bus.publish("dead-letters.orders", b"odd", headers=odd)
-        await bus.publish("dead-letters.orders", b"bare")
+        await bus._publisher.store("dead-letters.orders", b"odd", headers=odd)
+        await bus._publisher.store("dead-letters.orders", b"bare")
         await bury(bus, "orders", event(1))
         letters = [one async for one in DeadLetterBox(bus).find()]
 

@@ -300,18 +300,17 @@ class EventBus:
 
     async def drain(self) -> None:
         """
-        Return once every stored event is handled or waits for another attempt.
+        Return once every stored event is handled or a dead letter, after all its attempts.
 
-        It asks the broker whether there is more: meant for the end of a program or a test.
+        Blocked keys stay blocked. It asks the broker whether there is more: meant for the end of
+        a program or a test.
         """
         self._check_open()
         looks = 0
         while looks < DRAIN_LOOKS:
             await asyncio.sleep(DRAIN_POLL_S)
             await self._lanes.drain()
-            lag = await self.engine.lag()
-            is_done = lag.messages <= self._lanes.load and not self._lanes.is_busy
-            looks = looks + 1 if is_done else 0
+            looks = looks + 1 if await self._is_drained() else 0
 
     def on(
         self, pattern: str, *, key: Key | None = None, timeout_s: float | None = None
@@ -553,6 +552,12 @@ class EventBus:
         self._check_open()
         await self._topics.prepare_shared()
         return await self._subscriber.subscribe(pattern, handler, **settings)
+
+    async def _is_drained(self) -> bool:
+        if self._lanes.is_retrying:
+            return False  # without asking the broker
+        lag = await self.engine.lag()
+        return lag.messages <= self._lanes.blocked and not self._lanes.is_busy
 
     def _connection_changed(self, connected: bool, error: Exception | None) -> None:
         if not connected:

@@ -42,7 +42,7 @@ from penstock.bus.handlers import RUNNING, NoHandler, Postponed
 from penstock.bus.lane import Lane, Parked
 from penstock.bus.operate.failures import ENDINGS, describe, runs, trace_of
 from penstock.bus.operate.metrics import Metrics
-from penstock.errors import HandlerTimeout
+from penstock.errors import BusError, DeadlineExceeded, HandlerTimeout
 
 logger = logging.getLogger("penstock.bus")
 
@@ -155,6 +155,17 @@ class Lanes:
     def parked_keys(self) -> dict[str, str]:
         """Keys that wait for another attempt, or are blocked, and the last error of each."""
         return {key: parked.error for lane in self._lanes for key, parked in lane.parked.items()}
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether anything waits for another attempt."""
+        return any(one.timer is not None for lane in self._lanes for one in lane.parked.values())
+
+    @property
+    def blocked(self) -> int:
+        """How many messages wait for `reopen`."""
+        parked = [one for lane in self._lanes for one in lane.parked.values()]
+        return sum(1 + len(one.waiting) for one in parked if one.blocked)
 
     @property
     def is_busy(self) -> bool:
@@ -400,13 +411,20 @@ class Lanes:
         if self._is_closed and worker.task.cancelling():
             raise asyncio.CancelledError
         if worker.is_cancelled:
-            timeout_s = delivery.subscription.timeout_s
-            self._failed(lane, delivery, HandlerTimeout(f"took longer than {timeout_s} s"))
+            self._failed(lane, delivery, self._lateness(delivery))
             return
         self._failed(lane, delivery, RuntimeError("the handler was cancelled"))
         if worker.task.cancelling():
             # By itself or from outside: the loop may be ending, and waits for this worker.
             raise asyncio.CancelledError
+
+    def _lateness(self, delivery: Delivery) -> BusError:
+        """Return why an attempt that took too long has failed, or storing a dead letter."""
+        timeout_s = delivery.subscription.timeout_s
+        if delivery.attempts < self._config.max_attempts:
+            return HandlerTimeout(f"took longer than {timeout_s} s")
+        why = "" if self._engine.connected else ": the broker is away"
+        return DeadlineExceeded(f"its dead letter was not stored within {timeout_s} s{why}")
 
     def _failed(self, lane: Lane, delivery: Delivery, error: BaseException) -> None:
         parked = lane.parked.get(delivery.key)

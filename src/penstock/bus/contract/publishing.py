@@ -518,6 +518,29 @@ async def drain_returns_once_all_that_is_stored_is_handled(world: World) -> None
 
 
 @scenario
+async def drain_waits_for_the_last_attempt_and_not_for_keys_that_are_blocked(world: World) -> None:
+    async with world.open(subscriber={"max_attempts": 3, "backoff": 0.2}) as bus:
+        seen = Seen()
+        seen.failing = lambda one: one.aggregate_id == "never" or len(seen.attempts) < 4
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_batch(TOPIC, [event(1), event(2, "never")])
+        await bus.drain()
+
+        assert (seen.numbers(), bus.metrics.dead_letters_total) == ([1], 1)
+        assert (await bus.backlog()).messages == 0
+    async with world.open(
+        service="blocks", subscriber={"max_attempts": 1, "on_exhausted": "block"}
+    ) as bus:
+        seen = Seen()
+        seen.failing = lambda one: one.aggregate_id == "never"
+        await bus.subscribe_envelope(TOPIC, seen)
+        await bus.publish_envelope_batch(TOPIC, [event(3, "never"), event(4)])
+        await bus.drain()
+
+        assert (seen.numbers(), list(bus.health().parked_keys)) == ([1, 4], ["never"])
+
+
+@scenario
 async def only_the_bus_stores_dead_letters(world: World) -> None:
     async with world.open(subscriber={"dead_letter_prefix": "orders", "max_attempts": 1}) as bus:
         seen = Seen()

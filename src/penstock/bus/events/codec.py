@@ -78,7 +78,10 @@ class Codec:
             self._decoder(payload_type)
             info = msgspec.inspect.type_info(payload_type)
         except TypeError as error:
-            raise BusError(f"payloads cannot become {payload_type!r}: {error}") from error
+            raise BusError(
+                f"payloads cannot become {payload_type!r}: {error}; hint: of several types each is "
+                "a `msgspec.Struct` with a `tag`, or a handler takes the `Envelope` and decides"
+            ) from error
         foreign = isinstance(info, msgspec.inspect.CustomType)
         if foreign and not hasattr(payload_type, "model_validate"):
             raise BusError(

@@ -158,6 +158,29 @@ def test_upcasters_bring_a_payload_up_to_date_step_by_step() -> None:
     assert ({"no": 7}, 1) == (other.payload, other.event_version)
 
 
+class Placed(msgspec.Struct, tag=True):
+    number: int
+
+
+class Paid(msgspec.Struct, tag=True):
+    cents: int
+
+
+@dataclasses.dataclass
+class Refunded:
+    cents: int
+
+
+def test_of_several_types_each_has_a_tag_and_others_are_told_so() -> None:
+    codec = Codec()
+    codec.check(Placed | Paid)
+    read = codec.decode(codec.encode(event(Paid(7))), Placed | Paid)
+
+    assert Paid(7) == read.payload
+    with pytest.raises(BusError, match="of several types each is a `msgspec"):
+        codec.check(OrderData | Refunded)
+
+
 def test_a_version_has_one_upcaster() -> None:
     codec = Codec()
     codec.upcaster("t", from_version=1)(lambda payload: payload)

@@ -37,8 +37,9 @@ def _numbers(arity: str) -> Argument:
 
 
 ALL = argument("--all", doc="All dead letters.", action="store_true")
+TOPIC = argument("--topic", doc="Only from this topic.", metavar="TOPIC", default="")
 FILTERS = (
-    argument("--topic", doc="Only from this topic.", metavar="TOPIC", default=""),
+    TOPIC,
     argument("--service", doc="Only those of this service.", metavar="SERVICE", default=""),
     argument("--key", doc="Only with this aggregate id.", metavar="KEY", default=""),
     argument("--type", doc="Only of this event type.", metavar="TYPE", default=""),
@@ -78,7 +79,8 @@ async def show(context: BusContext) -> None:
     from penstock.bus.deadletters.stored import Selection
 
     for number in sorted(context.given.number):
-        config, letters = await _one_bus(context, Selection(numbers=frozenset((number,))))
+        selection = Selection(numbers=frozenset((number,)), topic=context.given.topic)
+        config, letters = await _one_bus(context, selection)
         if not letters:
             raise BusError(f"there is no dead letter {number}")
         for letter in letters:
@@ -135,7 +137,7 @@ VERBS = (
         name="show",
         summary="Show dead letters in full, with the history of their attempts.",
         run=show,
-        arguments=(_numbers("+"), *WHICH),
+        arguments=(_numbers("+"), TOPIC, *WHICH),
     ),
     Verb(
         name="replay",

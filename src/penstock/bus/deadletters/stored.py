@@ -125,12 +125,12 @@ class DeadLetterBox:
                     if letter in wanted:
                         yield letter
 
-    async def show(self, number: int) -> DeadLetter:
-        """Return one dead letter."""
-        async with aclosing(self.find(Selection(numbers=frozenset((number,))))) as letters:
-            async for letter in letters:
-                return letter
-        raise BusError(f"there is no dead letter {number}")
+    async def show(self, number: int, *, topic: str = "") -> DeadLetter:
+        """Return one dead letter; on Kafka several topics may have one of that number."""
+        letters = await self._choose(Selection(numbers=frozenset((number,)), topic=topic))
+        if not letters:
+            raise BusError(f"there is no dead letter {number}")
+        return letters[0]
 
     async def replay(self, selection: Selection) -> list[DeadLetter]:
         """Send dead letters back to their topics, in order; return them."""

@@ -41,7 +41,8 @@ from penstock.bus.engines.kafka import reader
 from penstock.bus.engines.kafka.engine import KafkaEngine
 from penstock.bus.outbox import SQLITE, Outbox, Relay, SqliteStore
 from penstock.bus.testing.kafka import KafkaBroker, classpath
-from penstock.errors import BusError, MissingExtra, PenstockError, RequestTimeout
+from penstock.errors import BusError, ConnectFailed, MissingExtra, PenstockError, RequestTimeout
+from penstock.net.process import free_ports
 
 KEYS, EVENTS = 20, 1000
 REFUSALS = 20
@@ -344,6 +345,18 @@ async def test_a_topic_that_brokers_find_later_than_others_repeats_nothing(
 
 
 @asynchronous
+async def test_that_no_broker_is_there_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    (port,) = free_ports(1)
+    kafka = KafkaConfig(brokers=(f"127.0.0.1:{port}",), connection_timeout=1.0)
+    with pytest.raises(ConnectFailed):
+        async with EventBus(BusConfig(type="kafka", kafka=kafka, connect_timeout=0.0)):
+            pass
+
+    refused = [one for one in caplog.messages if f"{port} failed: Connection refused" in one]
+    assert 1 == len(refused), refused
+
+
+@asynchronous
 async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
     cluster: MockCluster,
 ) -> None:
@@ -352,6 +365,9 @@ async def test_a_number_of_dead_letters_of_two_topics_is_not_guessed_at(
             await bus._publisher.store(f"dead-letters.{topic}", b"x", key="k")
         box = DeadLetterBox(bus)
         number = (await anext(box.find())).number
+        assert "bills" == (await box.show(number, topic="bills")).topic
+        with pytest.raises(BusError, match="`bills`, `orders`; hint: name the topic"):
+            await box.show(number)
         with pytest.raises(BusError, match="`bills`, `orders`; hint: name the topic"):
             await box.discard(Selection(numbers=frozenset((number,))))
         gone = await box.discard(Selection(topic="bills", numbers=frozenset((number,))))

@@ -469,6 +469,8 @@ class KafkaEngine:
 
     def _failed(self, error: KafkaError) -> None:
         """Hear from librdkafka what it cannot help."""
+        if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE):
+            return  # librdkafka has logged it
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             library_logger.warning("! Kafka: %s", error.str())
         elif self._is_connected:

@@ -42,11 +42,32 @@ def planted() -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.endswith("# mistake")}
 
 
-def checked(*command: str) -> str:
+def checked(*command: str, program: Path = PROGRAM) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", *command, str(PROGRAM)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", *command, str(program)], capture_output=True, text=True, check=False
     )
     return done.stdout + done.stderr
+
+
+def programs_of(page: Path) -> list[str]:
+    return re.findall(r"^```py(?:thon)?\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+ROOT = Path(__file__).parents[2]
+WHOLE = [
+    *((f"README {index}", one) for index, one in enumerate(programs_of(ROOT / "README.md"))),
+    ("eventbus", programs_of(ROOT / "docs" / "guides" / "eventbus.md")[0]),
+    ("running-services", programs_of(ROOT / "docs" / "guides" / "running-services.md")[0]),
+]
+"""Programs that people copy whole, and start with."""
+
+
+@pytest.mark.parametrize("program", [one for _, one in WHOLE], ids=[name for name, _ in WHOLE])
+def test_mypy_finds_nothing_in_what_people_begin_with(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+
+    assert "" == checked("mypy", "--strict", "--no-error-summary", program=path)
 
 
 def test_mypy_finds_every_mistake_and_nothing_else(tmp_path: Path) -> None:

@@ -300,7 +300,8 @@ class EventBus:
 
     async def drain(self) -> None:
         """
-        Return once every stored event is handled or a dead letter, after all its attempts.
+        Return once all that was published is stored, and handled or a dead letter after its
+        attempts.
 
         Blocked keys stay blocked. It asks the broker whether there is more: meant for the end of
         a program or a test.
@@ -554,7 +555,7 @@ class EventBus:
         return await self._subscriber.subscribe(pattern, handler, **settings)
 
     async def _is_drained(self) -> bool:
-        if self._lanes.is_retrying:
+        if self._lanes.is_retrying or self._publisher.unacked:
             return False  # without asking the broker
         lag = await self.engine.lag()
         return lag.messages <= self._lanes.blocked and not self._lanes.is_busy

@@ -21,9 +21,11 @@ from typing import Any, TypeVar, Unpack
 from penstock.bus.bus import EventBus, Health
 from penstock.bus.config.bus import BusConfig, BusSettings, TopicOptions, TopicSettings
 from penstock.bus.engine import Delivery, Receipt
+from penstock.bus.events.codec import Upcaster
 from penstock.bus.events.envelope import Envelope
 from penstock.bus.handlers import H, Handler, Key, Subscription
 from penstock.bus.operate.backlog import Backlog
+from penstock.bus.operate.metrics import Metrics
 from penstock.bus.topics.topics import TopicReport
 from penstock.errors import BusClosed
 
@@ -140,6 +142,31 @@ class SyncEventBus:
         """Return the number of events not yet handled, and the age of the oldest."""
         return self._run(self._bus.backlog())
 
+    def drain(self) -> None:
+        """Return once every stored event is handled, or a dead letter after its attempts."""
+        self._run(self._bus.drain())
+
+    def forget(self, pattern: str) -> None:
+        """Make this service stop reading these topics, also after a restart."""
+        self._run(self._bus.forget(pattern))
+
+    def reopen(self, key: str) -> bool:
+        """Try a parked or blocked key again, now; False if it is neither."""
+        return self._run(_soon(lambda: self._bus.reopen(key)))
+
+    def respond(self, topic: str, handler: Callable[[Any], Any]) -> Callable[[], None]:
+        """Answer requests with the result of `handler`; return a function that stops it."""
+        stop = self._run(_soon(lambda: self._bus.respond(topic, handler)))
+        return lambda: self._run(_soon(stop))
+
+    def upcaster(self, event_type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
+        """Register a function that converts a payload of `from_version` to the next version."""
+        return self._bus.upcaster(event_type, from_version=from_version)
+
+    def snapshot(self) -> Metrics:
+        """Return all counters as they are now."""
+        return self._bus.snapshot()
+
     def health(self) -> Health:
         """Return the state of the bus right now."""
         return self._bus.health()
@@ -171,6 +198,10 @@ class SyncEventBus:
         self._thread.join()
         self._thread = None
         self._loop.close()
+
+
+async def _soon(function: Callable[[], T]) -> T:
+    return function()
 
 
 async def _next_of(replaying: Any) -> Any:

@@ -12,9 +12,9 @@ from tests.conftest import Servers
 from tests.servers import PENSTOCK, wait_until
 
 import penstock
-from penstock.bus import Envelope
+from penstock.bus import Envelope, EventBus
 from penstock.bus.sync import SyncEventBus
-from penstock.errors import BatchFailed, BusClosed, ConnectFailed
+from penstock.errors import BatchFailed, BusClosed, ConnectFailed, NoResponders
 
 
 def event(number: int, payload: Any = None) -> Envelope[Any]:
@@ -71,6 +71,65 @@ def test_handlers_come_and_go_and_bytes_travel(tmp_path: Path) -> None:
         bus.publish("raw", b"2")
         bus.subscribe("raw", got.append)
         wait_until(lambda: got == [b"1", b"2"])
+
+
+def test_a_key_is_reopened_and_a_topic_forgotten(tmp_path: Path) -> None:
+    is_broken, got = True, list[int]()
+    bus = SyncEventBus(
+        {
+            "embedded": {"store_dir": str(tmp_path)},
+            "subscriber": {"max_attempts": 1, "on_exhausted": "block"},
+        }
+    )
+
+    @bus.upcaster("t", from_version=1)
+    def upcast(payload: Any) -> Any:
+        return payload | {"is_new": True}
+
+    def handle(envelope: Envelope[Any]) -> None:
+        if is_broken:
+            raise ValueError
+        assert envelope.payload["is_new"]
+        got.append(envelope.payload["number"])
+
+    with bus:
+        subscription = bus.subscribe_envelope("orders", handle)
+        bus.publish_envelope("orders", event(1))
+        bus.drain()
+        assert ([], 1) == (got, bus.snapshot().parked_keys)
+        is_broken = False
+        assert bus.reopen("a")
+        bus.drain()
+        assert ([1], 1) == (got, bus.snapshot().handled_total)
+        assert not bus.reopen("a")
+
+        bus.unsubscribe(subscription)
+        assert ("orders",) == bus.health().unhandled
+        bus.forget("orders")
+        assert () == bus.health().unhandled
+        stop = bus.respond("double", lambda number: 2 * number)
+        assert 8 == bus.request("double", 4)
+        stop()
+        with pytest.raises(NoResponders):
+            bus.request("double", 4)
+
+
+WITHOUT = {
+    "open": "the class itself takes the arguments",
+    "flush on_published publish_envelope_sync results": "each publish waits until it is stored",
+    "beat on_backlog on_health on_reconnected": "its callbacks would run on the other thread",
+    "instrument": "the same",
+    "messages": "an asynchronous iterator",
+    "run": "a whole service, without a caller",
+    "features is_open left_behind": "for engines and runners",
+}
+
+
+def test_what_the_bus_can_do_scripts_can_do() -> None:
+    left_out = {name for names in WITHOUT for name in names.split()}
+    public = {name for name in vars(EventBus) if not name.startswith("_")}
+
+    assert public - vars(SyncEventBus).keys() == left_out
 
 
 def test_errors_reach_the_caller(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ class Left:
         self.patterns = list(found)
         self._told_s = monotonic() + UNHANDLED_TOLD_S
 
+    def add(self, pattern: str) -> None:
+        """Add a pattern whose handler this process had itself."""
+        if pattern not in self.patterns:
+            self.patterns.append(pattern)
+
     def unhandled(self, is_wanted: IsWanted) -> tuple[str, ...]:
         """Return the patterns without a handler."""
         return tuple(one for one in self.patterns if not is_wanted(one))

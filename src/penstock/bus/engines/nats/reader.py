@@ -148,7 +148,7 @@ class Reader:
     def rest(self, pattern: str) -> None:
         """Stop asking for these topics until `listen` names them again."""
         self.patterns = [one for one in self.patterns if one != pattern]
-        self._left.patterns.append(pattern)
+        self._left.add(pattern)
         for source in self._sources.values():
             source.is_resting = source.is_resting or within(source.pattern, pattern)
 

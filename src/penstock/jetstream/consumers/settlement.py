@@ -116,8 +116,11 @@ class Settlement:
 
     def take_flow(self, publish: Op) -> None:
         """Settle the messages that the answer to a flow control request confirms."""
+        last_sequence = self._common.backlog.next_sequence - 1
         for delivery in acks.parse_flow(publish):
-            self._settle(delivery, b"")
+            # A copy may have more than this consumer has sent since it went back to its acks.
+            sequence = min(delivery.sequence, last_sequence)
+            self._settle(delivery._replace(sequence=sequence), b"")
 
     def _settle(self, delivery: Delivery, reply: bytes) -> None:
         common = self._common

@@ -337,21 +337,40 @@ def test_a_durable_consumer_must_ack_by_flow_control(two: Two) -> None:
 
 
 def test_an_origin_here_is_read_by_a_consumer_too(two: Two) -> None:
+    two.fill(3)
+    copy_by_consumer(two)
+    two.work()
+
+    assert two.there.messages("O") == two.there.messages("M")
+
+
+def test_a_consumer_that_forgot_acks_does_not_hold_up_its_copy(two: Two) -> None:
+    """A power cut takes acks that the consumer could not keep, and the copy has the messages."""
+    copy_by_consumer(two, max_ack_pending=2)
+    two.fill(6)
+    assert two.there.call("CONSUMER.RESET.O.C", seq=1)["reset_seq"] == 1
+    for _ in range(20):
+        two.work(1)
+    two.fill(2)
+    for _ in range(20):
+        two.work(1)
+
+    assert two.there.messages("O") == two.there.messages("M")
+
+
+def copy_by_consumer(two: Two, max_ack_pending: int = 10) -> None:
+    """Let a mirror read its origin here through a durable consumer."""
     config = {
         "durable_name": "C",
         "deliver_subject": "d",
         "ack_policy": "flow_control",
         "flow_control": True,
         "idle_heartbeat": 1_000_000_000,
-        "max_ack_pending": 10,
+        "max_ack_pending": max_ack_pending,
     }
     two.there.call("CONSUMER.DURABLE.CREATE.O.C", stream_name="O", config=config)
-    two.fill(3)
     consumer = {"name": "C", "deliver_subject": "d"}
     two.there.create("M", mirror={"name": "O", "consumer": consumer})
-    two.work()
-
-    assert two.there.messages("O") == two.there.messages("M")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class History:
         )
         # A skip is a record and its removal: what a crash leaves of it is no message.
         store.purge(VOID)
-        store.takes_back = self.takes_back
+        store.options.takes_back = self.takes_back
         self.retreats = 0
         return store
 
@@ -451,7 +451,7 @@ class FailingDisk(SimDisk):
 def test_a_purge_makes_room_where_a_failure_takes_back(keep: int) -> None:
     disk = SimDisk()
     store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
-    store.takes_back = True
+    store.options.takes_back = True
     for _ in range(20):
         store.append([(b"a", b"", b"x" * 100, 1)] * 4)
         complete(store.flush())
@@ -485,7 +485,7 @@ def test_the_number_of_a_merged_segment_is_not_given_again() -> None:
     """A file with a number that another one covers counts as merged, and is removed."""
     disk = SimDisk()
     store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
-    store.takes_back = True
+    store.options.takes_back = True
     for sequence in range(1, 6):
         assert store.append([(b"a", b"", b"x" * 10, 1)]) == sequence
         complete(store.flush())
@@ -514,7 +514,7 @@ def test_a_purge_that_is_taken_back_was_never_made(failing: int) -> None:
     for seed in range(20):
         disk = FailingDisk(seed)
         store, _ = open_file_store(disk, DIRECTORY, settings=SETTINGS)
-        store.takes_back = True
+        store.options.takes_back = True
         for _ in range(3):
             store.append([(b"a", b"", b"x" * 30, 1)] * 3)
             complete(store.flush())

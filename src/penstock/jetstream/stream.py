@@ -65,6 +65,8 @@ AGE_RETRY_NS = 1_000_000_000
 class Stream:
     """A stream that is being served."""
 
+    is_prompt = False
+
     def __init__(
         self,
         context: Context,
@@ -93,8 +95,6 @@ class Stream:
         """Whether its account no longer has it: it is deleted, or could not be read."""
         self.unreadable_consumer = ""
         """The consumer on disk that could not be brought back, and why."""
-        self.is_prompt = False
-        """Whether it waits for a file to be written with the positions in its sources."""
         pubacks = PubAcks(context.account, context.domain)
         self.answers = Answers(context.account, store, pubacks, self.touch, lambda: self.is_settled)
         self.intake = Intake(self, pubacks)
@@ -157,7 +157,7 @@ class Stream:
         self.origins.open()
         # Copied messages can be read from their origin again, and others may know of them.
         copies = self.config.mirror is not None or bool(self.config.sources)
-        self.store.takes_back = self.context.waits_for_sync and not copies
+        self.store.options.takes_back = self.context.waits_for_sync and not copies
 
     def close(self) -> None:
         """Stop listening and all timers; the engine closes the store."""
@@ -215,7 +215,7 @@ class Stream:
     @property
     def is_settled(self) -> bool:
         """Whether everything stored would survive a power cut, as far as that is promised."""
-        return not self.store.takes_back or (self.store.is_settled and not self._is_behind)
+        return not self.store.options.takes_back or (self.store.is_settled and not self._is_behind)
 
     @property
     def _is_behind(self) -> bool:
@@ -278,12 +278,8 @@ class Stream:
             if store.durable_position < self._committing_position:
                 # At the end of a segment a store syncs only that, and the rest the next time.
                 owed = self.answers.hold_back(owed, self.visible_sequence)
-        self.is_prompt = self.origins.on_safe(self.visible_sequence)
-        if self.is_prompt:
-            self.answers.put_back(owed)
-            self.touch()
-        else:
-            self.answers.send(owed)
+        self.origins.on_safe(self.visible_sequence)
+        self.answers.send(owed)
         if self.config.max_age:
             self._arm_age_timer()
         if self._is_purging and not self._has_unsafe_removals:
@@ -424,7 +420,7 @@ class Stream:
     @property
     def is_failing(self) -> bool:
         """Whether no change is possible for now that might have to be taken back."""
-        return self.store.failure is not None and self.store.takes_back
+        return self.store.failure is not None and self.store.options.takes_back
 
     def purge(self, pattern: bytes, *, before: int = 0) -> int:
         """Remove the messages that match; return how many."""
@@ -442,9 +438,8 @@ class Stream:
 
     def _on_purged(self) -> None:
         """Make consumers skip removed messages, once those cannot come back."""
-        self.origins.on_purged()
         self.touch()
-        if self.store.takes_back:
+        if self.store.options.takes_back:
             self._removes = self._is_purging = self.is_held = True
         else:
             self._tell_purged()

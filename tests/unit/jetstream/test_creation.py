@@ -14,7 +14,6 @@ from tests.unit.jetstream.world import FailingDisk, World, error
 
 from penstock.jetstream.commit import CHANGES_MAX
 from penstock.jetstream.store.file.disk import RealDisk
-from penstock.jetstream.store.values import complete
 
 CHANGES = (
     "make_directory",
@@ -274,35 +273,6 @@ def test_the_loop_changes_no_file_to_keep_how_far_sources_were_read(world: World
     saved = world.engine.files.read_sources("N")
     assert saved is not None
     assert ([4], 0) == ([sequence for sequence, _ in saved["positions"].values()], on_loop)
-
-
-@pytest.mark.parametrize("sync", ["always", 60.0])
-def test_a_purge_is_answered_when_it_is_kept_how_far_sources_were_read(
-    tmp_path: Path, sync: Any
-) -> None:
-    world = World(tmp_path, disk=CountingDisk(), sync_interval=sync)
-    sourcing(world)
-    world.engine.streams["N"].origins._is_changed = True
-    world.received()
-
-    ask(world, "STREAM.PURGE.N")
-    saved = None
-    while world.shared.dirty and not world.received():
-        saved = world.engine.files.read_sources("N")
-        works, commit = (
-            ([], world.shared.begin_commit())
-            if world.engine.context.waits_for_sync
-            else world.shared.write_unsynced()
-        )
-        if commit is not None:
-            commit.run()
-            saved = world.engine.files.read_sources("N")
-            commit.finish()
-        for work in works:
-            complete(work)
-
-    assert saved is not None
-    assert [3] == [sequence for sequence, _ in saved["positions"].values()]
 
 
 def test_what_a_deleted_stream_wanted_to_keep_is_not_its_successor_s(world: World) -> None:

@@ -4,14 +4,15 @@ The origins of a stream, besides its own subjects: its mirror or its sources.
 A mirror stores the messages of its origin under their own sequences and times, so after a restart
 it continues after its last sequence. Messages from sources get new sequences; each names its
 original in `Nats-Stream-Source`. The position in each source is saved to a file now and then, and
-messages stored after that are scanned at the start: so no message is missed and none comes twice,
-not even when the messages are gone by then.
+messages stored after that are scanned at the start, removed ones too: their bytes stay on disk for
+a while, and before they go the positions are saved. So no message is missed and none comes twice.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import cause, reason
@@ -33,8 +34,6 @@ log = logging.getLogger("penstock")
 
 SOURCE_HEADER = b"Nats-Stream-Source"
 SAVE_NS = 5 * SECOND_NS
-READ_COUNT = 1000
-READ_BYTES = 1024 * 1024
 UNWANTED_PREFIXES = (b"Nats-Expected-", b"Nats-Batch-")
 """Conditions for the origin are not repeated to the streams that copy from it."""
 
@@ -48,10 +47,13 @@ class Origins:
         self._mirror: Follower | None = None
         self._sources: dict[tuple[str, ...], Follower] = {}
         self._is_changed = False
-        self._is_purged = False
         self._is_kept = False
         """Whether there is a file with the positions in sources."""
-        self._saved_ns = 0
+        self._saved_ns = self._saved_sequence = 0
+        self._writing = Lock()
+        self._drawn = self._written = 0
+        """The number of documents to be saved so far, and the newest one that was."""
+        stream.store.options.secure = self._secure
 
     def configure(self) -> None:
         """Follow exactly the origins in the configuration."""
@@ -110,29 +112,21 @@ class Origins:
         for follower in self._followers:
             follower.on_stream(created)
 
-    def on_safe(self, visible_sequence: int) -> bool:
-        """
-        Note that the stream cannot lose its messages up to a sequence any more.
-
-        Return whether its answers have to wait until the positions in its sources are saved.
-        """
-        if self._mirror is None and not self._sources:
-            return False
+    def on_safe(self, visible_sequence: int) -> None:
+        """Note that the stream cannot lose its messages up to a sequence any more."""
         for follower in self._followers:
             try:
                 follower.on_safe(visible_sequence)
             except Exception as error:
                 log.error("Stream '%s' cannot go on: %s", self._stream.name, cause(error))
-        is_due = self._stream.context.clock_ns() - self._saved_ns >= SAVE_NS
-        is_purged, self._is_purged = self._is_purged, False
-        if not self._is_changed or not (is_due or is_purged):
-            return False
-        self._save(visible_sequence)
-        return is_purged
+        if self._is_changed and self._stream.context.clock_ns() - self._saved_ns >= SAVE_NS:
+            self._save(visible_sequence)
 
-    def on_purged(self) -> None:
-        """Save the positions in sources with the next commit: messages that held them are gone."""
-        self._is_purged = True
+    def _secure(self, last_sequence: int) -> Callable[[], None] | None:
+        """Have the positions saved that the removed messages up to a sequence tell. A `Secure`."""
+        if not self._sources or last_sequence <= self._saved_sequence:
+            return None
+        return self._writer(self._stream.visible_sequence)
 
     def close(self, *, for_good: bool = False) -> None:
         """Stop reading; save the positions, unless it is for good. Idempotent."""
@@ -236,13 +230,14 @@ class Origins:
             sequence, identity = saved.get("positions", {}).get("\n".join(key), (0, ""))
             origin.read_sequence, origin.identity = sequence, identity
         by_label = {origin.label: origin for origin in origins.values()}
-        sequence = saved.get("last_sequence", 0) + 1
-        while sequence <= store.last_sequence:
-            messages, sequence = store.read(sequence, count_max=READ_COUNT, bytes_max=READ_BYTES)
-            for message in messages:
-                value = headers.get(message[3], SOURCE_HEADER) if message[3] else None
-                if value is not None:
-                    _restore(by_label, value)
+        self._saved_sequence = saved.get("last_sequence", 0)
+        marks: list[tuple[int, bytes]] = []
+        for number, _, _, header, _ in store.stored_since(self._saved_sequence + 1):
+            value = headers.get(header, SOURCE_HEADER) if header else None
+            if value is not None:
+                marks.append((number, value))
+        for _, value in sorted(marks):
+            _restore(by_label, value)
         for origin in origins.values():
             origin.safe_sequence = origin.read_sequence
 
@@ -270,11 +265,15 @@ class Origins:
             for key, follower in self._sources.items()
         }
         document = {"last_sequence": visible_sequence, "positions": positions}
+        self._drawn += 1
+        number = self._drawn
 
         def write() -> None:
-            # A stream that was deleted meanwhile may have a successor of the same name.
-            if not stream.is_dropped:
-                stream.context.files.write_sources(stream.name, document)
+            with self._writing:
+                # A stream that was deleted meanwhile may have a successor of the same name.
+                if not stream.is_dropped and number > self._written:
+                    stream.context.files.write_sources(stream.name, document)
+                    self._written, self._saved_sequence = number, visible_sequence
 
         return write
 
@@ -292,6 +291,7 @@ def _restore(origins: Mapping[tuple[bytes, bytes, bytes], Origin], value: bytes)
     if sequence is None:
         return
     origin = origins.get((fields[0], fields[2], fields[3]))
-    if origin is not None:
-        origin.read_sequence = sequence
-        origin.identity = fields[5].decode(errors="replace") if len(fields) > 5 else ""
+    identity = fields[5].decode(errors="replace") if len(fields) > 5 else ""
+    # What was saved may know of later messages that are gone.
+    if origin is not None and (identity != origin.identity or sequence > origin.read_sequence):
+        origin.read_sequence, origin.identity = sequence, identity

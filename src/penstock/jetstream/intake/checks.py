@@ -70,7 +70,7 @@ class Checks:
     def __init__(self, stream: Target) -> None:
         self._stream = stream
         self._duplicates: DuplicateWindow | None = None
-        stream.store.watch_ids(self._known)
+        stream.store.options.recall = self._known
         self.last_message_id = b""
 
     def configure(self) -> None:

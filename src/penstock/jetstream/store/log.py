@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.jetstream.store.values import Entry, Known, Message, Recall, Work
+from penstock.jetstream.store.values import Entry, Known, Message, Recall, Secure, Work
 
 if TYPE_CHECKING:
     from penstock.jetstream.store.block import Block
     from penstock.jetstream.store.catalog import Catalog
+
+
+def secure_nothing(last_sequence: int) -> None:
+    """Return nothing to do. A `Secure`."""
 
 
 def know_none(first_sequence: int, last_sequence: int) -> Sequence[Known] | None:
@@ -25,11 +29,16 @@ class LogOptions:
     compresses: bool = False
     """Whether complete segments are to be compressed."""
     takes_back: bool = False
-    """Whether a failure takes back everything that is not durable."""
+    """
+    Whether a failure takes back everything that is not durable; nobody may have seen that then.
+
+    Without it, that is kept in memory and stored as soon as the disk works again.
+    """
     ids_ns_max: int = 0
     """How long to keep the ids of removed messages."""
     recall: Recall = know_none
     """Knows ids without reading the messages again."""
+    secure: Secure = secure_nothing
 
 
 class Progress(Protocol):
@@ -89,6 +98,9 @@ class Log(Protocol):
 
     def fetch_one(self, block: Block, position: int) -> Message | None:
         """Return one message; None if its bytes are damaged."""
+
+    def gone_messages(self) -> Iterable[Message]:
+        """Return those messages that no block of the catalog has and the disk still does."""
 
     def gone_ids(self) -> list[Known]:
         """Return the ids of messages that are not in any of the catalog's blocks any more."""

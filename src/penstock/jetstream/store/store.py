@@ -29,7 +29,7 @@ from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.columns import Matcher
 from penstock.jetstream.store.file.keptids import ids_of
 from penstock.jetstream.store.lastmatches import LastMatches
-from penstock.jetstream.store.log import Log
+from penstock.jetstream.store.log import Log, LogOptions
 from penstock.jetstream.store.reading import Reading, pieces
 from penstock.jetstream.store.retreat import Probe, Retreat
 from penstock.jetstream.store.survey import Survey
@@ -39,7 +39,6 @@ from penstock.jetstream.store.values import (
     Filters,
     Known,
     Message,
-    Recall,
     StoreLimits,
     StoreState,
     Work,
@@ -85,17 +84,9 @@ class Store:
         self._on_fault: Callable[[str], None] = _ignore
 
     @property
-    def takes_back(self) -> bool:
-        """
-        Whether a failure takes back everything that is not durable; nobody may have seen that then.
-
-        Without it, that is kept in memory and stored as soon as the disk works again.
-        """
-        return self._log.options.takes_back
-
-    @takes_back.setter
-    def takes_back(self, takes_back: bool) -> None:
-        self._log.options.takes_back = takes_back
+    def options(self) -> LogOptions:
+        """How the log keeps messages; to be changed at any time."""
+        return self._log.options
 
     @property
     def is_settled(self) -> bool:
@@ -122,12 +113,8 @@ class Store:
             tabling.retable(self._catalog, limits.messages_per_subject_max)
 
     def _configure_log(self) -> None:
-        self._log.options.compresses = self._limits.compresses
-        self._log.options.ids_ns_max = self._limits.ids_ns_max
-
-    def watch_ids(self, recall: Recall) -> None:
-        """Ask `recall` for ids before their messages go: that saves reading them again."""
-        self._log.options.recall = recall
+        self.options.compresses = self._limits.compresses
+        self.options.ids_ns_max = self._limits.ids_ns_max
 
     def ids_since(self, time_ns: int) -> list[Known]:
         """Return the ids of messages stored since a time, in order, including removed messages."""
@@ -144,6 +131,16 @@ class Store:
             self._on_fault(f"the ids of {damaged} damaged messages are not known any more")
         # Last: messages removed meanwhile are known there by now.
         return sorted({*found, *self._log.gone_ids()})
+
+    def stored_since(self, sequence: int) -> Iterator[Message]:
+        """Yield messages from a sequence on, and removed ones still on disk, in any order."""
+        for block in self._catalog.blocks:
+            if block.total and block.last_sequence >= sequence:
+                start = self._catalog.placed(block).position(sequence)
+                for positions in pieces(block, start):
+                    some = self._log.fetch(block, positions)
+                    yield from (message for message in some if message is not None)
+        yield from (each for each in self._log.gone_messages() if each[0] >= sequence)
 
     def watch_damage(self, on_lost: Callable[[int], None], on_fault: Callable[[str], None]) -> None:
         """Call back with the sequence of each message found damaged, and with other damage."""
@@ -436,7 +433,7 @@ class Store:
 
     def _check_doubt(self, is_in_doubt: bool) -> None:
         """Check that this change will not be taken back silently."""
-        if is_in_doubt and self.takes_back:
+        if is_in_doubt and self.options.takes_back:
             raise StoreError(self.failure or "")
 
     def keeping(self, pattern: bytes, keep: int) -> Generator[None, None, int]:
@@ -488,7 +485,7 @@ class Store:
     def enforce(self, now_ns: int, *, aged_max: int = 0) -> int:
         """Remove messages over the limits, and old ones, at most `aged_max`; return how many."""
         catalog, limits = self._catalog, self.limits
-        if self.failure is not None and self.takes_back:
+        if self.failure is not None and self.options.takes_back:
             return 0
         before = catalog.messages
         if limits.age_ns_max and catalog.messages:
@@ -520,7 +517,7 @@ class Store:
         """Remove messages over some limits for number and bytes, giving others their turn."""
         surplus_sequence = self._catalog.surplus_sequence(limits)
         while self._catalog.first_sequence < surplus_sequence:
-            if self.failure is not None and self.takes_back:
+            if self.failure is not None and self.options.takes_back:
                 return
             stop = self._catalog.sequence_after(TRIMMED_AT_ONCE)
             self._catalog.remove_before(min(stop, surplus_sequence))
@@ -573,7 +570,6 @@ class Store:
         """Continue with the remaining log after a failure."""
         left.catalog.on_lost = self._catalog.on_lost
         left.catalog.removals += self._catalog.removals + 1
-        left.options.recall = self._log.options.recall
         self._log.close(saves=False)
         self._catalog, self._log = left.catalog, left
         self._last_matches = LastMatches(left.catalog)

@@ -13,6 +13,12 @@ Known: TypeAlias = tuple[int, int, bytes]
 """The id of a message: its sequence, its time, and the id."""
 Recall: TypeAlias = Callable[[int, int], Sequence[Known] | None]
 """Returns the ids of messages from one sequence to another; None if they are unknown."""
+Secure: TypeAlias = Callable[[int], Callable[[], None] | None]
+"""
+Returns what has to be saved, in a thread, before the disk loses removed messages up to a sequence.
+
+None if nothing has to be.
+"""
 Filters: TypeAlias = tuple[bytes, ...]
 """Subjects, possibly with wildcards, of which one must match. Empty matches everything."""
 SEQUENCE_MAX = 2**62

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import SECOND_NS, World
 
+from penstock.jetstream.store.values import complete
 from penstock.protocol import headers
 
 FILE = {"storage": "file"}
@@ -286,6 +287,86 @@ def test_sources_go_on_after_a_restart_without_loss_or_duplicates(
 
     expected = [6, 7, 8] if is_purged else [1, 2, 3, 4, 5, 6, 7, 8]
     assert expected == origin_sequences(again, "N")
+
+
+@pytest.mark.parametrize("is_swept", [True, False], ids=["bytes gone", "bytes there"])
+@pytest.mark.parametrize("way", ["purged", "deleted", "acked", "rolled up", "pushed out"])
+def test_what_was_removed_from_a_copy_is_not_copied_again(
+    world: World, way: str, is_swept: bool
+) -> None:
+    """A kill follows, so that only messages that are gone told how far the source was read."""
+    origin(world, 1, **FILE)
+    world.create("P", subjects=["p"], allow_rollup_hdrs=True, **FILE)
+    retention = "workqueue" if way == "acked" else "limits"
+    world.create(
+        "N",
+        sources=[{"name": "O"}, {"name": "P"}],
+        retention=retention,
+        max_msgs=2 if way == "pushed out" else -1,
+        allow_rollup_hdrs=True,
+        **FILE,
+    )
+    work(world)
+    world.advance(6)
+    fill(world, 4)
+    REMOVALS[way](world)
+    if is_swept:
+        # What follows is in another segment, so that the one with the copies can go.
+        world.settle()
+        while (task := world.engine.streams["N"].store.maintain()) is not None:
+            complete(task)
+            world.settle()
+    again = World(world.directory)
+    again.now_ns = world.now_ns
+    work(again)
+    fill(again, 3)
+
+    copied = [each[2] for each in again.messages("N") if each[1] != "p"]
+    assert [b"7", b"8"] == copied[-2:]
+    assert len(set(copied)) == len(copied)
+    assert not {b"2", b"3", b"4", b"5"} & set(copied)
+
+
+def _delete(world: World) -> None:
+    for sequence, _, _ in world.messages("N"):
+        assert world.call("STREAM.MSG.DELETE.N", seq=sequence)["success"]
+
+
+def _ack(world: World) -> None:
+    config = {"durable_name": "C", "ack_policy": "explicit"}
+    world.call("CONSUMER.DURABLE.CREATE.N.C", stream_name="N", config=config)
+    world.publish("$JS.API.CONSUMER.MSG.NEXT.N.C", b'{"batch":5}', reply="_INBOX.pull")
+    world.settle()
+    acks = [each[3].decode() for each in world.operations()]
+    for ack in acks:
+        world.publish(ack, b"+ACK")
+    work(world)
+    assert not world.messages("N")
+
+
+def _purge(world: World) -> None:
+    assert world.call("STREAM.PURGE.N")["purged"] == 5
+
+
+def _roll_up(world: World) -> None:
+    world.publish("p", b"all", Nats_Rollup="all")
+    work(world)
+    assert len(world.messages("N")) == 1
+
+
+def _push_out(world: World) -> None:
+    for _ in range(3):
+        world.publish("p")
+        work(world)
+
+
+REMOVALS = {
+    "purged": _purge,
+    "deleted": _delete,
+    "acked": _ack,
+    "rolled up": _roll_up,
+    "pushed out": _push_out,
+}
 
 
 def test_how_far_sources_were_read_is_kept_now_and_then(world: World) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from zlib import crc32
 
@@ -84,13 +84,7 @@ class KeptIds:
 
     def read_segment(self, path: str) -> list[Known]:
         """Return the ids of a segment's messages, removed or not; none if it does not exist."""
-        data = read_whole(self._disk, path) or b""
-        offsets = scan(data, self._salt, synced_end=len(data)).offsets
-        found: list[Known] = []
-        for start in range(0, len(offsets), DECODE_COUNT):
-            some = decode_messages(data, offsets[start : start + DECODE_COUNT], 0, self._salt)
-            found += ids_of(message for message in some if message is not None)
-        return found
+        return ids_of(segment_messages(self._disk, path, self._salt))
 
     def _newest_ns(self, number: int) -> int:
         """Return the time of the newest id in a file; 0 if there is none that can be read."""
@@ -102,6 +96,15 @@ class KeptIds:
         if head is not None:
             return head[0]
         return max([time_ns for _, time_ns, _ in self._read(number) or ()], default=0)
+
+
+def segment_messages(disk: Disk, path: str, salt: int) -> Iterator[Message]:
+    """Yield the messages in a segment, removed or not; none if it does not exist. Any thread."""
+    data = read_whole(disk, path) or b""
+    offsets = scan(data, salt, synced_end=len(data)).offsets
+    for start in range(0, len(offsets), DECODE_COUNT):
+        some = decode_messages(data, offsets[start : start + DECODE_COUNT], 0, salt)
+        yield from (message for message in some if message is not None)
 
 
 def ids_path(directory: str, number: int) -> str:
@@ -139,10 +142,19 @@ def id_faults(disk: Disk, directory: str, salt: int, kept: Kept) -> list[str]:
 
 
 class Rescue:
-    """Saves the ids of segments that are about to go. Any thread."""
+    """Saves what is still needed of segments that are about to go. Any thread."""
 
-    def __init__(self, kept: KeptIds, since_ns: int, known: list[Known], paths: list[str]) -> None:
+    def __init__(
+        self,
+        kept: KeptIds,
+        since_ns: int,
+        known: list[Known],
+        paths: list[str],
+        secure: Callable[[], None] | None,
+    ) -> None:
         self._kept = kept
+        self._secure = secure
+        """Saves what somebody else still needs of them."""
         self._since_ns = since_ns
         self._known = known
         self._paths = paths
@@ -155,6 +167,8 @@ class Rescue:
                 self._known += self._kept.read_segment(self._paths[-1])
                 self._paths.pop()
             self._kept.keep(self._known, self._since_ns)
+            if self._secure is not None:
+                self._secure()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

@@ -32,7 +32,7 @@ The rules that make an acknowledgement reliable:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ from penstock.jetstream.store.catalog import Catalog
 from penstock.jetstream.store.file.assembly import assemble
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk, File
-from penstock.jetstream.store.file.keptids import KeptIds
+from penstock.jetstream.store.file.keptids import KeptIds, ids_of, segment_messages
 from penstock.jetstream.store.file.recovery import Recovered, load, mend, report_empty, secure
 from penstock.jetstream.store.file.reserve import Reserve
 from penstock.jetstream.store.file.segment import (
@@ -57,7 +57,7 @@ from penstock.jetstream.store.file.segment import (
     encode_synced,
 )
 from penstock.jetstream.store.file.segmentcache import SegmentCache
-from penstock.jetstream.store.file.segmentfile import segment_path
+from penstock.jetstream.store.file.segmentfile import segment_path, stretches
 from penstock.jetstream.store.file.tail import Tail
 from penstock.jetstream.store.file.upkeep import Upkeep
 from penstock.jetstream.store.log import LogOptions
@@ -73,9 +73,6 @@ from penstock.jetstream.store.values import (
     Work,
     complete,
 )
-
-READ_GAP_BYTES = 16 * 1024
-"""Gaps between two messages up to this size are read, which is cheaper than skipping them."""
 
 PROBE_BYTES_MAX = 1024 * 1024
 """The most bytes to write when testing whether the disk takes messages again."""
@@ -330,7 +327,7 @@ class FileLog:
             offsets = [places.offsets[position] for position in positions]
             lengths = [places.lengths[position] for position in positions]
         messages: list[Message | None] = []
-        for first, stop in _stretches(offsets, lengths):
+        for first, stop in stretches(offsets, lengths):
             start, end = offsets[first], offsets[stop - 1] + lengths[stop - 1]
             data = self._bytes(block, start, end)
             messages += decode_messages(data, offsets[first:stop], start, self.salt)
@@ -363,11 +360,15 @@ class FileLog:
 
     def gone_ids(self) -> list[Known]:
         """Return the ids of messages that are not in any of the catalog's blocks any more."""
-        going = [*self.catalog.emptied, *self.upkeep.going]
-        paths = [segment_path(self.directory, block.number) for block in going if block.number]
-        found = [known for path in paths for known in self.kept.read_segment(path)]
+        found = ids_of(self.gone_messages())
         # Last: the ids of a segment are saved before its file goes.
         return found + self.kept.read()
+
+    def gone_messages(self) -> Iterator[Message]:
+        """Return the messages of empty segments whose files still exist."""
+        going = [*self.catalog.emptied, *self.upkeep.going]
+        for path in [segment_path(self.directory, each.number) for each in going if each.number]:
+            yield from segment_messages(self.disk, path, self.salt)
 
     def flush(self) -> Work | None:
         """Write the buffer; return the work that makes it durable."""
@@ -406,7 +407,7 @@ class FileLog:
         assemble(log, found, self.catalog.subjects.per_subject_max, goes_on=False)
         log.start(found, None)
         progress = self.progress
-        log.options.takes_back = True
+        log.options = self.options
         log.progress.failure = progress.failure
         dirty_bytes = progress.position - progress.durable_position
         log.refused_bytes = min(max(dirty_bytes, 1), PROBE_BYTES_MAX)
@@ -582,19 +583,3 @@ class FileLog:
             if tail.file is not None:
                 tail.file.close()
         self.cache.close()
-
-
-def _stretches(offsets: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Return which messages to read in one go: those with small gaps between them."""
-    if not offsets:
-        return []
-    span = offsets[-1] + lengths[-1] - offsets[0]
-    if span - sum(lengths) <= READ_GAP_BYTES:
-        return [(0, len(offsets))]
-    stretches: list[tuple[int, int]] = []
-    first = 0
-    for index in range(1, len(offsets)):
-        if offsets[index] - offsets[index - 1] - lengths[index - 1] > READ_GAP_BYTES:
-            stretches.append((first, index))
-            first = index
-    return [*stretches, (first, len(offsets))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from penstock.jetstream.store.file.disk import Disk, File
@@ -11,6 +12,8 @@ from penstock.jetstream.store.file.trailer import FOOTER_BYTES, Footer, decode_f
 SUFFIX = ".seg"
 DRAFT = ".tmp"
 SUMMARY, PLACES, TOPICS = 0, 1, 2
+READ_GAP_BYTES = 16 * 1024
+"""Gaps between two messages up to this size are read, which is cheaper than skipping them."""
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -56,3 +59,19 @@ def read_part(file: File, salt: int, part: int) -> bytes | None:
         return None
     data = file.read(footer.offsets[part], footer.lengths[part])
     return data if crc32(data, salt) == footer.checksums[part] else None
+
+
+def stretches(offsets: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return which messages to read in one go: those with small gaps between them."""
+    if not offsets:
+        return []
+    span = offsets[-1] + lengths[-1] - offsets[0]
+    if span - sum(lengths) <= READ_GAP_BYTES:
+        return [(0, len(offsets))]
+    found: list[tuple[int, int]] = []
+    first = 0
+    for index in range(1, len(offsets)):
+        if offsets[index] - offsets[index - 1] - lengths[index - 1] > READ_GAP_BYTES:
+            found.append((first, index))
+            first = index
+    return [*found, (first, len(offsets))]

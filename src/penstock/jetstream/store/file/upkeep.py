@@ -116,7 +116,7 @@ class Upkeep:
         return [block for _, block in self._doomed] + self._removing
 
     def _rescue(self, blocks: list[Block]) -> Rescue:
-        """Return the work that saves the ids of segments before they go, while those are of use."""
+        """Return the work that saves what is still of use in segments before they go."""
         log = self._log
         since_ns = log.catalog.last_time_ns - log.options.ids_ns_max
         known: list[Known] = []
@@ -129,7 +129,8 @@ class Upkeep:
                 known += recalled
             elif block.first_sequence <= log.found_sequence:
                 unread.append(segment_path(log.directory, block.number))
-        return Rescue(log.kept, since_ns, known, unread)
+        secure = log.options.secure(max((block.last_sequence for block in blocks), default=0))
+        return Rescue(log.kept, since_ns, known, unread, secure)
 
     def spare(self, blocks: list[Block]) -> None:
         """Do not remove these segments: the next one takes their place."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.store import lookup
+from penstock.jetstream.store.certain import CertainReader
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Filters, Message
 from penstock.protocol.rfc3339 import parse_time
@@ -41,13 +43,19 @@ class Backlog:
         selected: Selection | None,
         *,
         is_paced: bool = False,
+        is_copied: bool = False,
     ) -> None:
-        """Begin; a paced backlog shows messages as far apart as they were stored."""
+        """
+        Begin; a paced backlog shows messages as far apart as they were stored.
+
+        One that is copied waits for what it would pass by to be gone for good.
+        """
         self.next_sequence = next_sequence
         self._stream = stream
         self._store = stream.store
         self._filters = filters
         self._selected = selected
+        self._certain = _certain_reader(stream) if is_copied else None
         self._replay = Replay(stream.store.last_sequence) if is_paced else None
         self._end = next_sequence
         """Where to continue when everything that was read is taken."""
@@ -59,7 +67,9 @@ class Backlog:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every visible message was taken."""
+        """Whether every visible message was taken, or nothing can be before a commit."""
+        if self._certain is not None and self._certain.is_waiting:
+            return True
         return self._selected is None and self.next_sequence > self._stream.visible_sequence
 
     @property
@@ -91,7 +101,8 @@ class Backlog:
             if self._end:
                 return messages
             self._resume(self._selected.resume_sequence)
-        messages, self._end = self._store.read(
+        read = partial(self._certain.read, self._store) if self._certain else self._store.read
+        messages, self._end = read(
             self.next_sequence,
             count_max=count_max,
             bytes_max=READ_BYTES_MAX,
@@ -203,6 +214,10 @@ class Backlog:
         if self._filters:
             # What is removed from now on, it wants to know.
             store.count_removed(store.removals, first, first, self._filters)
+
+
+def _certain_reader(stream: Source) -> CertainReader:
+    return CertainReader(stream.touch, waits=stream.context.waits_for_sync)
 
 
 class Selection:

@@ -346,4 +346,11 @@ def _backlog(
     stream: Stream, config: ConsumerConfig, sequence: int, selected: Selection | None
 ) -> Backlog:
     is_paced = config.replay_policy == "original"
-    return Backlog(stream, config.filters, sequence, selected, is_paced=is_paced)
+    return Backlog(
+        stream,
+        config.filters,
+        sequence,
+        selected,
+        is_paced=is_paced,
+        is_copied=config.is_private or config.ack_policy == "flow_control",
+    )

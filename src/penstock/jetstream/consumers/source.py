@@ -40,6 +40,9 @@ class Source(Protocol):
     def answers(self) -> Answers:
         """The answers the stream owes."""
 
+    def touch(self) -> None:
+        """Make the next commit include the changes of the stream."""
+
     def remove_consumer(self, name: str) -> None:
         """Forget a consumer that is being deleted."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import JetStreamError
 from penstock.jetstream.copies.origin import Origin, Take
+from penstock.jetstream.store.certain import CertainReader
 from penstock.jetstream.store.values import Message
 from penstock.protocol import errorcodes
 from penstock.protocol.rfc3339 import parse_time
@@ -50,6 +51,7 @@ class StreamFollower:
         self._take = take
         self._find = find
         self._followed: Copied | None = None
+        self._reader = CertainReader(stream.touch, waits=False)
         self._heard_ns = 0
         self._unsafe: deque[tuple[int, int, list[int]]] = deque()
         """Not safe yet: last sequence here, last sequence there, sequences to settle there."""
@@ -76,6 +78,7 @@ class StreamFollower:
         if stream.name != origin.name or self._followed is stream or self._stream.is_closed:
             return
         self._followed, self._is_missing = stream, False
+        self._reader = CertainReader(stream.touch, waits=stream.context.waits_for_sync)
         if origin.identity not in ("", stream.identity) and not self._stream.config.mirror:
             # A mirror has the sequences of its origin, so it waits for higher ones.
             origin.begin_again()
@@ -113,7 +116,8 @@ class StreamFollower:
         followed, stream, origin = self._followed, self._stream, self.origin
         if followed is None or self._is_waiting:
             return
-        messages, following = followed.store.read(
+        messages, following = self._reader.read(
+            followed.store,
             origin.read_sequence + 1,
             count_max=READ_COUNT,
             bytes_max=READ_BYTES,
@@ -130,7 +134,7 @@ class StreamFollower:
             return
         origin.read_sequence = max(origin.read_sequence, following - 1)
         self._note(messages, followed)
-        if following <= followed.visible_sequence:
+        if following <= followed.visible_sequence and not self._reader.is_waiting:
             self._wait(0)
 
     def _note(self, messages: list[Message], followed: Copied) -> None:

@@ -63,8 +63,15 @@ class Copied(Protocol):
         """Tells the stream from an earlier one of the same name."""
 
     @property
+    def context(self) -> Context:
+        """The context of the account's streams."""
+
+    @property
     def store(self) -> Store:
         """The messages."""
+
+    def touch(self) -> None:
+        """Make the next commit include the changes of the stream."""
 
     def add_copier(self, copier: Copier) -> None:
         """Keep messages for a reader, and notify it of new ones."""

@@ -105,6 +105,9 @@ class Log(Protocol):
     def gone_ids(self) -> list[Known]:
         """Return the ids of messages that are not in any of the catalog's blocks any more."""
 
+    def mark(self) -> int:
+        """Return the position that has to be durable before nothing so far can be undone."""
+
     def retreat(self) -> Log:
         """Cut off everything not durable, and return the remaining log. Slow; any thread."""
 

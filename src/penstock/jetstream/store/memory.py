@@ -123,6 +123,10 @@ class MemoryLog:
         """Never needed: everything is in memory."""
         raise AssertionError(f"block {block.number} of a memory store has no topics")
 
+    def mark(self) -> int:
+        """Return 0: nothing has to be durable."""
+        return 0
+
     def retreat(self) -> MemoryLog:
         """Never needed: nothing fails."""
         raise AssertionError("memory does not fail")

@@ -192,6 +192,10 @@ class Store:
         """Return the position up to which everything would survive a power cut."""
         return self._log.progress.durable_position
 
+    def mark(self) -> int:
+        """Return the position that has to be durable before nothing so far can be undone."""
+        return self._log.mark()
+
     @property
     def dirty_bytes(self) -> int:
         """

@@ -12,6 +12,7 @@ from penstock.jetstream.store.values import complete
 from penstock.protocol import headers
 
 FILE = {"storage": "file"}
+SOURCE = {"sources": [{"name": "O"}]}
 
 
 @pytest.fixture
@@ -244,6 +245,26 @@ def test_what_a_follower_has_not_got_safe_stays_in_its_origin(world: World) -> N
 
     assert 0 == world.state("O")["messages"]
     assert [1, 2] == origin_sequences(world, "N")
+
+
+@pytest.mark.parametrize("kind", ["mirror", "source"])
+def test_what_is_not_gone_for_good_is_not_passed_by(world: World, kind: str) -> None:
+    """A deletion counts for readers at once, and comes undone if the power goes before a commit."""
+    origin(world, 1, **FILE)
+    world.create("N", **({"mirror": {"name": "O"}} if kind == "mirror" else SOURCE), **FILE)
+    work(world)
+    for number in (2, 3, 4):
+        world.publish("o.1", str(number))
+    first = world.shared.begin_commit()
+    assert first is not None
+    first.run()
+    world.publish("$JS.API.STREAM.MSG.DELETE.O", b'{"seq":3}')
+    first.finish()
+    copied = [each[2] for each in world.messages("N")]
+    work(world)
+
+    assert [b"1"] == copied
+    assert [b"1", b"2", b"4"] == [each[2] for each in world.messages("N")]
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])

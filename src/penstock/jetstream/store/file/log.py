@@ -396,6 +396,11 @@ class FileLog:
         """Tell whether the unwritten records are a purge that makes room."""
         return not self.catalog.messages or (self.options.takes_back and bool(self.upkeep.going))
 
+    def mark(self) -> int:
+        """Return the position behind everything appended and removed so far."""
+        self._note_removals()
+        return self.progress.position
+
     def retreat(self) -> FileLog:
         """Cut off records that are not durable, and return the remaining log. Any thread."""
         for tail in self.tails:

@@ -230,9 +230,9 @@ def test_deleting_a_message_that_is_not_there_is_refused(storage: str, client: A
     assert refused == expected
 
 
-def _places(client: ApiClient, stream: str) -> list[tuple[int, int]]:
-    """Return how far a consumer has delivered and settled, as stream sequences."""
-    info = client.ask(f"$JS.API.CONSUMER.INFO.{stream}.C")
+def _places(client: ApiClient, stream: str, name: str = "C") -> list[tuple[int, int]]:
+    """Return how far a consumer has delivered and settled: its own sequence, and the stream's."""
+    info = client.ask(f"$JS.API.CONSUMER.INFO.{stream}.{name}")
     return [(info[name]["consumer_seq"], info[name]["stream_seq"]) for name in PLACES]
 
 
@@ -259,3 +259,73 @@ def test_what_was_purged_counts_as_delivered_and_settled(
 
     # nats-server answers the purge before its consumers have followed.
     wait_until(lambda: _places(client, stream) == [(acked, last_purged)] * 2)
+
+
+FILTERS = {
+    "none": {},
+    "a": {"filter_subject": "a"},
+    "b": {"filter_subject": "b"},
+    "every": {"filter_subject": ">"},
+    "both": {"filter_subjects": ["a", "b"]},
+    "a_or_more": {"filter_subjects": ["a", "a.more"]},
+}
+"""Of the consumers below; of the subjects, the name of the stream is left out."""
+A, B, SOME = "a", "b", "*"
+
+
+@pytest.mark.parametrize(
+    ("taken", "purge", "moved"),
+    [
+        (0, {"filter": A}, {"none": 2, "a": 10, "b": 0, "every": 2, "both": 2, "a_or_more": 2}),
+        (0, {"filter": A, "keep": 2}, {"none": 2, "a": 5, "b": 0, "every": 2, "both": 2}),
+        (0, {"filter": A, "seq": 6}, {"none": 2, "a": 5, "b": 0, "every": 2, "both": 2}),
+        (0, {"filter": B}, {"none": 0, "a": 0, "b": 10, "every": 0, "both": 0, "a_or_more": 0}),
+        (0, {"filter": SOME}, {"none": 10, "a": 10, "b": 10, "every": 10, "both": 10}),
+        (0, {"filter": SOME, "keep": 2}, {"none": 8, "a": 8, "b": 8, "every": 8, "both": 8}),
+        (0, {"filter": "c"}, {"none": 0, "a": 0, "b": 0, "every": 0, "both": 0}),
+        (2, {"filter": A}, {"none": 2, "a": 10, "every": 2, "both": 2, "a_or_more": 2}),
+        (2, {"filter": A, "keep": 2}, {"none": 2, "a": 5, "every": 2, "both": 2}),
+        (2, {"filter": B}, {"b": 10}),
+        (5, {"filter": A}, {"a": 10}),
+        (5, {"filter": SOME}, {"none": 10, "a": 10, "b": 10, "every": 10, "both": 10}),
+    ],
+)
+def test_a_purge_by_subject_moves_whom_it_concerns(
+    taken: int, purge: dict[str, Any], moved: dict[str, int], client: ApiClient
+) -> None:
+    stream = f"by_{taken}_{'_'.join(map(str, purge.values()))}".translate({42: "x"})
+    client.make(stream)
+    for name, filters in FILTERS.items():
+        client.consume(stream, name, ack_policy="explicit", **_of(stream, filters))
+    for subject in "aabbaabbab":
+        client.ask(f"{stream}.{subject}", 1)
+    for name in moved if taken else ():
+        _take(client, stream, name, taken)
+
+    client.ask(f"$JS.API.STREAM.PURGE.{stream}", _of(stream, purge))
+
+    for name, sequence in moved.items():
+        # nats-server answers the purge before its consumers have followed.
+        expected = [(taken, sequence)] * 2
+        wait_until(lambda name=name, expected=expected: _places(client, stream, name) == expected)
+
+
+def _of(stream: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Put the name of a stream before the subjects in options."""
+    return {
+        name: f"{stream}.{value}"
+        if isinstance(value, str)
+        else [f"{stream}.{each}" for each in value]
+        if isinstance(value, list)
+        else value
+        for name, value in options.items()
+    }
+
+
+def _take(client: ApiClient, stream: str, name: str, count: int) -> None:
+    """Pull messages without acking them."""
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode()
+    client.send(b"PUB %b api.next %d\r\n%d\r\n" % (subject, len(str(count)), count))
+    for _ in range(count):
+        while b"$JS.ACK." not in client.line():
+            pass

@@ -60,6 +60,9 @@ AGED_AT_ONCE = 4096
 """The number of old messages to remove before others have their turn."""
 AGE_RETRY_NS = 1_000_000_000
 """How long after a failure to try the removal again."""
+PURGES_TOLD_MAX = 16
+"""How many purges of one commit consumers compare with their filters."""
+EVERYTHING = b">"
 
 
 class Stream:
@@ -114,7 +117,9 @@ class Stream:
         self._retreats = 0
         self._is_untidy = False
         """Whether messages are to be removed as soon as the disk works again."""
-        self._removes = self._is_purging = False
+        self._removes = False
+        self._purged: dict[bytes, int] = {}
+        """The purges that consumers do not know of yet, and what is left: see `skip_purged`."""
         self._removal_position = 0
         """The position up to which the store must be durable for removed messages to be gone."""
         self._unneeded = ReadBack(self, "messages nobody waits for", self._remove_unneeded)
@@ -282,7 +287,7 @@ class Stream:
         self.answers.send(owed)
         if self.config.max_age:
             self._arm_age_timer()
-        if self._is_purging and not self._has_unsafe_removals:
+        if self._purged and not self._has_unsafe_removals:
             self._tell_purged()
         if self._waiting:
             self._go_on()
@@ -313,9 +318,11 @@ class Stream:
 
     def _tell_purged(self) -> None:
         """Tell consumers that messages are gone, once they cannot come back."""
-        self._is_purging = self.is_held = False
+        purged, self._purged = self._purged, {}
+        self.is_held = False
         for consumer in tuple(self.consumers.values()):
-            consumer.on_purged()
+            for pattern, left in purged.items():
+                consumer.on_purged(pattern, left)
 
     def fail_commit(self, reason: str) -> None:
         """Try again later: it is not known what is safe."""
@@ -375,7 +382,7 @@ class Stream:
         """Continue with the remaining messages."""
         last_sequence = self.visible_sequence = self.store.last_sequence
         self._is_untidy = True
-        self._is_purging = self._removes = False
+        self._purged, self._removes = {}, False
         self.intake.go_back(last_sequence)
         self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
@@ -425,29 +432,38 @@ class Stream:
     def purge(self, pattern: bytes, *, before: int = 0) -> int:
         """Remove the messages that match; return how many."""
         purged = self.store.purge(pattern, before=before)
-        self._on_purged()
+        self.skip_purged(pattern)
         return purged
 
     def purge_in_portions(self, pattern: bytes, *, before: int = 0) -> Iterator[int]:
         """Remove the messages that match; yield how many, with time for others in between."""
         for purged in self.store.purge_in_portions(pattern, before=before):
-            self._on_purged()
+            self.skip_purged(pattern)
             yield purged
             if self.is_closed:
                 return
 
-    def _on_purged(self) -> None:
-        """Make consumers skip removed messages, once those cannot come back."""
+    def skip_purged(self, pattern: bytes, left: int = 0) -> None:
+        """
+        Make consumers skip what was purged, once that cannot come back.
+
+        `left` is the first message that still matches, or the number of the next one; 0 if that
+        was not looked up.
+        """
         self.touch()
+        if len(self._purged) >= PURGES_TOLD_MAX:
+            # They cannot all be compared with all filters.
+            self._purged = {EVERYTHING: 0}
+        self._purged[pattern] = left
         if self.store.options.takes_back:
-            self._removes = self._is_purging = self.is_held = True
+            self._removes = self.is_held = True
         else:
             self._tell_purged()
 
     def roll_up(self, previous: int) -> None:
         """Remove the one message a subject had before its newest: the usual rollup, done fast."""
         self.remove([previous])
-        self._on_purged()
+        self.skip_purged(EVERYTHING)
 
     @property
     def readers(self) -> list[Reader]:

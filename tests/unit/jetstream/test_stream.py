@@ -29,7 +29,7 @@ class Witness:
     def on_messages(self) -> None:
         self.heard.append(self.stream.visible_sequence)
 
-    def on_purged(self) -> None:
+    def on_purged(self, pattern: bytes, left: int) -> None:
         self.heard.append("purged")
 
     def on_acks(self, publishes: list[Op], skip: int) -> None:

@@ -139,6 +139,11 @@ DIFFERENT = {
         "`password` without a `user`, with which nats-server lets everybody in, `tls {}` for all "
         "clients without a certificate, and the unlimited `max_payload: -1` are refused"
     ),
+    "Messages that were purged while they wait for an ack": (
+        "ours no longer counts them as soon as it knows; after a purge of some of its subjects "
+        "nats-server counts them until their redelivery is due, or raises the consumer sequence of "
+        "the ack floor above messages that still wait"
+    ),
     "A payload that is too large": (
         "both answer `-ERR 'Maximum Payload Violation'`; nats-server then resets the connection, "
         "so that a client may lose the error before reading it; ours closes it"

@@ -246,7 +246,15 @@ def purge(request: Request) -> Portions:
         if not stream.is_in_doubt:
             answer.refuse()
             return None
+    yield from _skip_purged(stream, pattern)
     return answer.after(purged, keep)
+
+
+def _skip_purged(stream: Stream, pattern: bytes) -> Generator[None, None, None]:
+    """Move consumers that wait for what was purged to the first message it left for them."""
+    if any(consumer.is_within(pattern) for consumer in stream.consumers.values()):
+        left = yield from lookup.search(stream.store, 0, (pattern,))
+        stream.skip_purged(pattern, left[0] if left else stream.store.last_sequence + 1)
 
 
 class _Purged:

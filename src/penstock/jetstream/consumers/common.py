@@ -108,6 +108,28 @@ class Common:
             return self._matcher[subject]
         return not filters or any(subjects.matches(each, subject) for each in filters)
 
+    def start_after(self, pattern: bytes, left: int) -> int:
+        """
+        Return where to go on after a purge; 0 is anywhere.
+
+        Filters that let through only what was purged leave nothing before `left`.
+        """
+        first_sequence = self.stream.store.first_sequence
+        if not self.filters:
+            return first_sequence
+        if self.is_within(pattern):
+            return max(first_sequence, left)
+        is_concerned = any(
+            subjects.contains(each, pattern) or subjects.contains(pattern, each)
+            for each in self.filters
+        )
+        return first_sequence if is_concerned else 0
+
+    def is_within(self, pattern: bytes) -> bool:
+        """Tell whether its filters let through only what matches a pattern."""
+        filters = self.filters
+        return bool(filters) and all(subjects.contains(pattern, each) for each in filters)
+
     def needs(self, sequence: int, subject: bytes) -> bool:
         """Tell whether it wants this message and has not settled it yet."""
         is_open = (

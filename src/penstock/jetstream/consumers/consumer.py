@@ -67,6 +67,7 @@ class Consumer:
         self.go_back = self._settlement.go_back
         self.drop_settled = self._settlement.drop_settled
         self.wants, self.needs, self.state = common.wants, common.needs, common.state
+        self.is_within = common.is_within
 
     # Properties.
 

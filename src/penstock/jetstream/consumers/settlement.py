@@ -223,13 +223,17 @@ class Settlement:
 
     # Removed messages.
 
-    def on_purged(self) -> None:
-        """Skip messages that were purged, also among the pending ones."""
+    def on_purged(self, pattern: bytes, left: int) -> None:
+        """
+        Skip messages that were purged, also among the pending ones.
+
+        `left` is the first message that still matches the pattern of the purge, if that is known.
+        """
         common = self._common
-        first_sequence = common.stream.store.first_sequence
-        if common.backlog.next_sequence < first_sequence:
-            common.backlog.skip_to(first_sequence)
-            common.ledger.skip_to(first_sequence)
+        start = common.start_after(pattern, left)
+        if common.ledger.delivered_sequence < start - 1:
+            common.backlog.skip_to(start)
+            common.ledger.skip_to(start)
             common.record.put(common.state())
         if common.ledger.pending or common.ledger.redelivered:
             common.may_have_lost = True

@@ -11,22 +11,21 @@ from tests.servers import HOST
 
 IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)")
 NET = {
-    *("allocator", "checks", "clock", "collector", "connection", "poller", "reactor", "server"),
+    *("checks", "clock", "collector", "connection", "poller", "reactor", "server"),
     *("listeners", "listeners.addresses", "listeners.acceptor", "listeners.listener"),
     *("monitor", "monitor.query", "monitor.usage"),
-    *("system", "system.claimsrequests", "system.sysrequests"),
+    *("system", "system.sysrequests"),
 }
 """The part of `penstock.net` that every server has."""
 SETTINGS = {
-    *("accounts", "accounttokens", "frozen", "jetstream", "kinds", "remotes", "server", "setting"),
+    *("accounts", "frozen", "jetstream", "kinds", "remotes", "server", "setting"),
     *("sharing", "transport"),
-    *("file", "file.accountreaders", "file.directives", "file.flags", "file.ignoredreaders"),
-    *("file.language", "file.loading", "file.readers", "file.remotereaders"),
+    *("file", "file.directives", "file.flags", "file.loading", "file.nodes", "file.readers"),
 }
 GROUND = {
     *("errors", "config", "hot", "keys", "protocol", "protocol.version"),
     *("hot._speedups", "hot.fanout", "hot.outbox", "hot.wire"),
-    *("keys.nkeys", "keys.tokens", "keys.xkeys"),
+    *("keys.nkeys", "keys.xkeys"),
     *(
         "protocol.addresses",
         "protocol.headers",
@@ -45,11 +44,31 @@ CLI = {
     "cli.serve.process",
     "cli.serve.serve",
 }
-NOT_NEEDED = {
-    *("argparse", "cramjam", "cryptography", "datetime", "email", "gzip", "html", "http"),
-    *("importlib.resources", "platform", "secrets", "tempfile", "zoneinfo"),
+CORE = {
+    *("account", "broker", "directory", "host", "publishing", "reload", "runs", "session"),
+    *("identity", "identity.auth", "identity.authenticators", "identity.certificates"),
+    *("identity.connect", "identity.permissions", "identity.tls"),
+    *("reports", "reports.clientinfo", "reports.messagetrace", "reports.record"),
+    *("reports.system", "reports.trace", "routing", "routing.route", "routing.trie"),
+    *("sharing", "sharing.latency", "sharing.mappings", "sharing.services"),
+    "sharing.streamimports",
 }
-"""Of the standard library and of packages: each takes as long as all of `penstock.net`."""
+NOT_NEEDED = {
+    *("argparse", "cramjam", "cryptography", "ctypes", "datetime", "decimal", "email", "gzip"),
+    *("hashlib", "hmac", "html", "http", "importlib.resources", "ipaddress", "pathlib"),
+    *("platform", "secrets", "tempfile", "urllib", "zoneinfo"),
+}
+"""Of the standard library and of packages: what asyncio does not read either."""
+EMBEDDED = """
+import asyncio, sys, penstock
+async def serve():
+    before = set(sys.modules)
+    server = penstock.Server(port=-1)
+    await server.start()
+    print(*set(sys.modules) - before)
+    await server.stop()
+asyncio.run(serve())
+"""
 
 
 def imported(*flags: str) -> set[str]:
@@ -76,15 +95,27 @@ def ours(modules: set[str]) -> set[str]:
 def test_a_plain_server_reads_nothing_that_it_does_not_have() -> None:
     modules = imported()
 
-    parts = {name for name in ours(modules) if not name.startswith("core")}
-    assert parts - {"__main__"} <= {
+    expected = {
         *GROUND,
-        *(f"config.{name}" for name in SETTINGS),
         *CLI,
-        "net",
+        *("core", "net"),
+        *(f"config.{name}" for name in SETTINGS),
+        *(f"core.{name}" for name in CORE),
         *(f"net.{name}" for name in NET),
     }
+    assert ours(modules) - {"__main__"} <= expected
     assert modules & NOT_NEEDED == set()
+
+
+def test_a_server_in_a_program_reads_no_more_than_that() -> None:
+    command = [sys.executable, "-c", EMBEDDED]
+    modules = set(subprocess.run(command, capture_output=True, text=True).stdout.split())
+
+    found = {name for name in ours(modules) if not name.startswith(("config.", "core.", "net."))}
+    assert "penstock.net.server" in modules
+    assert found <= {*GROUND, "core", "net"}
+    assert modules & NOT_NEEDED == set()
+    assert ours(modules).isdisjoint({"jetstream", "net.listeners.tls", "config.file"})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from penstock.cli.commands import (
     COMMANDS,
@@ -80,7 +79,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
 def executable() -> str:
     """Return the name under which this process was started."""
-    name = Path(sys.argv[0]).name
+    name = os.path.basename(sys.argv[0])
     return "penstock" if name == "__main__.py" else name
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
-from urllib.parse import quote
 
 from penstock.config.frozen import dataclass
 from penstock.errors import ConfigError
@@ -35,6 +34,8 @@ DIRECTORY_BYTES_MAX = 255
 
 def directory_name(account: str) -> str:
     """Return an account's name in a form that is valid for a directory."""
+    from urllib.parse import quote
+
     quoted = quote(account, safe="$")
     return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted
 

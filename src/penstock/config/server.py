@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING
 from functools import cached_property
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from penstock.config import accounttokens
 from penstock.config.accounts import (
     GLOBAL,
     SYSTEM,
@@ -39,6 +38,9 @@ from penstock.config.transport import (
 from penstock.errors import ConfigError
 from penstock.keys import nkeys, xkeys
 from penstock.protocol.addresses import split_address
+
+if TYPE_CHECKING:
+    from penstock.config.accounttokens import Trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +261,8 @@ class Authorization:
         """The accounts of the configuration, or those that the operators signed."""
         if not self.trusts_operators:
             return self.accounts
+        from penstock.config import accounttokens
+
         return accounttokens.read_accounts(self.resolver_preload, self.operator_keys)
 
     @property
@@ -279,7 +283,9 @@ class Authorization:
         return self.system_account
 
     @cached_property
-    def _trust(self) -> accounttokens.Trust:
+    def _trust(self) -> Trust:
+        from penstock.config import accounttokens
+
         return accounttokens.read_operators(self.operators)
 
     def _check_operators(self) -> None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import Literal, Protocol
-from urllib.parse import urlsplit
 
 from penstock.config.frozen import dataclass
 from penstock.config.setting import check_bounds, setting
@@ -341,6 +340,8 @@ def listen_everywhere_if_empty(config: Listening) -> None:
 
 def origin_of(url: str) -> tuple[str, str, int] | None:
     """Return scheme, host and port of a web page's origin; None if it is not one."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
         port = parts.port

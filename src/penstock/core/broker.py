@@ -13,7 +13,8 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from penstock.config.accounts import GLOBAL
 from penstock.config.server import ServerConfig
@@ -22,14 +23,16 @@ from penstock.core.directory import Directory
 from penstock.core.host import Timer
 from penstock.core.identity.auth import Authenticator, Elsewhere, Verified
 from penstock.core.identity.authenticators import authenticator_for, websocket_authenticator
-from penstock.core.identity.callout import Callouts
-from penstock.core.identity.tokenauth import TokenAuthenticator
 from penstock.core.reports import trace
 from penstock.core.reports.record import SessionRecord
 from penstock.core.reports.system import System
 from penstock.core.session import WEBSOCKET, Session
 from penstock.keys import nkeys
 from penstock.protocol.version import API_LEVEL, NATS_VERSION
+
+if TYPE_CHECKING:
+    from penstock.core.identity.callout import Callouts
+    from penstock.core.identity.tokenauth import TokenAuthenticator
 
 log = logging.getLogger("penstock")
 
@@ -65,6 +68,7 @@ class Broker:
         self.server_name = config.server_name or server_id
         self.clock_ns = clock_ns
         self.start_ns = clock_ns()
+        self._key = key
         self._random_bytes = random_bytes
         self.call_later = call_later
         """Call a function after a delay in seconds."""
@@ -83,8 +87,6 @@ class Broker:
             call_later=call_later,
         )
         self.default_account = self.accounts[GLOBAL]
-        self.callouts = Callouts(self, key, random_bytes) if key is not None else None
-        """Asks the auth callout service about users, where one is configured."""
 
         self.sessions: dict[int, Session] = {}
         self.closed: deque[SessionRecord] = deque(maxlen=config.limits.max_closed_clients)
@@ -129,6 +131,15 @@ class Broker:
     def system_account(self) -> Account:
         """The account that receives the server's events."""
         return self.directory.system
+
+    @cached_property
+    def callouts(self) -> Callouts | None:
+        """Asks the auth callout service about users, where one is configured."""
+        if self._key is None:
+            return None
+        from penstock.core.identity.callout import Callouts
+
+        return Callouts(self, self._key, self._random_bytes)
 
     def authenticator_of(self, kind: str) -> Authenticator | TokenAuthenticator:
         """Return the authenticator for the clients of a listener."""

@@ -32,7 +32,6 @@ from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.listeners.listener import listening_socket
 from penstock.net.monitor.usage import Usage
 from penstock.net.reactor import Reactor
-from penstock.net.system.claimsrequests import ClaimsRequests
 from penstock.net.system.sysrequests import SystemRequests
 from penstock.protocol.addresses import split_address
 from penstock.protocol.version import NATS_VERSION, VERSION
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.net.monitor.monitor import Monitor
     from penstock.net.system.accountfiles import AccountFiles
     from penstock.net.system.accountserver import AccountServer
+    from penstock.net.system.claimsrequests import ClaimsRequests
 
 log = logging.getLogger("penstock")
 
@@ -92,7 +92,6 @@ class Server:
         """The directory of account tokens, if one is configured."""
         self._account_server: AccountServer | None = None
         """The HTTP source of account tokens, if one is configured."""
-        self.claims: ClaimsRequests
         self.usage = Usage()
         self.http_requests: Counter[str] = Counter()
         """The number of requests for each path of the monitoring."""
@@ -133,7 +132,6 @@ class Server:
         )
         self.broker.elsewhere = self._account_server
         self.config_load_ns = self.broker.start_ns
-        self.claims = ClaimsRequests(self)
         self._log_start()
         self.door = Door(self.broker, _tls(self.config.tls))
         listener = listening_socket(self.config.host, self.config.port)
@@ -158,15 +156,25 @@ class Server:
         log.info("Listening for client connections on %s", address_of(self.config.host, self.port))
         if websocket is not None:
             self._listen_for_websocket(websocket)
+        claims = self._open_claims() if self.config.authorization.trusts_operators else None
         SystemRequests(
-            self, hears_claims=self.claims.hears, load_again=lambda: self.load_again
+            self,
+            hears_claims=claims.hears if claims is not None else lambda kind: False,
+            load_again=lambda: self.load_again,
         ).open()
         self._sweep_account_files()
-        self.claims.open()
         self._call_later(STATSZ_INTERVAL_S, self._tell_figures)
         self._stopped = asyncio.Event()
         self.is_ready = True
         log.info("Server is ready")
+
+    def _open_claims(self) -> ClaimsRequests:
+        """Begin to answer requests about the tokens of accounts."""
+        from penstock.net.system.claimsrequests import ClaimsRequests
+
+        claims = ClaimsRequests(self)
+        claims.open()
+        return claims
 
     def _given(self, settings: ServerSettings) -> dict[str, Any]:
         """Return settings in the form of `ServerConfig`, which takes no boolean for `jetstream`."""

@@ -144,7 +144,7 @@ def _called(token: bytes) -> tuple[str, list[bytes]]:
         return "", []
     name = head[1].decode()
     folded = name.lower()
-    if folded not in SPELLINGS or not SPELLINGS[folded].fullmatch(name):
+    if folded not in SPELLINGS or not _is_spelled(name, SPELLINGS[folded]):
         return "", []
     return folded, COMMA.split(token[head.end() : tails[-1]])
 
@@ -262,6 +262,11 @@ def _characters(token: bytes) -> list[bytes]:
     return [character.encode(errors="surrogateescape") for character in characters]
 
 
+def _is_spelled(name: str, meant: str) -> bool:
+    """Tell whether a name differs only by small letters in place of capital ones."""
+    return all(a in (b, b.lower()) for a, b in zip(name, meant, strict=True))
+
+
 CHANGES: dict[str, Callable[[bytes, Function], bytes]] = {
     "wildcard": _wildcard,
     "splitfromleft": _split_from_left,
@@ -274,9 +279,7 @@ CHANGES: dict[str, Callable[[bytes, Function], bytes]] = {
 }
 
 SPELLINGS = {
-    name.lower(): re.compile(
-        re.sub(r"[A-Z]", lambda found: f"[{found[0]}{found[0].lower()}]", name)
-    )
+    name.lower(): name
     for name in (
         *("Wildcard", "Partition", "Random", "Split", "Left", "Right"),
         *("SplitFromLeft", "SplitFromRight", "SliceFromLeft", "SliceFromRight"),

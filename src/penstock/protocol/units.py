@@ -10,7 +10,6 @@ retention in days; a plain number means seconds. Durations on the wire have no d
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 from penstock.protocol.times import SECOND_NS, parse_duration
 
@@ -48,6 +47,8 @@ def duration_of(text: str) -> int | None:
 def read_duration(text: str) -> int:
     """Return the nanoseconds of `1h30m`, `250ms` or `7d`; a plain number means seconds."""
     if _SECONDS.fullmatch(text):
+        from decimal import Decimal
+
         return int(Decimal(text) * SECOND_NS)
     duration_ns = duration_of(text)
     if duration_ns is None or text.startswith(("-", "+")):
@@ -56,4 +57,6 @@ def read_duration(text: str) -> int:
 
 
 def _in_hours(days: re.Match[str]) -> str:
+    from decimal import Decimal
+
     return f"{Decimal(days[1]) * 24:f}h"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from pathlib import Path
 from typing import TextIO
 
 from penstock.config.server import ProcessConfig
@@ -85,6 +84,8 @@ class LogFile(logging.StreamHandler[TextIO]):
         os.rename(self._path, f"{self._path}.{stamp}.{now % 10**9:09d}")
         self.reopen()
         if self._files_max:
+            from pathlib import Path
+
             path = Path(self._path)
             # The names sort by time.
             backups = sorted(path.parent.glob(f"{path.name}.*.*.*.*.*.*.*"), reverse=True)

@@ -11,20 +11,24 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.main import executable
 from penstock.cli.serve import log
 from penstock.config.file.loading import Options
 from penstock.errors import ConfigError, PenstockError, reason
-from penstock.net.allocator import Allocator
 from penstock.net.collector import Collector
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.server import Server
 
+if TYPE_CHECKING:
+    from penstock.net.allocator import Allocator
+
 logger = logging.getLogger("penstock")
 
+SETTLED_S = 0.2
+"""How long after the start to do what its first clients need not wait for."""
 QUIET_S = 2.0
 """After this long without traffic, a server returns memory to the system."""
 OF_PROCESS = ("pid_file", "ports_file_dir")
@@ -49,29 +53,28 @@ class Process:
         self._load_again = load_again
         self._server = Server(options.server)
         self._server.load_again = self._reload_now
-        self._allocator = Allocator()
         self._collector = collector
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._files: list[Path] = []
+        self._files: list[str] = []
 
     async def run(self) -> int:
         """Serve until stopped. Return the exit code."""
         self._handle_signals()
-        self._allocator.keep_freed()
         try:
             self._write_pid_file()
             await self._server.start()
             self._collector.begin()
-            asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
+            asyncio.get_running_loop().call_later(SETTLED_S, self._keep_memory)
             await self._serve()
         except (OSError, PenstockError) as error:
             logger.critical("%s", error)
             return 1
         finally:
             for path in self._files:
-                path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
         return 0
 
     async def _serve(self) -> None:
@@ -85,11 +88,19 @@ class Process:
             asked.cancel()
             await self._server.stop()
 
-    def _look_after_memory(self) -> None:
+    def _keep_memory(self) -> None:
+        """Keep freed memory from now on: loading `ctypes` for it would delay the start."""
+        from penstock.net.allocator import Allocator
+
+        allocator = Allocator()
+        allocator.keep_freed()
+        self._look_after(allocator)
+
+    def _look_after(self, allocator: Allocator) -> None:
         traffic = sum(self._server.broker.totals())
-        self._allocator.give_back_if_quiet(traffic)
+        allocator.give_back_if_quiet(traffic)
         self._collector.look_at_all_if_quiet(traffic)
-        asyncio.get_running_loop().call_later(QUIET_S, self._look_after_memory)
+        asyncio.get_running_loop().call_later(QUIET_S, self._look_after, allocator)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -162,7 +173,7 @@ class Process:
         path = self._options.process.pid_file
         if path:
             try:
-                self._write(Path(path), str(os.getpid()))
+                self._write(path, str(os.getpid()))
             except OSError as error:
                 raise ConfigError(f"`pid_file`: cannot write {path}: {reason(error)}") from error
 
@@ -170,17 +181,19 @@ class Process:
         """Write the ports file, once the server can be reached; serve on if that fails."""
         directory = self._options.process.ports_file_dir
         if directory:
-            path = Path(directory, f"{executable()}_{os.getpid()}.ports")
+            path = os.path.join(directory, f"{executable()}_{os.getpid()}.ports")
             try:
                 self._write(path, json.dumps(ports(self._server)))
             except OSError as error:
                 logger.error("`ports_file_dir`: cannot write %s: %s", path, reason(error))
 
-    def _write(self, path: Path, text: str) -> None:
+    def _write(self, path: str, text: str) -> None:
         """Write a file that is removed at the end. Readers never see half of it."""
+        from pathlib import Path
+
         from penstock.files import replace_file
 
-        replace_file(path, text)
+        replace_file(Path(path), text)
         self._files.append(path)
 
 

@@ -27,7 +27,7 @@ from penstock.config.accounts import (
     SubjectMapping,
     check_name,
 )
-from penstock.config.file.language import Node
+from penstock.config.file.nodes import Node
 from penstock.config.file.readers import (
     block_of,
     entries_of,

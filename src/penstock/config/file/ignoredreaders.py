@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.config.file.language import Node
+from penstock.config.file.nodes import Node
 from penstock.config.file.readers import (
     block_of,
     entries_of,

@@ -18,11 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from penstock.config.file.nodes import Block, Node, Value
 from penstock.errors import ConfigError
 from penstock.protocol.units import size_of
-
-Block = dict[str, "Node"]
-Value = str | bool | int | float | list["Node"] | Block
 
 BLANKS = re.compile(r"[ \t]*")
 WHITE_SPACE = re.compile(r"\s*")
@@ -40,17 +38,6 @@ BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, 
 BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
 INTEGER_BITS = 64
 NESTING_MAX = 100
-
-
-@dataclass(slots=True)
-class Node:
-    """One value, the place of its key, and its original text."""
-
-    value: Value
-    at: str
-    text: str = ""
-    used: bool = False
-    """Whether a `$NAME` referred to it, which excuses an unknown key."""
 
 
 def parse(

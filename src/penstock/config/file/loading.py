@@ -13,15 +13,14 @@ like `PENSTOCK_PORT` for their own purposes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.config.accounts import User
-from penstock.config.file import accountreaders, ignoredreaders, language, remotereaders
 from penstock.config.file.directives import (
     ALIASES,
     BLOCK_ALIASES,
@@ -36,7 +35,7 @@ from penstock.config.file.directives import (
     field_directives,
 )
 from penstock.config.file.flags import Given
-from penstock.config.file.language import Block, Node
+from penstock.config.file.nodes import Block, Node
 from penstock.config.file.readers import READERS, fail, read_address, read_jetstream_switch
 from penstock.config.frozen import dataclass
 from penstock.config.jetstream import JetStreamConfig
@@ -69,8 +68,6 @@ MEANINGS: dict[tuple[str, Any], Any] = {
 LAME_DUCK_DURATION_S_MIN = 30
 """Clients disconnected faster than this all reconnect elsewhere at once."""
 
-ALL_READERS = READERS | accountreaders.READERS | remotereaders.READERS
-
 Made = TypeVar("Made")
 
 
@@ -98,10 +95,7 @@ def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -
     """Return the options from a configuration file, the environment and the flags."""
     findings = _Findings()
     directives: Block = {}
-    for source in (
-        language.parse_file(path, environ) if path is not None else {},
-        _environment_block(environ),
-    ):
+    for source in (_file_block(path, environ), _environment_block(environ)):
         _override(directives, dict(_flatten(source, "", findings)))
     _override(directives, _flag_directives(given, findings))
     options = _Builder(directives, findings.errors, environ).options()
@@ -132,6 +126,8 @@ def _flatten(block: Block, prefix: str, findings: _Findings) -> Iterator[tuple[s
 
 def _ignore(name: str, key: str, node: Node, findings: _Findings) -> None:
     """Warn about a directive that Penstock ignores; refuse it if it names other servers."""
+    from penstock.config.file import ignoredreaders
+
     if name in ignoredreaders.BLOCKS and node.value is not False:
         ignoredreaders.check_ignored(node, name)
     others = node.value.get(JOINING.get(name, "")) if isinstance(node.value, dict) else None
@@ -172,6 +168,14 @@ def _unknown(written: str, key: str) -> str:
     return f"unknown directive `{written}`" + (f"; did you mean `{meant}`?" if meant else "")
 
 
+def _file_block(path: str | None, environ: Mapping[str, str]) -> Block:
+    if path is None:
+        return {}
+    from penstock.config.file import language
+
+    return language.parse_file(path, environ)
+
+
 def _environment_block(environ: Mapping[str, str]) -> Block:
     """Return the environment's directives as a block, as a file would have it."""
     block: Block = {}
@@ -186,8 +190,14 @@ def _environment_block(environ: Mapping[str, str]) -> Block:
             if not isinstance(holder.value, dict):
                 fail(holder, f"`{part}` is set both as a whole and in part")
             inner = holder.value
-        inner[key] = language.parse_value(environ[name], source=source, environ=environ)
+        inner[key] = _environment_value(environ, name, source)
     return block
+
+
+def _environment_value(environ: Mapping[str, str], name: str, source: str) -> Node:
+    from penstock.config.file import language
+
+    return language.parse_value(environ[name], source=source, environ=environ)
 
 
 def _flag_directives(given: Iterable[Given], findings: _Findings) -> Block:
@@ -246,7 +256,7 @@ class _Builder:
 
     def _read(self, name: str) -> Any:
         """Return the value of a given directive."""
-        reader = ALL_READERS[DIRECTIVES[name].kind]
+        reader = reader_of(DIRECTIVES[name].kind)
         value = self._check(lambda: reader(self.directives[name], name))
         return MEANINGS.get((name, value), value) if isinstance(value, int) else value
 
@@ -297,8 +307,8 @@ class _Builder:
         return self._make(TlsConfig, prefix)
 
     def _default_store(self) -> dict[str, str]:
-        data = self.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-        return {"store_dir": str(Path(data) / "penstock" / "jetstream")}
+        data = self.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        return {"store_dir": os.path.join(data, "penstock", "jetstream")}
 
     def _check(self, make: Callable[[], Made]) -> Made | None:
         """Return the result of `make`. Note an error, with the place of the directive it names."""
@@ -314,6 +324,15 @@ class _Builder:
             if name in self.directives and not message.startswith("Parse error"):
                 return f"Parse error in {self.directives[name].at}: {message}"
         return message
+
+
+def reader_of(kind: str) -> Callable[[Node, str], Any]:
+    """Return the reader of a kind of directive; those of blocks and lists are rarely needed."""
+    if kind in READERS:
+        return READERS[kind]
+    from penstock.config.file import accountreaders, remotereaders
+
+    return (accountreaders.READERS | remotereaders.READERS)[kind]
 
 
 def _source(node: Node) -> str:

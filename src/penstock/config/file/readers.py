@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
 from penstock.config.accounts import Permissions, ResponseRules, SubjectRules, User
-from penstock.config.file.language import Block, Node
+from penstock.config.file.nodes import Block, Node
 from penstock.config.transport import FALLBACK_DELAY_S, CertificateFiles, HandshakeFirst, TlsVersion
 from penstock.errors import ConfigError
 from penstock.protocol import units

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.config.file.language import Node
+from penstock.config.file.nodes import Node
 from penstock.config.file.readers import entries_of, fail, read_boolean, read_text, read_texts
 from penstock.config.remotes import RemoteConfig, RemoteTls
 from penstock.errors import ConfigError

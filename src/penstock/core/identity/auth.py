@@ -9,11 +9,9 @@ so the time of an answer does not reveal whether a user exists.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.config.accounts import GLOBAL, AuthCallout, Permissions, User
 from penstock.config.server import Authorization
@@ -21,7 +19,9 @@ from penstock.core.identity.certificates import user_in
 from penstock.core.identity.tls import Certificate
 from penstock.errors import ConfigError
 from penstock.keys import nkeys
-from penstock.keys.tokens import Claims
+
+if TYPE_CHECKING:
+    from penstock.keys.tokens import Claims
 
 VERIFIED_MAX = 1024
 CREDENTIALS = ("user", "pass", "auth_token")
@@ -290,6 +290,9 @@ class Authenticator:
     def _compare(self, identity: Identity, expected: str, given: str) -> Identity | Check | None:
         if not is_bcrypt(expected):
             # Compare digests: the time of a comparison reveals the length of its operands.
+            import hashlib
+            import hmac
+
             digests = [hashlib.sha256(text.encode()).digest() for text in (expected, given)]
             return identity if hmac.compare_digest(*digests) else None
         if self._verified.has(expected, given):
@@ -320,6 +323,8 @@ def _decoy(hashes: Iterable[str]) -> str:
 
 
 def _digest(hashed: str, password: str) -> bytes:
+    import hashlib
+
     return hashlib.sha256(f"{hashed}\0{password}".encode()).digest()
 
 

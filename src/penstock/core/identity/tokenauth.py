@@ -7,7 +7,6 @@ The user signs the nonce to prove that it owns the token, unless it is a bearer 
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -159,6 +158,8 @@ def _comes_from(networks: Any, ip: str) -> bool:
     if not networks:
         return True
     allowed = networks.split(",") if isinstance(networks, str) else networks
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(ip)
         return any(address in ipaddress.ip_network(each.strip(), strict=False) for each in allowed)

@@ -7,7 +7,6 @@ import resource
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 from penstock.protocol.redaction import redact_arguments
@@ -36,7 +35,8 @@ class Usage:
 def resident_bytes() -> int:
     """Return the resident memory; where the system does not tell, its maximum so far."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
     except OSError:
         # macOS counts in bytes, the others in KiB.
         unit = 1 if sys.platform == "darwin" else 1024

@@ -72,8 +72,6 @@ class ClaimsRequests:
 
     def open(self) -> None:
         """Start listening."""
-        if not self._server.config.authorization.trusts_operators:
-            return
         system = self._server.broker.directory.system
         for prefix in ACCOUNT_TOKEN:
             system.listen(f"{prefix}.*.CLAIMS.UPDATE".encode(), self._orders(self._update_named))
@@ -88,8 +86,6 @@ class ClaimsRequests:
 
     def hears(self, kind: str) -> bool:
         """Tell whether requests of this kind about one account's token are answered here."""
-        if not self._server.config.authorization.trusts_operators:
-            return False
         has_lookup = self._server.account_files is not None and not self._is_cache
         return kind == "UPDATE" or (kind == "LOOKUP" and has_lookup)
 

@@ -6,6 +6,7 @@ A command is imported only when it runs, so that it does not slow down the other
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -66,7 +67,10 @@ def _run(arguments: list[str]) -> int:
 
 def _run_command(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
+    # What is imported stays, so the garbage collector would look through it in vain.
+    gc.disable()
     module = importlib.import_module(command.module)
+    gc.enable()
     code: int
     if command.verb:
         from penstock.cli.runner import run_verb

@@ -448,14 +448,17 @@ def test_the_command_lists_shows_replays_and_discards(
     rows = penstock("dlq", "list", "--json", *bus).stdout.splitlines()
     letters = sorted(map(json.loads, rows), key=lambda letter: letter["key"])
     first = str(letters[0]["number"])
-    shown = penstock("dlq", "show", first, *bus)
+    shown = penstock("dlq", "show", first, "--topic", "orders", *bus)
+    elsewhere = penstock("dlq", "show", first, "--topic", "bills", *bus)
     careless = penstock("dlq", "discard", *bus)
     discarded = penstock("dlq", "discard", first, *bus)
     replayed = penstock("dlq", "replay", "--key", "k1", "--since", "1h", *bus)
     left = penstock("dlq", "list", *bus).stdout
 
     assert ["k0", "k1", "k2"] == [letter["key"] for letter in letters]
+    assert "a line for each" in penstock("dlq", "list", "--help").stdout
     assert "attempt  2. ValueError: no 0" in shown.stdout
+    assert (1, "") == (elsewhere.returncode, elsewhere.stdout)
     assert (2, True) == (careless.returncode, "no selection" in careless.stderr)
     assert "1 discarded" in discarded.stdout
     assert "1 replayed" in replayed.stdout

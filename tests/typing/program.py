@@ -40,5 +40,11 @@ async def use_bus(event: Envelope[dict[str, int]]) -> None:
     await bus.configure_topic("orders", retention_s=3600.0)  # mistake
 
 
+def use_scripts(scripts: SyncEventBus) -> None:
+    scripts.subscribe("raw", print, timeout_s=1.0)
+    scripts.subscribe("raw", print, timeout=1.0)  # mistake
+    scripts.subscribe_envelope("orders", print, timeout=1.0)  # mistake
+
+
 with penstock.serve(jetstream=True) as running:
     print(running.pot)  # mistake

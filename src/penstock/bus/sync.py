@@ -96,13 +96,22 @@ class SyncEventBus:
         """Publish all, wait for every ack; raise `BatchFailed` that lists each failure."""
         return self._run(self._bus.publish_envelope_batch(topic, envelopes, timeout_s=timeout_s))
 
-    def subscribe(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
+    def subscribe(
+        self,
+        pattern: str,
+        handler: Handler,
+        *,
+        key: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> Subscription:
         """Call `handler` with the bytes of every message."""
-        return self._run(self._bus.subscribe(pattern, handler, **settings))
+        return self._run(self._bus.subscribe(pattern, handler, key=key, timeout_s=timeout_s))
 
-    def subscribe_envelope(self, pattern: str, handler: Handler, **settings: Any) -> Subscription:
+    def subscribe_envelope(
+        self, pattern: str, handler: Handler, *, timeout_s: float | None = None
+    ) -> Subscription:
         """Call `handler` with every event, as the type its annotation names."""
-        return self._run(self._bus.subscribe_envelope(pattern, handler, **settings))
+        return self._run(self._bus.subscribe_envelope(pattern, handler, timeout_s=timeout_s))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling a handler."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from penstock.cli.arguments import Argument, Verb, argument
 from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.commands import EXIT_FAILURE
+from penstock.cli.connection import JSON
 from penstock.cli.payload import payload_fields, payload_text
 from penstock.cli.values import read_moment
 from penstock.errors import BusError, ConfigError
@@ -51,6 +52,9 @@ FILTERS = (
     ),
     argument("--until", doc="Only before this time.", metavar="TIME", type=read_moment),
 )
+
+LINES = replace(JSON, doc="Print JSON, for scripts: a line for each dead letter.")
+OPTIONS = (LINES, *(one for one in WHICH if one is not JSON))
 
 
 def run(arguments: list[str]) -> int:
@@ -131,25 +135,25 @@ VERBS = (
         aliases=("ls",),
         summary="List dead letters, oldest first.",
         run=list_letters,
-        arguments=(_numbers("*"), *FILTERS, *WHICH),
+        arguments=(_numbers("*"), *FILTERS, *OPTIONS),
     ),
     Verb(
         name="show",
         summary="Show dead letters in full, with the history of their attempts.",
         run=show,
-        arguments=(_numbers("+"), TOPIC, *WHICH),
+        arguments=(_numbers("+"), TOPIC, *OPTIONS),
     ),
     Verb(
         name="replay",
         summary="Send dead letters back to their topics, and remove them from the list.",
         run=replay,
-        arguments=(_numbers("*"), *FILTERS, ALL, *WHICH),
+        arguments=(_numbers("*"), *FILTERS, ALL, *OPTIONS),
     ),
     Verb(
         name="discard",
         summary="Delete dead letters for good.",
         run=discard,
-        arguments=(_numbers("*"), *FILTERS, ALL, *WHICH),
+        arguments=(_numbers("*"), *FILTERS, ALL, *OPTIONS),
     ),
 )
 

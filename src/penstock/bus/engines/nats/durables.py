@@ -10,6 +10,7 @@ one that was read before begins where that one stands: `narrowing`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from time import time_ns
@@ -22,6 +23,8 @@ from penstock.bus.engines.nats.source import GROUP, IDLE_WAITS_MAX
 from penstock.client import JetStream
 from penstock.errors import BusError, JetStreamError
 from penstock.protocol import subjects
+
+logger = logging.getLogger("penstock.bus")
 
 NANOSECONDS = 1_000_000_000
 PIN_TIMEOUT_S = 5.0
@@ -143,15 +146,20 @@ class Durables:
             return 0
         # Filters of one consumer may not overlap.
         outermost = [one for one in inside if not narrowest_around(one, inside)]
-        counting = await self._jetstream.consumers.create(
-            stream,
-            filter_subjects=[infos[one]["config"]["filter_subject"] for one in outermost],
-            ack_policy="none",
-            mem_storage=True,
-            inactive_threshold=round(COUNTING_S * NANOSECONDS),
-            **_beginning(info["delivered"]["stream_seq"] + 1),
-        )
-        await self._jetstream.consumers.delete(stream, counting["name"])
+        try:
+            counting = await self._jetstream.consumers.create(
+                stream,
+                filter_subjects=[infos[one]["config"]["filter_subject"] for one in outermost],
+                ack_policy="none",
+                mem_storage=True,
+                inactive_threshold=round(COUNTING_S * NANOSECONDS),
+                **_beginning(info["delivered"]["stream_seq"] + 1),
+            )
+            await self._jetstream.consumers.delete(stream, counting["name"])
+        except JetStreamError as error:
+            # Such as a limit on consumers: rather too many than no number at all.
+            logger.info("= what others read of `%s` cannot be counted: %s", pattern, error)
+            return 0
         return int(counting["num_pending"])
 
     async def oldest_ns(self, stream: str, info: dict[str, Any]) -> int:

@@ -1,7 +1,8 @@
 """
 Archives a stream and copies it into another at once, in a process made to be killed.
 
-Called with what one life of it is like, as JSON; on its output it says how each query ended.
+Called with what one life of it is like, as JSON; on its output it says how each query ended, and
+how often one was started again because Spark's Python came too late.
 """
 
 from __future__ import annotations
@@ -28,13 +29,11 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "gathered": lambda rows: rows.coalesce(1),
 }
 """Ways to write a query that gives the same rows."""
-OF_SPARK = re.compile(
-    r"(waiting for the Python worker|Python worker failed) to connect back|OptionalDataException"
+TOO_LATE = re.compile(
+    r"(waiting for the Python worker|Python worker failed) to connect back", re.IGNORECASE
 )
-"""
-What Spark itself may fail with, and not when the query is started again: it gives its Python ten
-seconds to start, and copies properties that another query's start may be changing.
-"""
+"""Spark gives its Python ten seconds to start, which no setting changes, on any machine."""
+STARTS_MAX = 5
 
 
 def main() -> None:
@@ -62,9 +61,12 @@ def run_archive(spark: Any, config: PipelineConfig, *, once: bool) -> None:
 
 
 def tell(query: str, run: Callable[[], object]) -> None:
-    """Run a query to its end, and say how that came."""
-    while OF_SPARK.search(error := error_of(run)):
-        """It is started again, as by what supervises it."""
+    """Run a query to its end, and say how that came; start it again if its Python was too late."""
+    for _ in range(STARTS_MAX):
+        error = error_of(run)
+        if not TOO_LATE.search(error):
+            break
+        print(json.dumps({"query": query, "too late": error}), flush=True)
     print(json.dumps({"query": query, "error": error}), flush=True)
 
 

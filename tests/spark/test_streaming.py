@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.functions import expr
 from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker, rows
+
+from penstock.spark import register
 
 Archive = Callable[..., Any]
 Follow = Callable[..., Any]
@@ -306,3 +309,25 @@ def test_secrets_are_in_no_plan_and_in_no_error(stream: str, follow: Follow) -> 
     with pytest.raises(Exception, match="`servers` must not say who we are") as raised:
         follow(stream, servers="nats://user:hunter2@127.0.0.1:4222")
     assert "hunter2" not in str(raised.value)
+
+
+def test_queries_that_start_at_once_do_not_change_what_they_share(
+    spark: Any, broker: Broker, stream: str, follow: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Spark keeps variables of all queries in one map, and two that add to it would break it."""
+    broker.create(f"{stream}_copy")
+    broker.fill(stream, 10)
+    register(spark)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    shared = manager.lookupDataSource("penstock").dataSourceCls().envVars()
+    before = set(shared.keySet())
+
+    subject = expr(f"replace(subject, '{stream}', '{stream}_copy')")
+    copied = follow(stream).withColumn("subject", subject).drop("headers", "time")
+    writer = copied.writeStream.format("penstock")
+    writer = writer.option("servers", broker.url).option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+    assert 10 == broker.info(f"{stream}_copy")["state"]["messages"]
+    assert before == set(shared.keySet())
+    assert spark.sparkContext.environment.keys() < before

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
@@ -33,13 +34,28 @@ ON_THIS_MACHINE = {
 """A Spark that nobody else is part of need not be seen by anybody else."""
 
 
+SET_BY_SPARK = (
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_PYTHON_RUNTIME",
+)
+"""
+Variables that Spark sets for the process a streaming query is planned in, each query in the same
+Java map, which it sends with tasks too. That map knows nothing of threads: two queries that start
+at once and add to it can break it for as long as the session lives, and then no task can be read
+(`OptionalDataException`). Setting what is there already breaks nothing.
+"""
+
+
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known, and allow filters to be pushed down to it."""
     from penstock.spark.source.source import PenstockDataSource
 
     # A class of this session's own: Spark plans in processes that know nothing of it.
     known = _known(spark)
-    spark.dataSource.register(type("PenstockDataSource", (PenstockDataSource,), known))
+    with _complete_environment(spark):
+        spark.dataSource.register(type("PenstockDataSource", (PenstockDataSource,), known))
     # A declarative pipeline may not set it, but its file may.
     if spark.conf.get(FILTER_PUSHDOWN, "false") != "true":
         spark.conf.set(FILTER_PUSHDOWN, "true")
@@ -56,6 +72,26 @@ def _known(spark: SparkSession) -> dict[str, Any]:
     except PySparkException:
         # With Spark Connect the driver is elsewhere.
         return {}
+
+
+@contextmanager
+def _complete_environment(spark: SparkSession) -> Iterator[None]:
+    """Have what is registered know all variables that Spark will set; their values are Spark's."""
+    from pyspark.errors import PySparkException
+
+    try:
+        environment = spark.sparkContext.environment
+    except PySparkException:
+        # With Spark Connect the driver is elsewhere.
+        yield
+        return
+    added = set(SET_BY_SPARK) - environment.keys()
+    environment.update(dict.fromkeys(added, ""))
+    try:
+        yield
+    finally:
+        for name in added:
+            del environment[name]
 
 
 def cores_of(spark: SparkSession) -> int:

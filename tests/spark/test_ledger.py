@@ -268,9 +268,15 @@ class Driver:
 
     def told(self) -> dict[str, str]:
         """Return what it has said of ends, whether it lives or not."""
+        return {each["query"]: each["error"] for each in self._lines() if "error" in each}
+
+    def started_again(self) -> int:
+        """Return how often it has started a query again, because Spark's Python was too late."""
+        return sum("too late" in each for each in self._lines())
+
+    def _lines(self) -> list[dict[str, str]]:
         lines = self._said.read_text().splitlines(keepends=True)
-        told = [json.loads(line) for line in lines if line.endswith("\n")]
-        return {each["query"]: each["error"] for each in told}
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def wait_for_progress(self) -> None:
         """Return once each query has finished a batch more, or has ended."""
@@ -307,16 +313,13 @@ class Ledger:
         self._chance = random.Random()
         self._masters, self._checkpoint_by = cycle(MASTERS), cycle(("setting", "option"))
         self._before: dict[str, Any] = {}
-        # Other subjects on a checkpoint may be refused, also where they are as many.
-        self._subjects = self._chance.choice(SUBJECTS)
-        self._lives = 0
+        self._drivers: list[Driver] = []
 
     def live(
         self, *, accepting: bool = False, once: bool = False, rate: int | None = None
     ) -> Driver:
         """Start a driver that differs from the one before in all it may."""
-        self._lives += 1
-        home = self._home / f"life-{self._lives}"
+        home = self._home / f"life-{len(self._drivers)}"
         home.mkdir()
         life = {
             "master": next(self._masters),
@@ -331,10 +334,11 @@ class Ledger:
                 "failOnDataLoss": str(not accepting).lower(),
                 "maxMessagesPerTrigger": "5000" if once else str(self._chance.randint(100, 300)),
                 "minPartitions": self._another("tasks", ("1", "2", "3", "5")),
-                "subjects": self._subjects,
+                "subjects": self._another("subjects", SUBJECTS),
             },
         }
-        return Driver(home, life)
+        self._drivers.append(Driver(home, life))
+        return self._drivers[-1]
 
     def _another(self, what: str, values: tuple[str, ...]) -> str:
         """Return one of some values, but not the one of the life before."""
@@ -416,6 +420,10 @@ class Ledger:
         self.hear(driver.told())
         # Ids alone do not do for what is written again.
         wait_until_forgotten(Broker(self.place.urls[0]), "TARGET", WINDOW_S)
+
+    def started_again(self) -> int:
+        """Return how often a query was started again because Spark's Python was too late."""
+        return sum(driver.started_again() for driver in self._drivers)
 
     def hear(self, ends: dict[str, str]) -> None:
         """Have the witness take note of how queries ended."""
@@ -514,5 +522,6 @@ def test_every_message_arrives_once_or_an_error_tells_why_not(place: Place, tmp_
 
     ledger.check_coverage()
     print("happened", dict(ledger.happened))
+    print("started again because Spark's Python was too late", ledger.started_again())
     print("lake", ledger.witness.judge("archive", ledger.lake()))
     print("target", ledger.witness.judge("copy", place.target()))

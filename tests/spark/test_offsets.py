@@ -12,7 +12,7 @@ from tests.servers import wait_until
 from tests.spark.conftest import Broker
 
 from penstock.client import JetStream
-from penstock.errors import ClientError
+from penstock.errors import ClientError, StoreError
 from penstock.spark.connection import Connection
 from penstock.spark.options import parse_source
 from penstock.spark.source.limited import StreamReader
@@ -415,8 +415,9 @@ def test_streams_can_be_added_to_a_query_but_not_taken_away(
 
     assert {a: 30, b: 10} == places(end)
     assert [(1, 10)] == ranges(both, offset, end)
-    with pytest.raises(ClientError, match=f"the checkpoint is of stream `{b}`"):
-        alone.latestOffset(end, ReadAllAvailable())
+    for without in (alone, reader(a, failOnDataLoss=False)):
+        with pytest.raises(ClientError, match=f"the checkpoint is of stream `{b}`"):
+            without.latestOffset(end, ReadAllAvailable())
     with pytest.raises(ClientError, match="there is no stream `misspelt`"):
         reader(f"{a},misspelt").latestOffset(offset, ReadAllAvailable())
 
@@ -444,6 +445,47 @@ def test_a_stream_that_is_gone_is_remembered(
     assert without == reader(a).latestOffset(without, ReadAllAvailable())
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_stream_that_is_gone_can_be_left_out_at_once(
+    broker: Broker, pair: tuple[str, str], reader: Reader, is_made_anew: bool
+) -> None:
+    """Also of a micro-batch that was planned with it."""
+    a, b = pair
+    both = reader(f"{a},{b}")
+    start = both.initialOffset()
+    read = both.latestOffset(start, ReadAllAvailable())
+    broker.run(lambda js: js.streams.delete(b))
+    if is_made_anew:
+        broker.create(b)
+    strict, lax = reader(a), reader(a, failOnDataLoss=False)
+
+    for question in (strict.latestOffset, strict.partitions):
+        given = (read, ReadAllAvailable()) if question == strict.latestOffset else (start, read)
+        with pytest.raises(ClientError, match=f"`{b}` was deleted before .*`failOnDataLoss` = f"):
+            question(*given)
+    assert [(1, 30)] == ranges(lax, start, read)
+    without = lax.latestOffset(read, ReadAllAvailable())
+    assert {a: 30, b: 10} == places(without)
+    assert without == strict.latestOffset(without, ReadAllAvailable()), "told before"
+    with pytest.raises(ClientError, match=f"`{b}` was deleted"):
+        both.latestOffset(read, ReadAllAvailable())
+
+
+def test_a_checkpoint_that_says_nothing_of_streams_is_told(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    """Damaged, or of another source."""
+    for offset in (
+        {},
+        {"topic": {"0": 17}},
+        {"streams": {stream: 17}},
+        {"streams": {stream: {"created": "2026-11-15T08:00:00Z"}}},
+        {"streams": {stream: {"created": "2026-11-15T08:00:00Z", "sequence": "many"}}},
+    ):
+        with pytest.raises(StoreError, match="the checkpoint is damaged, or of another source: `"):
+            reader(stream).latestOffset(offset, ReadAllAvailable())
+
+
 def test_subjects_can_be_taken_from_a_query_but_not_added(
     broker: Broker, stream: str, reader: Reader
 ) -> None:
@@ -456,10 +498,40 @@ def test_subjects_can_be_taken_from_a_query_but_not_added(
 
     assert (10, 20) == (sequence(first, stream), sequence(last, stream))
     for wider in (f"{stream}.a, {stream}.b", f"{stream}.*"):
-        with pytest.raises(ClientError, match=r"`subjects` has .*from [12] on.*query of its own"):
+        with pytest.raises(
+            ClientError, match=r"`subjects` has .*, as 2 on `\w+\.b`.*query of its own"
+        ):
             reader(stream, subjects=wider).latestOffset(last, ReadAllAvailable())
     with pytest.raises(ClientError, match="`subjects` has `>` now"):
         reader(stream).latestOffset(last, ReadAllAvailable())
+
+
+def test_subjects_may_ask_for_the_same_in_other_words(
+    broker: Broker, stream: str, reader: Reader
+) -> None:
+    """What the stream holds decides where the words do not, and what it holds that is older."""
+    words = ("", ">", f"{stream}.>", f"{stream}.*.*, {stream}.*, {stream}.*", "*.*, *.*.*")
+    broker.publish([(f"{stream}.{'ab'[n % 2]}", b"") for n in range(10)])
+    broker.publish([(f"{stream}.{n}.more", b"") for n in range(10)])
+    readers = [reader(stream, subjects=each) for each in words]
+    marks = [each.latestOffset(each.initialOffset(), ReadAllAvailable()) for each in readers]
+
+    for mark in marks:
+        assert [20] * len(words) == [
+            sequence(each.latestOffset(mark, ReadAllAvailable()), stream) for each in readers
+        ]
+    broker.publish([(f"{stream}.a", b""), (f"{stream}.far.too.deep", b"")])
+    for mark in marks:
+        assert [(21, 22)] == ranges(
+            readers[0], mark, readers[0].latestOffset(mark, ReadAllAvailable())
+        )
+    (narrow, wide) = readers[3], reader(stream)
+    passed = narrow.latestOffset(marks[0], ReadAllAvailable())
+    broker.publish([(f"{stream}.b", b"")])
+    passed = narrow.latestOffset(passed, ReadAllAvailable())
+    assert 23 == sequence(passed, stream)
+    with pytest.raises(ClientError, match=r"has `>` now.* as 22 on `\w+\.far\.too\.deep`"):
+        wide.latestOffset(passed, ReadAllAvailable())
 
 
 def test_a_subject_that_has_nothing_older_can_be_added(

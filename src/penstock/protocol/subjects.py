@@ -8,6 +8,7 @@ A subject is tokens joined by dots. In a pattern, `*` stands for one token and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 WHITE_SPACE = b" \t\r\n"
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -67,6 +68,11 @@ def contains(pattern: bytes, narrower: bytes) -> bool:
     return _tokens_match(tokens, narrower_tokens)
 
 
+def cover(patterns: Iterable[bytes], narrower: bytes) -> bool:
+    """Tell whether each subject that `narrower` matches is matched by one of some patterns."""
+    return _cover([pattern.split(b".") for pattern in patterns], narrower.split(b"."))
+
+
 def overlap(one: bytes, other: bytes) -> bool:
     """Tell whether both patterns match some subject."""
     left, right = one.split(b"."), other.split(b".")
@@ -97,6 +103,21 @@ def _tokens_match(pattern: list[bytes], subject: list[bytes]) -> bool:
         if token != subject[index] and token != b"*":
             return False
     return len(pattern) == len(subject)
+
+
+def _cover(patterns: list[list[bytes]], tokens: list[bytes]) -> bool:
+    """Go token by token, with what is left of the patterns that match so far."""
+    if not tokens:
+        return [] in patterns
+    if any(pattern[:1] == [b">"] for pattern in patterns):
+        return True
+    first, *rest = tokens
+    if first == b">":
+        # It stands for one token, or for one and more behind it.
+        return _cover(patterns, [b"*"]) and _cover(patterns, [b"*", b">"])
+    # Some token is in no pattern, so that only wildcards match all that `*` stands for.
+    left = [pattern[1:] for pattern in patterns if pattern[:1] in ([first], [b"*"])]
+    return bool(left) and _cover(left, rest)
 
 
 def text(name: bytes) -> str:

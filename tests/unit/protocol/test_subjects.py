@@ -123,6 +123,27 @@ def test_containing_and_overlapping_follow_from_matching(pattern: bytes) -> None
         assert bool(matched_by_other & matched) == subjects.overlap(pattern, other)
 
 
+def test_covering_follows_from_matching() -> None:
+    """By several patterns together, and with a token that is in none of them."""
+    literals = [
+        b".".join(tokens)
+        for count in (1, 2, 3, 4)
+        for tokens in itertools.product((b"a", b"b", b"other"), repeat=count)
+    ]
+    short = [pattern for pattern in PATTERNS if pattern.count(b".") < 2]
+    matched = {
+        pattern: {subject for subject in literals if subjects.matches(pattern, subject)}
+        for pattern in short
+    }
+    for patterns in itertools.combinations(short, 2):
+        together = matched[patterns[0]] | matched[patterns[1]]
+        for other in short:
+            assert (matched[other] <= together) == subjects.cover(patterns, other)
+    assert subjects.cover([b"*", b"*.*", b"*.*.>"], b">")
+    assert not subjects.cover([b"*", b"*.*.>", b"a.b"], b">")
+    assert not subjects.cover([], b"a")
+
+
 @pytest.mark.parametrize(
     ("pattern", "prefix"),
     [

@@ -32,8 +32,8 @@ from penstock.spark.source.stream import (
 )
 from penstock.spark.source.streams import (
     Finder,
+    check_left_out,
     check_named,
-    check_selected,
     check_subjects,
     check_widened,
     find_streams,
@@ -88,6 +88,8 @@ class Follower(DataSourceStreamReader):
         """Up to where the newest micro-batch reads."""
         self._nothing_up_to: dict[str, int] = {}
         """Up to where there was nothing to read when it was looked for."""
+        self._compared: dict[str, Mark] = {}
+        """The marks that were read on the subjects of this query, or on more."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a query without a checkpoint."""
@@ -111,7 +113,7 @@ class Follower(DataSourceStreamReader):
         """Return up to where the next micro-batch reads; without a bound, all there is."""
         states = self.finder.find(connection)
         begun = read_offset(start)
-        marks = self.without_gone(begun, states)
+        marks = self.without_gone(connection, begun, states)
         for name in states.keys() - marks.keys():
             marks[name] = Mark(states[name].created, states[name].earliest - 1)
         ends = {
@@ -121,7 +123,7 @@ class Follower(DataSourceStreamReader):
         backlogs = []
         for name, mark in marks.items():
             if name in begun:
-                check_widened(connection, states[name], mark, self.source.subjects)
+                self._compare_subjects(connection, states[name], mark)
             waiting = self._look(connection, states[name], mark)
             if waiting.size:
                 census = new_census(connection, states[name], self.source, waiting)
@@ -135,11 +137,17 @@ class Follower(DataSourceStreamReader):
         self.planned = {name: mark.sequence for name, mark in ends.items()}
         return write_offset(ends)
 
+    def _compare_subjects(self, connection: Connection, state: StreamState, mark: Mark) -> None:
+        # Of what was asked for a mark, nothing can come to be older than it.
+        if self._compared.get(state.name) != mark:
+            check_widened(connection, state, mark, self.source.subjects)
+            self._compared[state.name] = mark
+
     def without_gone(
-        self, marks: Mapping[str, Mark], states: Mapping[str, StreamState]
+        self, connection: Connection, marks: Mapping[str, Mark], states: Mapping[str, StreamState]
     ) -> dict[str, Mark]:
         """Return the marks of streams that are there; the same, or something was lost."""
-        check_selected(self.source, [name for name, mark in marks.items() if not mark.is_gone])
+        check_left_out(connection, self.source, marks)
         check_named(self.source, marks.keys() | states.keys())
         for name in marks.keys() - states.keys():
             if not marks[name].is_gone:
@@ -229,13 +237,18 @@ class Follower(DataSourceStreamReader):
             for name, mark in finished.items()
             if mark != begun.get(name) and not mark.is_gone
         }
-        states = self.ask(self.finder.find)
-        marks = self.without_gone(moved, states)
+        states, marks = self.ask(lambda connection: self._find(connection, moved))
         pieces = [
             piece for name, mark in marks.items() for piece in self._pieces(states[name], mark)
         ]
         # Spark wants a task, also where the checkpoint only moved on.
         return new_tasks(pieces, self.source) or [Task([])]
+
+    def _find(
+        self, connection: Connection, marks: Mapping[str, Mark]
+    ) -> tuple[dict[str, StreamState], dict[str, Mark]]:
+        states = self.finder.find(connection)
+        return states, self.without_gone(connection, marks, states)
 
     def _pieces(self, state: StreamState, mark: Mark) -> list[Piece]:
         if not mark.partitions:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from penstock.errors import StoreError
+
+SHOWN_MAX = 200
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,19 @@ def _write(mark: Mark) -> dict[str, Any]:
 
 
 def read_offset(written: Mapping[str, Any]) -> dict[str, Mark]:
-    """Return the mark of each stream."""
+    """Return the mark of each stream; raise if that is not what was written."""
+    try:
+        return _read(written)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        shown = json.dumps(written)[:SHOWN_MAX]
+        raise StoreError(
+            f"the checkpoint is damaged, or of another source: `{shown}` does not say up to where "
+            "which streams were read; hint: restore it, or start with a new checkpoint and a new "
+            "target"
+        ) from None
+
+
+def _read(written: Mapping[str, Any]) -> dict[str, Mark]:
     return {
         str(name): Mark(
             str(mark["created"]),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import inf
 
 from penstock.errors import ClientError, JetStreamError
 from penstock.protocol import errorcodes
-from penstock.protocol.subjects import contains, overlap
+from penstock.protocol.subjects import cover, matches, overlap
 from penstock.spark.connection import Connection
 from penstock.spark.options import SourceOptions
 from penstock.spark.source.offsets import Mark
@@ -121,26 +121,49 @@ def check_widened(
 ) -> None:
     """Raise if older messages would be left out: of subjects that were not read up to a mark."""
     read = [each.encode() for each in mark.subjects]
-    added = [
-        each
-        for each in subjects or (">",)
-        if read and not any(contains(wider, each.encode()) for wider in read)
-    ]
+    added = [each for each in subjects or (">",) if read and not cover(read, each.encode())]
     oldest = first_message(connection, state, tuple(added), state.earliest) if added else None
-    if oldest is not None and oldest <= mark.sequence:
-        names = ", ".join(f"`{each}`" for each in added)
-        raise ClientError(
-            f"`subjects` has {names} now, and the checkpoint was read without: of stream "
-            f"`{state.name}` up to sequence {mark.sequence}, so that older messages, perhaps from "
-            f"{oldest} on, would be left out; hint: read what is added by a query of its own, with "
-            "a checkpoint and a target of its own, or all with a new checkpoint and a new target"
-        )
+    if oldest is None or oldest > mark.sequence:
+        return
+    # Other words may ask for the same: the subjects that the stream holds decide.
+    for subject in _held_subjects(connection, state, added):
+        if any(matches(each, subject.encode()) for each in read):
+            continue
+        oldest = first_message(connection, state, (subject,), state.earliest)
+        if oldest is not None and oldest <= mark.sequence:
+            names = ", ".join(f"`{each}`" for each in added)
+            raise ClientError(
+                f"`subjects` has {names} now, and the checkpoint was read without: of stream "
+                f"`{state.name}` up to sequence {mark.sequence}, so that older messages would be "
+                f"left out, as {oldest} on `{subject}`; hint: read what is added by a query of its "
+                "own, with a checkpoint and a target of its own, or all with a new checkpoint and "
+                "a new target"
+            )
 
 
-def check_selected(source: SourceOptions, names: Collection[str]) -> None:
-    """Raise if a checkpoint is of streams that a query does not read."""
-    for name in names:
-        if not source.selects(name):
+def _held_subjects(
+    connection: Connection, state: StreamState, patterns: Sequence[str]
+) -> Iterator[str]:
+    """Yield the subjects of a stream's messages that match one of some patterns."""
+    for pattern in patterns:
+        found = 0
+        while True:
+            request = {"subjects_filter": pattern, "offset": found}
+            page = connection.call(f"STREAM.INFO.{state.name}", request)
+            subjects = page["state"].get("subjects") or {}
+            yield from subjects
+            found += len(subjects)
+            if not subjects or found >= int(page.get("total", 0)):
+                break
+
+
+def check_left_out(
+    connection: Connection, source: SourceOptions, marks: Mapping[str, Mark]
+) -> None:
+    """Raise if a query does not read a stream of its checkpoint that is still there."""
+    names = [n for n, mark in marks.items() if not mark.is_gone and not source.selects(n)]
+    for name, state in read_states(connection, names).items():
+        if state.created == marks[name].created:
             reads = source.stream or source.stream_pattern
             raise ClientError(
                 f"the checkpoint is of stream `{name}`, the query reads `{reads}`; "

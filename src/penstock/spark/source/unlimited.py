@@ -83,7 +83,7 @@ class UnlimitedReader(Follower):
         """Return the end with the ranges of those streams of which it was not known from where."""
         begun, marks = read_offset(start), read_offset(end)
         states = self.finder.find(connection)
-        self.without_gone(begun, states)
+        self.without_gone(connection, begun, states)
         for name, state in states.items():
             mark, before = marks.get(name), begun.get(name)
             if mark is None or mark.partitions or mark == before:

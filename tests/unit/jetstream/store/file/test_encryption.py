@@ -135,6 +135,25 @@ def test_any_writes_and_cuts_read_as_those_of_a_plain_file(disk, bare, seed):
     assert plain == disk.open("/file").read(0, len(plain) + 1)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_who_has_a_file_open_reads_what_another_cuts_and_writes(disk, seed):
+    chance = random.Random(seed)
+    plain = bytearray()
+    file, reader = disk.create("/file"), disk.open("/file")
+    for _ in range(60):
+        if chance.random() < 0.3:
+            length = chance.randint(max(len(plain) - 3 * FRAME_BYTES, 0), len(plain))
+            file.truncate(length)
+            del plain[length:]
+        data = chance.randbytes(chance.randint(1, chance.choice((30, 200, 2 * FRAME_BYTES))))
+        file.write(data, len(plain))
+        plain += data
+        for _ in range(10):
+            start = chance.randrange(len(plain))
+            stop = start + chance.choice((1, 100, 2 * FRAME_BYTES))
+            assert plain[start:stop] == reader.read(start, stop - start)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_one_flipped_bit_costs_one_frame(disk, bare, seed):
     chance = random.Random(seed)

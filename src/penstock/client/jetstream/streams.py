@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from penstock.client.jetstream.api import Api, check_name, encode, field
 from penstock.client.jetstream.settings import StreamSettings
+from penstock.client.jetstream.snapshots import Snapshot, open_snapshot, restore
 from penstock.client.messages import Message, read_number
 from penstock.errors import ApiError, ClientError, JetStreamError
 from penstock.protocol import headers as header_block
@@ -134,6 +136,18 @@ class Streams:
             raise ClientError(
                 f"stream `{name}` answered with more than the {batch} messages requested"
             )
+
+    def snapshot(
+        self, name: str, *, consumers: bool = True
+    ) -> AbstractAsyncContextManager[Snapshot]:
+        """Read a stream as an archive: its chunks, in the format of nats-server."""
+        return open_snapshot(self._api, name, consumers=consumers)
+
+    async def restore(
+        self, config: Mapping[str, Any], state: Mapping[str, Any], chunks: AsyncIterable[bytes]
+    ) -> dict[str, Any]:
+        """Create a stream from an archive, and from what its snapshot said."""
+        return await restore(self._api, config, state, chunks)
 
     async def _call(self, operation: str, name: str, request: dict[str, Any]) -> dict[str, Any]:
         return await self._api.call(f"STREAM.{operation}.{check_name(name, 'stream')}", request)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock import hot
+from penstock.core import snappy
 from penstock.core.snappy import COMPRESSED, PLAIN, checksum
 
 MAGIC = b"NATSARC1"
@@ -53,6 +54,32 @@ def encode_entry(entry: ArchiveEntry) -> bytes:
     numbers = (len(name), time_ns << 1 if time_ns >= 0 else ~(time_ns << 1), sequence)
     lengths = (len(header), len(payload))
     return b"".join(map(_varint, numbers + lengths)) + name + header + payload
+
+
+class ArchiveWriter:
+    """Makes an archive of entries; its pieces are the bytes of a file, one after the other."""
+
+    def __init__(self) -> None:
+        self._compress = snappy.compressor()
+        self._data = bytearray(MAGIC)
+
+    def start(self) -> bytes:
+        """Return the beginning of the archive."""
+        return STREAM_IDENTIFIER
+
+    def add(self, entry: ArchiveEntry) -> bytes:
+        """Add an entry; return the frames that are full by now."""
+        self._data += encode_entry(entry)
+        return self._flush() if len(self._data) >= snappy.FRAME_BYTES else b""
+
+    def end(self) -> bytes:
+        """Return the end of the archive."""
+        return self._flush() + snappy.frames(encode_entry(END))
+
+    def _flush(self) -> bytes:
+        framed = snappy.frames(bytes(self._data), self._compress)
+        self._data.clear()
+        return framed
 
 
 def _varint(number: int) -> bytes:

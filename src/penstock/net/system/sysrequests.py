@@ -43,6 +43,7 @@ NAMES = {
     "consumer": "consumers",
     "js_enabled_only": "js-enabled-only",
     "js_server_only": "js-server-only",
+    "include_unused": "unused",
 }
 """Options with another name in a query."""
 TYPES: dict[str, type] = {

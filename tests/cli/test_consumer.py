@@ -193,6 +193,34 @@ def test_a_consumer_is_removed(stream: Cli) -> None:
     assert stream.json("consumer", "ls", "ORDERS") == []
 
 
+def test_a_consumer_is_paused_and_resumed(stream: Cli) -> None:
+    stream("consumer", "create", "ORDERS", "C")
+
+    assert stream("consumer", "pause", "ORDERS", "C", "1h").err.startswith(
+        "paused consumer `C` until 20"
+    )
+    assert stream.json("consumer", "info", "ORDERS", "C")["paused"]
+    assert "paused" in stream("consumer", "report", "ORDERS").out
+    assert stream("consumer", "resume", "ORDERS", "C").err == "resumed consumer `C`\n"
+    assert not stream.json("consumer", "info", "ORDERS", "C").get("paused")
+    error = stream.fails("consumer", "pause", "ORDERS", "C", "soon", code=2)
+    assert "`soon` is not a time\nhint: 10m, or " in error
+
+
+def test_a_report_has_the_consumers_that_are_behind_first(stream: Cli) -> None:
+    stream("stream", "create", "OTHER", "--subjects", "other")
+    stream("consumer", "create", "OTHER", "IDLE", "--push", "nobody")
+    stream("consumer", "create", "ORDERS", "SLOW", "--max-ack-pending", "1")
+    stream("consumer", "next", "ORDERS", "SLOW", "--no-ack")
+
+    rows = [line.split() for line in stream("consumer", "report").out.splitlines()[1:]]
+    assert rows[0][:7] == ["ORDERS", "SLOW", "pull", "2", "1", "0", "0"]
+    assert rows[0][-4:] == ["unacked", "at", "its", "bound"]
+    assert rows[1][:3] == ["OTHER", "IDLE", "push"]
+    assert rows[1][-2:] == ["nobody", "subscribes"]
+    assert [info["name"] for info in stream.json("consumer", "report", "OTHER")] == ["IDLE"]
+
+
 def test_a_watch_has_a_line_for_each_look(stream: Cli) -> None:
     stream("consumer", "create", "ORDERS", "C")
     words = ("consumer", "watch", "ORDERS", "C", "--count", "2", "--interval", "10ms")

@@ -208,3 +208,66 @@ def test_the_environment_says_who_we_are(
     monkeypatch.setenv("NATS_TOKEN", "open sesame")
 
     assert main(["pub", "a", "x"]) == 0
+
+
+def test_templates_make_each_message_another(cli: Cli) -> None:
+    with subscriber(cli, "news.>", "--json", "--count", "3") as process:
+        words = (
+            "pub",
+            "news.{{Count}}",
+            "{{Count}} {{ID}} {{ Random 3 5 }} {{no}}",
+            "--count",
+            "3",
+        )
+        cli(*words, "-H", "Number: {{Count}}", "--sleep", "1ms")
+
+        messages = [json.loads(line) for line in process.communicate(timeout=20)[0].splitlines()]
+    assert [message["subject"] for message in messages] == ["news.1", "news.2", "news.3"]
+    assert [message["headers"]["Number"] for message in messages] == [["1"], ["2"], ["3"]]
+    parts = [message["payload"].split() for message in messages]
+    assert [part[0] for part in parts] == ["1", "2", "3"]
+    assert len({part[1] for part in parts}) == 3
+    assert all(3 <= len(part[2]) <= 5 and part[3] == "{{no}}" for part in parts)
+
+
+def test_text_in_braces_can_stay(cli: Cli) -> None:
+    with subscriber(cli, "news", "--raw", "--count", "1") as process:
+        cli("pub", "news", "{{Count}}", "--no-templates")
+
+        assert process.communicate(timeout=20)[0] == "{{Count}}\n"
+
+
+def test_a_subscription_ends_after_a_silence(cli: Cli) -> None:
+    with subscriber(cli, "news", "--raw", "--wait", "2s") as process:
+        cli("pub", "news", "x")
+        assert process.communicate(timeout=20) == ("x\n", "")
+        assert process.returncode == 0
+
+    error = cli.fails("sub", "news", "--wait", "10ms")
+    assert error.endswith("penstock: `news`: no message\nhint: wait longer with --wait\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("--echo",), "hi\n"),
+        (("{{Request}} number {{Count}}",), "hi number 1\n"),
+        (("--command", "tr a-z A-Z"), "HI\n"),
+    ],
+    ids=["echo", "template", "command"],
+)
+def test_requests_are_answered(words: tuple[str, ...], answer: str, cli: Cli) -> None:
+    with cli.start("reply", "service", *words, "--count", "1") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("answering on `service`")
+
+        assert cli("request", "service", "hi", "--raw").out == answer
+        out, error = process.communicate(timeout=20)
+    assert (process.returncode, error) == (0, "")
+    assert out.splitlines()[1] == "hi"
+
+
+def test_an_answer_must_be_named(cli: Cli) -> None:
+    assert cli.fails("reply", "service", code=2) == (
+        "penstock: which answer?\nhint: a payload, --echo or --command\n"
+    )

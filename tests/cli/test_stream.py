@@ -383,3 +383,98 @@ def test_the_environment_names_the_server(cli: Cli) -> None:
         check=True,
     )
     assert json.loads(process.stdout) == ["ORDERS"]
+
+
+def test_messages_are_viewed_from_anywhere(cli: Cli) -> None:
+    create(cli)
+    for numbers in (range(1, 4), range(4, 8)):
+        cli.publish(*[(f"orders.{n % 2}", b"%d" % n) for n in numbers])
+    cli("stream", "msg-rm", "ORDERS", "6", "-f")
+
+    def view(*words: str) -> list[str]:
+        return cli("stream", "view", "ORDERS", "--raw", *words).out.split()
+
+    assert view() == ["1", "2", "3", "4", "5", "7"]
+    assert view("--start", "4", "--count", "2") == ["4", "5"]
+    assert view("--last", "3") == ["5", "7"]
+    assert view("--subject", "orders.0") == ["2", "4"]
+    assert view("--since", "1h") == view()
+    assert cli("stream", "view", "ORDERS", "--since", "2030-01-01").err == "no messages\n"
+    times = [line["time"] for line in cli.lines("stream", "view", "ORDERS")]
+    assert view("--since", times[3]) == ["4", "5", "7"]
+    both = ("stream", "view", "ORDERS", "--start", "1", "--last", "1")
+    assert "only one of `--start`, `--since` and `--last`" in cli.fails(*both, code=2)
+
+
+@pytest.mark.parametrize(("answer", "shown"), [("\n", 15), ("q\n", 10)])
+def test_a_terminal_gets_messages_page_by_page(answer: str, shown: int, cli: Cli) -> None:
+    create(cli)
+    cli.publish(*[("orders.a", b"m") for _ in range(15)])
+    terminal, slave = pty.openpty()
+
+    with cli.start("stream", "view", "ORDERS", "--raw", stdin=slave, stdout=slave) as process:
+        os.write(terminal, answer.encode())
+        assert process.stderr is not None
+        assert process.stderr.read() == "-- Enter for more, q ends -- "
+    os.close(slave)
+    out = os.read(terminal, 65536).decode()
+    os.close(terminal)
+
+    assert out.split().count("m") == shown
+
+
+def test_streams_are_compared_in_a_report(cli: Cli) -> None:
+    create(cli, "--max-msgs", "4")
+    cli("stream", "create", "BIG", "--subjects", "big")
+    cli.publish(*[("big", b"x" * 1000)] * 2, ("orders.a", b"1"))
+
+    header, *rows = cli("stream", "report").out.splitlines()
+    assert header.split()[-2:] == ["FULL", "BEHIND"]
+    assert [row.split()[0] for row in rows] == ["BIG", "ORDERS"]
+    assert rows[1].split()[-2:] == ["25%", "-"]
+    for column in ("full", "consumers", "messages", "bytes"):
+        first = cli.json("stream", "report", "--sort", column)[0]["config"]["name"]
+        assert first == ("ORDERS" if column == "full" else "BIG")
+    error = cli.fails("stream", "report", "--sort", "colour", code=2)
+    assert "`colour` is unknown\nhint: one of name, messages, bytes, consumers, full\n" in error
+
+
+def test_the_subjects_of_a_stream_are_counted(cli: Cli) -> None:
+    create(cli)
+    cli.publish(("orders.a", b"1"), ("orders.b", b"2"), ("orders.b", b"3"))
+
+    assert cli.json("stream", "subjects", "ORDERS") == {"orders.a": 1, "orders.b": 2}
+    assert cli("stream", "subjects", "ORDERS", "--sort", "messages", "--names").out == (
+        "orders.b\norders.a\n"
+    )
+    assert cli.json("stream", "subjects", "ORDERS", "orders.a") == {"orders.a": 1}
+
+
+def test_streams_are_found_by_what_they_are(cli: Cli) -> None:
+    create(cli, "--max-msgs", "1")
+    cli("stream", "create", "EMPTY", "--subjects", "empty")
+    cli("stream", "create", "MIRROR", "--mirror", "EMPTY")
+    cli("stream", "create", "SOURCED", "--source", "EMPTY")
+    cli("consumer", "create", "ORDERS", "C")
+    cli.publish(("orders.a", b"1"))
+
+    def find(*words: str) -> list[str]:
+        return list(cli.json("stream", "find", *words))
+
+    assert find("--empty") == ["EMPTY", "MIRROR", "SOURCED"]
+    assert find("--empty", "--invert") == ["ORDERS"]
+    assert find("--unconsumed", "--subject", "empty") == ["EMPTY"]
+    assert find("--mirrored") == ["MIRROR"]
+    assert find("--sourced") == ["SOURCED"]
+    assert find("--full", "90") == ["ORDERS"]
+    assert find("--created", "1h", "--idle", "0s") == ["EMPTY", "MIRROR", "ORDERS", "SOURCED"]
+    assert find("--idle", "1h") == []
+
+
+def test_a_stream_is_copied_with_its_configuration(cli: Cli) -> None:
+    create(cli, "--max-age", "1h")
+
+    copied = cli.json("stream", "copy", "ORDERS", "COPY", "--subjects", "copy.>")["config"]
+    assert (copied["name"], copied["subjects"]) == ("COPY", ["copy.>"])
+    assert copied["max_age"] == 3_600_000_000_000
+    assert "add --subjects" in cli.fails("stream", "cp", "ORDERS", "C2", code=2)

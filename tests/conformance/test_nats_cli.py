@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from tests.conformance.matrix import CONFIG
 from tests.conformance.test_nats_go import UNREACHABLE
 from tests.servers import NATS_SERVER, PENSTOCK, ServerProcess, wait_until
+
+from penstock.cli.main import main
 
 pytestmark = pytest.mark.timeout(900)
 """The first of them fetches and builds the client, which takes its time on a busy machine."""
@@ -145,7 +148,12 @@ class Tool:
 
     def start(self, user: str, line: str) -> subprocess.Popen[str]:
         """Start a command on behalf of a user."""
-        environment = {"HOME": str(self.home), "NATS_URL": self.server.url, "NO_COLOR": "1"}
+        environment = {
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "NATS_URL": self.server.url,
+            "NO_COLOR": "1",
+        }
         return subprocess.Popen(
             [
                 *(str(self._program), "--user", user, "--password", "x", "--timeout", "30s"),
@@ -243,3 +251,59 @@ def test_who_subscribes_and_replies_is_heard(tools: tuple[Tool, Tool]) -> None:
         printed, _ = responder.communicate(timeout=TIMEOUT_S)
 
         assert 'Received on subject "question"' in printed
+
+
+def penstock(tool: Tool, *words: str) -> None:
+    """Run our command on the server of a tool."""
+    assert 0 == main([*words, "--server", tool.server.url, "--user", "a", "--password", "x"])
+
+
+@pytest.mark.parametrize("by_us", [True, False], ids=["our backup", "its backup"])
+def test_a_backup_of_either_command_is_restored_by_the_other(
+    by_us: bool, tools: tuple[Tool, Tool], tmp_path: Path
+) -> None:
+    for tool in tools:
+        folder = tmp_path / tool.server.program.name
+        tool.run("a", "stream add SAVED --subjects saved.> --defaults")
+        tool.run("a", "pub saved.1 hello --count 10 -J")
+        tool.run("a", "consumer add SAVED C --pull --defaults")
+        tool.run("a", "consumer next SAVED C --count 2 --ack")
+        state = tool.run("a", "stream info SAVED --json --no-time")
+
+        if by_us:
+            penstock(tool, "stream", "backup", "SAVED", str(folder))
+            tool.run("a", "stream rm SAVED --force")
+            tool.run("a", f"stream restore {folder} --no-progress")
+        else:
+            tool.run("a", f"stream backup SAVED {folder} --consumers --no-progress")
+            tool.run("a", "stream rm SAVED --force")
+            penstock(tool, "stream", "restore", str(folder))
+
+        assert shape(state, tool) == shape(
+            tool.run("a", "stream info SAVED --json --no-time"), tool
+        )
+        assert "Unprocessed Messages: 8" in tool.run("a", "consumer info SAVED C")
+        tool.run("a", "stream rm SAVED --force")
+
+
+def test_both_commands_have_the_same_contexts(
+    tools: tuple[Tool, Tool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tool in tools:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tool.home / "config"))
+        monkeypatch.delenv("NATS_URL", raising=False)
+
+        penstock(tool, "context", "save", "ours", "--description", "made by us")
+        assert "made by us" in tool.printed("a", "context ls")
+        tool.run("a", f"context save its --server {tool.server.url} --select")
+        capsys.readouterr()
+        assert 0 == main(["context", "ls", "--json"])
+        listed = json.loads(capsys.readouterr().out)
+        assert [(each["name"], each["selected"]) for each in listed] == [
+            ("its", True),
+            ("ours", False),
+        ]
+        assert 0 == main(["pub", "a", "x"])
+        assert 0 == main(["context", "select", "ours"])
+        assert 0 == main(["pub", "a", "x"])
+        assert "ours" in tool.run("a", "context info")

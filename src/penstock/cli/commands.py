@@ -38,11 +38,24 @@ COMMANDS = {
     "request": Command(
         "penstock.cli.messages", "Publish a request and print the replies.", "REQUEST"
     ),
-    "stream": Command("penstock.cli.stream.stream", "Create, show, edit, read and purge streams."),
+    "reply": Command("penstock.cli.messages", "Answer requests.", "REPLY"),
+    "stream": Command(
+        "penstock.cli.stream.stream", "Create, show, edit, read, save and restore streams."
+    ),
     "consumer": Command(
-        "penstock.cli.consumer.consumer", "Create, show, edit and pull from consumers."
+        "penstock.cli.consumer.consumer", "Create, show, edit, pause and pull from consumers."
     ),
     "kv": Command("penstock.cli.kv.kv", "Read and write buckets of keys and values."),
+    "object": Command("penstock.cli.objects", "Store and read files of any size, in buckets."),
+    "rtt": Command("penstock.cli.rtt", "Measure the time to the server and back.", "RTT"),
+    "latency": Command(
+        "penstock.cli.latency", "Measure how long messages are under way.", "LATENCY"
+    ),
+    "account": Command("penstock.cli.account", "Show who we are, and the limits of our account."),
+    "server": Command("penstock.cli.server.server", "Check, list and control servers."),
+    "top": Command("penstock.cli.server.top", "Show the busiest connections, live.", "TOP"),
+    "events": Command("penstock.cli.events", "Print what servers report.", "EVENTS"),
+    "doctor": Command("penstock.cli.doctor.doctor", "Find what is wrong here and there.", "DOCTOR"),
     "store": Command("penstock.cli.store", "Check and repair the files of a server."),
     "bench": Command("penstock.cli.bench", "Measure and compare servers, with a history."),
     "topics": Command("penstock.cli.topics", "List, plan, apply and check the topics of a bus."),
@@ -50,6 +63,10 @@ COMMANDS = {
     "pipeline": Command("penstock.cli.pipeline", "Run the ready pipelines on Spark."),
     "lake": Command("penstock.cli.lake", "Inspect a Parquet lake without Spark."),
     "config": Command("penstock.cli.config", "Explain the settings in effect."),
+    "completion": Command(
+        "penstock.cli.completion", "Print the completion of a shell.", "COMPLETION"
+    ),
+    "man": Command("penstock.cli.manpages", "Write the manual pages.", "MAN"),
     "reference": Command(
         "penstock.cli.reference.reference",
         "Print the reference of settings or commands.",

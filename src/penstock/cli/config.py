@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from penstock.cli.commands import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.terminal import table
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
 from penstock.config.file.flags import Flag, parse_flags
 from penstock.config.file.loading import Options, load
@@ -19,7 +20,6 @@ from penstock.config.jetstream import JetStreamConfig
 from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
 from penstock.errors import ConfigError
-from penstock.protocol.tables import render
 
 USAGE = """\
 Usage: penstock config explain [-c FILE] [--json] [options of `penstock serve`]
@@ -93,7 +93,7 @@ def settings(options: Options) -> Iterator[Setting]:
 def as_table(rows: list[Setting]) -> str:
     """Return the settings for people."""
     cells = [(row.directive, _text(row.value), row.source) for row in rows]
-    return render(("setting", "value", "from"), cells, left=3)
+    return table(("SETTING", "VALUE", "FROM"), cells, left=3)
 
 
 def as_json(rows: list[Setting], options: Options) -> str:

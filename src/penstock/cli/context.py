@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Context:
     """One run of a verb."""
 
+    command: str
+    """The words of the command: `stream ls`."""
     arguments: Namespace
     client: Client
     js: JetStream
@@ -54,7 +56,7 @@ class Context:
 
 @asynccontextmanager
 async def open_context(
-    arguments: Namespace, environ: Mapping[str, str], *, name: str
+    arguments: Namespace, environ: Mapping[str, str], *, command: str
 ) -> AsyncIterator[Context]:
     """Connect with the options, and close at the end."""
     from penstock.client import connect
@@ -71,7 +73,7 @@ async def open_context(
     settings = settings_of(arguments, environ)
     client = await connect(
         settings.get("server", SERVER),
-        name=name,
+        name=f"penstock {command}",
         on_error=errors.append,
         on_disconnected=lost,
         on_reconnected=back,
@@ -81,4 +83,4 @@ async def open_context(
     prefix = {name: settings[name] for name in ("domain", "api_prefix") if name in settings}
     async with client:
         js = client.jetstream(request_timeout_s=timeout_s, **prefix)
-        yield Context(arguments=arguments, client=client, js=js, errors=errors)
+        yield Context(command=command, arguments=arguments, client=client, js=js, errors=errors)

@@ -13,7 +13,9 @@ import ssl
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.client.jetstream.keyvalue import STREAM_PREFIX, KeyNotFound, KeyValue
+from penstock.client.jetstream.keyvalue import STREAM_PREFIX as KV
+from penstock.client.jetstream.keyvalue import KeyNotFound, KeyValue
+from penstock.client.jetstream.objectstore import STREAM_PREFIX as OBJECTS
 from penstock.errors import (
     ConnectFailed,
     JetStreamError,
@@ -22,7 +24,7 @@ from penstock.errors import (
     PermissionDenied,
     RequestTimeout,
 )
-from penstock.protocol import errorcodes, wellknown
+from penstock.protocol import errorcodes
 from penstock.protocol.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ HINTS = {
         errorcodes.CONSUMER_NAME_EXIST: "penstock consumer edit changes an existing consumer",
         errorcodes.NOT_ENABLED_FOR_ACCOUNT: "JetStream is not enabled for this account",
         errorcodes.STREAM_NAME_EXIST: "penstock stream edit changes an existing stream",
+        errorcodes.STREAM_NAME_EXIST_RESTORE_FAILED: "penstock stream rm deletes the existing one",
         errorcodes.NOT_ENABLED: "start the server with JetStream: penstock serve -js",
         errorcodes.CONSUMER_ALREADY_EXISTS: "penstock consumer edit changes an existing consumer",
         errorcodes.CONSUMER_DOES_NOT_EXIST: "penstock consumer create creates it",
@@ -123,7 +126,9 @@ async def explain(error: PenstockError, context: Context, options: Collection[st
     arguments = vars(context.arguments)
     stream, bucket = arguments.get("stream", ""), arguments.get("bucket", "")
     if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code and bucket:
-        return not_found("bucket", bucket, await bucket_names(context), command="penstock kv")
+        prefix, command = (KV, "kv") if context.command.startswith("kv ") else (OBJECTS, "object")
+        names = await bucket_names(context, prefix)
+        return not_found("bucket", bucket, names, command=f"penstock {command}")
     if error.err_code == errorcodes.STREAM_NOT_FOUND.err_code and stream:
         names = await context.js.streams.names()
         return not_found("stream", stream, names, command="penstock stream")
@@ -147,10 +152,10 @@ async def _overlap(error: JetStreamError, context: Context, options: Collection[
     return complaint_of(error, options)
 
 
-async def bucket_names(context: Context) -> list[str]:
-    """Return the names of all buckets."""
-    names = await context.js.streams.names(subject=f"{wellknown.KEY_VALUE}>")
-    return [name.removeprefix(STREAM_PREFIX) for name in names if name.startswith(STREAM_PREFIX)]
+async def bucket_names(context: Context, prefix: str) -> list[str]:
+    """Return the names of all buckets whose streams start like this."""
+    names = await context.js.streams.names()
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 async def _meant_key(context: Context) -> str:

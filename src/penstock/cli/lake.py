@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.connection import JSON
 from penstock.cli.runner import run_command, run_plain
+from penstock.cli.terminal import table
 from penstock.cli.values import read_positive, show_count, show_size
 from penstock.errors import ClientError, ConfigError
-from penstock.protocol.tables import render
 from penstock.spark.pipelines.folder import LocalFolder
 from penstock.spark.pipelines.snapshot import Part, parts_of
 
@@ -56,7 +56,7 @@ def list_parts(arguments: Namespace) -> int:
     if arguments.json:
         return _print(found, as_json=True)
     lines = [(*names, show_count(files), show_size(size)) for *names, files, size in found.rows]
-    print(render([name.upper() for name in found.names], lines, left=2))
+    print(table([name.upper() for name in found.names], lines, left=2))
     return 0
 
 

@@ -1,9 +1,12 @@
-"""`penstock pub`, `penstock sub` and `penstock request`: single messages."""
+"""`penstock pub`, `sub`, `request` and `reply`: single messages."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
+from argparse import Namespace
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.connection import CONNECTION
@@ -15,54 +18,72 @@ from penstock.cli.payload import (
     read_payload,
     write_raw,
 )
-from penstock.cli.values import read_positive, show_count, show_size
-from penstock.client import Message
-from penstock.errors import NoResponders, PermissionDenied, RequestTimeout
+from penstock.cli.templates import NAMES, Filler
+from penstock.cli.values import read_positive, show_size
+from penstock.client import Message, Subscription
+from penstock.errors import (
+    ConfigError,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    reason,
+)
 from penstock.protocol.times import SECOND_NS
+from penstock.protocol.units import read_duration
 
 NO_RESPONDERS = 503
 
 
 async def publish(context: Context) -> None:
     """Publish a message, once or several times."""
-    arguments = context.arguments
-    payload = read_payload(arguments.payload)
-    headers = arguments.header or None
+    arguments, payload = context.arguments, read_payload(context.arguments.payload)
+    sent_bytes, filler = 0, Filler(enabled=arguments.templates)
+    for number in range(arguments.count):
+        if number:
+            await asyncio.sleep(arguments.sleep / SECOND_NS)
+        filler.next()
+        sent_bytes += await _publish_one(context, payload, filler)
     if arguments.jetstream:
-        await _store(context, payload)
         return
-    for _ in range(arguments.count):
-        await context.client.publish(
-            arguments.subject, payload, reply=arguments.reply, headers=headers
-        )
     # The server sends its error, if any, before its answer to our ping.
     await context.client.flush()
     _check_permission(context)
-    times = f"{show_count(arguments.count)} times " if arguments.count > 1 else ""
+    size, times = show_size(sent_bytes), ""
+    if arguments.count > 1:
+        size, times = show_size(sent_bytes // arguments.count), f"{arguments.count:,} times "
     context.done(
-        f"published {show_size(len(payload))} {times}to `{arguments.subject}`",
+        f"published {size} {times}to `{arguments.subject}`",
         {"subject": arguments.subject, "bytes": len(payload), "count": arguments.count},
     )
 
 
-async def _store(context: Context, payload: bytes) -> None:
-    """Publish and print JetStream's ack."""
+async def _publish_one(context: Context, payload: bytes, filler: Filler) -> int:
+    """Publish with templates filled; return the size."""
     arguments = context.arguments
-    for _ in range(arguments.count):
-        try:
-            ack = await context.js.publish(
-                arguments.subject, payload, headers=arguments.header or None
-            )
-        except NoResponders:
-            raise NoResponders(
-                f"no stream stores `{arguments.subject}`; "
-                f"hint: penstock stream create NAME --subjects {arguments.subject}"
-            ) from None
-        again = ", a duplicate" if ack.fields.get("duplicate") else ""
-        if arguments.json:
-            context.show_event("", ack.fields)
-        else:
-            context.say(f"stored in `{ack.stream}` as {ack.sequence}{again}")
+    subject, body = filler.text(arguments.subject), filler.fill(payload)
+    headers = [(name, filler.text(value)) for name, value in arguments.header or ()] or None
+    if arguments.jetstream:
+        await _store(context, subject, body, headers)
+    else:
+        await context.client.publish(subject, body, reply=arguments.reply, headers=headers)
+    return len(body)
+
+
+async def _store(
+    context: Context, subject: str, body: bytes, headers: list[tuple[str, str]] | None
+) -> None:
+    """Publish and print JetStream's ack."""
+    try:
+        ack = await context.js.publish(subject, body, headers=headers)
+    except NoResponders:
+        raise NoResponders(
+            f"no stream stores `{subject}`; hint: penstock stream create NAME --subjects {subject}"
+        ) from None
+    again = ", a duplicate" if ack.fields.get("duplicate") else ""
+    if context.arguments.json:
+        context.show_event("", ack.fields)
+    else:
+        context.say(f"stored in `{ack.stream}` as {ack.sequence}{again}")
 
 
 async def subscribe(context: Context) -> None:
@@ -73,11 +94,58 @@ async def subscribe(context: Context) -> None:
     _check_permission(context)
     context.say(f"listening on `{arguments.subject}`; Ctrl-C ends")
     received = 0
-    async for message in subscription:
+    async for message in _until_silence(subscription, arguments.wait):
         received += 1
         _print_message(context, message, received)
         if received == arguments.count:
             return
+    if not received:
+        raise RequestTimeout(f"`{arguments.subject}`: no message; hint: wait longer with --wait")
+
+
+async def _until_silence(subscription: Subscription, wait_ns: int | None) -> AsyncIterator[Message]:
+    """Iterate over messages until none comes for a time."""
+    wait_s = None if wait_ns is None else wait_ns / SECOND_NS
+    with suppress(RequestTimeout):
+        while True:
+            yield await subscription.next(timeout_s=wait_s)
+
+
+async def reply(context: Context) -> None:
+    """Answer requests with a payload, with themselves, or with the output of a program."""
+    arguments, filler = context.arguments, Filler()
+    if sum(map(bool, (arguments.payload, arguments.echo, arguments.command))) != 1:
+        raise ConfigError("which answer? hint: a payload, --echo or --command")
+    subscription = await context.client.subscribe(arguments.subject, queue=arguments.queue)
+    await context.client.flush()
+    _check_permission(context)
+    context.say(f"answering on `{arguments.subject}`; Ctrl-C ends")
+    async for message in subscription:
+        filler.next()
+        _print_message(context, message, filler.number)
+        if message.reply:
+            await message.respond(await _answer(arguments, filler, message))
+        if filler.number == arguments.count:
+            await context.client.flush()
+            return
+
+
+async def _answer(arguments: Namespace, filler: Filler, message: Message) -> bytes:
+    if arguments.echo:
+        return message.payload
+    if not arguments.command:
+        text: str = arguments.payload
+        return filler.fill(text.encode(errors="surrogateescape"), request=message.payload)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(arguments.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"`--command`: cannot run it: {reason(error)}") from None
+    out, _ = await process.communicate(message.payload)
+    return out
 
 
 async def request(context: Context) -> None:
@@ -158,6 +226,10 @@ HEADER = argument(
     action="append",
     doc="A header, `Name: value`; repeatable.",
 )
+QUEUE = argument("--queue", metavar="GROUP", default="", doc="Join this queue group.")
+STOP_AFTER = argument(
+    "--count", metavar="NUMBER", type=read_positive, doc="Stop after this number of messages."
+)
 RAW = argument("--raw", action="store_true", doc="Print only payloads.")
 
 PUBLISH = Verb(
@@ -169,6 +241,19 @@ PUBLISH = Verb(
         PAYLOAD,
         HEADER,
         argument("--reply", metavar="SUBJECT", default="", doc="Reply subject of the message."),
+        argument(
+            "--sleep",
+            metavar="DURATION",
+            type=read_duration,
+            default=0,
+            doc="Time between two messages (default: none).",
+        ),
+        argument(
+            "--no-templates",
+            dest="templates",
+            action="store_false",
+            doc=f"Publish text in braces as it is, such as {NAMES}.",
+        ),
         argument(
             "--count",
             metavar="NUMBER",
@@ -191,12 +276,13 @@ SUBSCRIBE = Verb(
     run=subscribe,
     arguments=(
         argument("subject", metavar="SUBJECT", doc="A subject, with wildcards `*` and `>`."),
-        argument("--queue", metavar="GROUP", default="", doc="Join this queue group."),
+        QUEUE,
+        STOP_AFTER,
         argument(
-            "--count",
-            metavar="NUMBER",
-            type=read_positive,
-            doc="Stop after this number of messages.",
+            "--wait",
+            metavar="DURATION",
+            type=read_duration,
+            doc="Stop if no message comes for this time (default: never).",
         ),
         RAW,
         *CONNECTION,
@@ -221,4 +307,30 @@ REQUEST = Verb(
         RAW,
         *CONNECTION,
     ),
+)
+REPLY = Verb(
+    name="reply",
+    summary="Answer requests.",
+    run=reply,
+    arguments=(
+        argument("subject", metavar="SUBJECT", doc="A subject, with wildcards `*` and `>`."),
+        argument(
+            "payload",
+            metavar="PAYLOAD",
+            nargs="?",
+            doc=f"The answer, with templates: `{{{{Request}}}}`, {NAMES}.",
+        ),
+        argument("--echo", action="store_true", doc="Answer with the request."),
+        argument(
+            "--command",
+            metavar="PROGRAM",
+            default="",
+            doc="Answer with the output of a program; the request is its input.",
+        ),
+        QUEUE,
+        STOP_AFTER,
+        RAW,
+        *CONNECTION,
+    ),
+    endless=True,
 )

@@ -13,12 +13,15 @@ from penstock.cli.arguments import Verb, find_verb, parse
 from penstock.cli.commands import COMMANDS, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, HELP_OPTIONS
 from penstock.cli.connection import CONNECTION
 from penstock.cli.hints import Complaint, complaint_of, explain
+from penstock.cli.terminal import CYAN, RED, coloured
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from penstock.cli.context import Context
+
+NAME = "penstock:"
 
 Execute: TypeAlias = "Callable[[str, Verb, Namespace], int]"
 """Runs a verb with its context, and returns the exit code."""
@@ -57,13 +60,14 @@ def run_command(
     return run_verb(f"{command} {verb.name}", verb, [*leading, *words[1:]], execute)
 
 
-def run_verb(path: str, verb: Verb, words: list[str], execute: Execute | None = None) -> int:
+def run_verb(path: str, verb: Verb, words: list[str], execute: Execute = run_connected) -> int:
     """Run a verb; `path` is the command as the user typed it."""
     options = words[: words.index("--")] if "--" in words else words
     if set(options) & set(HELP_OPTIONS):
         print(manual.verb_help(path, verb))
         return 0
-    execute = execute or (run_connected if verb.connects else run_plain)
+    if not verb.connects:
+        execute = run_plain
     try:
         arguments = parse(verb, words)
     except ConfigError as error:
@@ -89,20 +93,22 @@ def split_leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def complain(complaint: Complaint, code: int = EXIT_FAILURE) -> int:
     """Print an error and return the exit code."""
-    print(complaint, file=sys.stderr)
+    first, newline, hint = str(complaint).partition("\nhint: ")
+    name, text = first[: len(NAME)], first[len(NAME) :]
+    hint = coloured("hint: ", CYAN, sys.stderr) + hint if newline else ""
+    print(f"{coloured(name, RED, sys.stderr)}{text}{newline[:1]}{hint}", file=sys.stderr)
     return code
 
 
 async def _connect_and_run(path: str, verb: Verb, arguments: Namespace) -> int:
     from penstock.cli.context import open_context
 
-    name = f"penstock {path}"
-    async with open_context(arguments, os.environ, name=name) as context:
+    async with open_context(arguments, os.environ, command=path) as context:
         try:
-            await verb.run(context)
+            code: int | None = await verb.run(context)
         except PenstockError as error:
             return complain(await _explain(error, context, verb.option_names), _code(error))
-    return 0
+    return code or 0
 
 
 async def _explain(error: PenstockError, context: Context, options: Collection[str]) -> Complaint:

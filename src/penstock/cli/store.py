@@ -12,6 +12,7 @@ from penstock.cli.arguments import Verb, argument
 from penstock.cli.commands import EXIT_FAILURE
 from penstock.cli.connection import JSON
 from penstock.cli.runner import run_command, run_plain
+from penstock.cli.terminal import table
 from penstock.config.file.loading import ENVIRONMENT_PREFIX, load
 from penstock.config.jetstream import JetStreamConfig
 from penstock.errors import StoreError, reason
@@ -20,7 +21,6 @@ from penstock.jetstream.files.storekey import find_key, is_keyed
 from penstock.jetstream.files.streamcheck import check_stream
 from penstock.jetstream.store.file.disk import LOCK, Disk, RealDisk
 from penstock.jetstream.store.file.encryption import Keys, encrypted
-from penstock.protocol.tables import render
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -140,7 +140,7 @@ def _check(disk: Disk, directory: str, as_json: bool) -> int:
         print(json.dumps([asdict(report) for report in reports], indent=2))
     else:
         header = ("DIRECTORY", "SEGMENTS", "MESSAGES", "FIRST", "LAST", "BYTES", "CONSUMERS")
-        print(render(header, map(_row, reports)))
+        print(table(header, map(_row, reports)))
         print("\n".join(["", *problems]) if problems else "\nEverything checks out.")
     return EXIT_FAILURE if problems else 0
 

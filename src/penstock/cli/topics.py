@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.commands import EXIT_FAILURE
+from penstock.cli.terminal import table
 from penstock.cli.values import show_count, show_duration, show_size
 from penstock.errors import ConfigError
-from penstock.protocol.tables import render
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def list_topics(context: BusContext) -> None:
     if context.given.json:
         print(json.dumps([_state_as_json(*each) for each in found], indent=2))
     elif found:
-        print(render(HEADER, [_row(*each) for each in found], left=2))
+        print(table(HEADER, [_row(*each) for each in found], left=2))
     else:
         where = f"in `{context.config.namespace}`" if context.is_named else "on any bus here"
         print(f"penstock: no topics {where}", file=sys.stderr)
@@ -72,7 +72,7 @@ async def list_members(context: BusContext) -> None:
         print(json.dumps([dict(zip(names, each, strict=True)) for each in found], indent=2))
     elif found:
         rows = [(*each[:3], show_count(each[3]), "leads" if each[4] else "") for each in found]
-        print(render(MEMBERS_HEADER, rows, left=3))
+        print(table(MEMBERS_HEADER, rows, left=3))
     else:
         print("penstock: no process of any service is here", file=sys.stderr)
 

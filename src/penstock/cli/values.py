@@ -34,6 +34,17 @@ def read_moment(text: str, now: datetime | None = None) -> datetime:
         raise ValueError(f"`{text}` is not a time; hint: 2h, or 2026-11-15T09:00:00Z") from None
 
 
+def read_until(text: str, now: datetime) -> datetime:
+    """Return a time to come: a duration from now, or a time."""
+    in_ns = duration_of(text)
+    if in_ns is not None and in_ns >= 0:
+        return now + timedelta(microseconds=in_ns / 1000)
+    try:
+        return datetime.fromisoformat(read_time(text))
+    except ValueError:
+        raise ValueError(f"`{text}` is not a time; hint: 10m, or 2026-11-15T09:00:00Z") from None
+
+
 def rfc3339(time: datetime) -> str:
     """Return a time in the API's form."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -60,7 +60,7 @@ def test_the_table_may_leave_out_the_defaults(tmp_path, capsys):
     assert main(["config", "explain", "-c", str(path), "--set"]) == 0
 
     assert capsys.readouterr().out.splitlines() == [
-        "setting  value  from",
+        "SETTING  VALUE  FROM",
         f"port     4333   {path}:1:1",
     ]
 

@@ -27,8 +27,6 @@ from penstock.errors import (
 
 OPTIONS = {name for option in CONNECTION for name in option.names}
 EVERY_VERB = [(path_of(name, verb), verb) for name in COMMANDS for verb in verbs_of(name)]
-SHARED = ("connection", "confirm", "arguments", "hints", "runner", "buscommand", "payload")
-"""Modules whose hints are of many commands; they are checked when they are shown."""
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
@@ -67,11 +65,13 @@ def test_a_hint_names_only_options_of_its_command(path: str, verb: Verb) -> None
 
 
 def hints_of(module: str) -> list[str]:
-    """Return the hints that a module of the command line has in its texts."""
-    path = Path(penstock.__file__).parent / "cli" / f"{module}.py"
+    """Return the hints that a command has in its texts: in its module, or in its folder."""
+    path = Path(penstock.__file__).parents[1] / f"{module.replace('.', '/')}.py"
+    files = [path] if path.parent.name == "cli" else sorted(path.parent.glob("*.py"))
     strings = (
         node.value
-        for node in ast.walk(ast.parse(path.read_text()))
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     return [text.partition("hint: ")[2] for text in strings if "hint: " in text]
@@ -79,8 +79,9 @@ def hints_of(module: str) -> list[str]:
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if verbs_of(name)])
 def test_a_hint_in_the_text_of_a_command_names_its_options(command: str) -> None:
-    module = COMMANDS[command].module.removeprefix("penstock.cli.").replace(".", "/")
-    options = {name for verb in verbs_of(command) for name in verb.option_names}
+    module = COMMANDS[command].module
+    beside = [name for name, each in COMMANDS.items() if each.module == module]
+    options = {name for each in beside for verb in verbs_of(each) for name in verb.option_names}
 
     assert [] == [hint for hint in hints_of(module) if not is_fitting(hint, options)]
 

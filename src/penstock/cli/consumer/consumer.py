@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.connection import CONNECTION
 from penstock.cli.consumer.settings import CONSUMER_SETTINGS, as_fields
-from penstock.cli.consumer.view import ConsumerFigures, info_text, list_text
+from penstock.cli.consumer.view import ConsumerFigures, info_text, list_text, report_text
 from penstock.cli.context import Context
 from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, difference, given, options, without_told
-from penstock.cli.values import read_positive, show_duration, show_many
+from penstock.cli.values import (
+    read_positive,
+    read_until,
+    rfc3339,
+    show_duration,
+    show_many,
+    show_time,
+)
 from penstock.cli.watch import WATCH, watch
 from penstock.client import Message
 from penstock.errors import ClientError
@@ -121,6 +129,34 @@ async def next_messages(context: Context) -> None:
         raise ClientError(
             f"no message for `{arguments.consumer}` within {show_duration(arguments.wait)}"
         )
+
+
+async def pause(context: Context) -> None:
+    """Stop deliveries until a time."""
+    arguments = context.arguments
+    answer = await context.js.consumers.pause(
+        arguments.stream, arguments.consumer, pause_until=arguments.until
+    )
+    until = show_time(answer.get("pause_until", arguments.until))
+    context.done(f"paused consumer `{arguments.consumer}` until {until} UTC", answer)
+
+
+async def resume(context: Context) -> None:
+    """Deliver again."""
+    arguments = context.arguments
+    answer = await context.js.consumers.pause(arguments.stream, arguments.consumer)
+    context.done(f"resumed consumer `{arguments.consumer}`", answer)
+
+
+async def report(context: Context) -> None:
+    """Print figures of every consumer of a stream, or of all streams."""
+    stream = context.arguments.stream
+    names = [stream] if stream else sorted(await context.js.streams.names())
+    infos = [info for name in names for info in await context.js.consumers.list(name)]
+    infos.sort(key=lambda info: (-info["num_pending"], info["stream_name"], info["name"]))
+    context.show(report_text(infos) if infos else "", infos)
+    if not infos:
+        context.say("no consumers")
 
 
 async def watch_consumer(context: Context) -> None:
@@ -246,6 +282,37 @@ VERBS = (
                 doc="Do not ack: messages are redelivered after the ack wait.",
             ),
             argument("--raw", action="store_true", doc="Print only payloads."),
+            *CONNECTION,
+        ),
+    ),
+    Verb(
+        name="pause",
+        summary="Stop deliveries until a time.",
+        run=pause,
+        arguments=(
+            STREAM,
+            CONSUMER,
+            argument(
+                "until",
+                metavar="TIME",
+                type=lambda text: rfc3339(read_until(text, datetime.now(UTC))),
+                doc="A time, or how long from now: `10m`, `2026-11-15T09:00:00Z`.",
+            ),
+            *CONNECTION,
+        ),
+    ),
+    Verb(
+        name="resume",
+        summary="Deliver again after a pause.",
+        run=resume,
+        arguments=(STREAM, CONSUMER, *CONNECTION),
+    ),
+    Verb(
+        name="report",
+        summary="Show figures of every consumer, the one that is most behind first.",
+        run=report,
+        arguments=(
+            argument("stream", metavar="STREAM", nargs="?", doc="Default: all streams."),
             *CONNECTION,
         ),
     ),

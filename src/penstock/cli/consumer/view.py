@@ -9,18 +9,29 @@ from typing import Any
 
 from penstock.cli.consumer.settings import CONSUMER_SETTINGS
 from penstock.cli.settings import shown
+from penstock.cli.terminal import table
 from penstock.cli.values import NEVER, show_age, show_count, show_time
 from penstock.cli.watch import Figures, Rate
 from penstock.client import JetStream
-from penstock.protocol.tables import details, render
+from penstock.protocol.tables import details
 
 HEADER = ("NAME", "MODE", "FILTER", "ACK", "PENDING", "UNACKED", "REDELIVERED", "LAST")
+
+REPORT_HEADER = (
+    *("STREAM", "CONSUMER", "MODE", "PENDING", "UNACKED", "REDELIVERED", "WAITING", "ACK FLOOR"),
+    "",
+)
 
 
 def list_text(infos: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of consumers."""
     now = datetime.now(UTC)
-    return render(HEADER, [_row(info, now) for info in infos], left=4)
+    return table(HEADER, [_row(info, now) for info in infos], left=4)
+
+
+def report_text(infos: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the figures of consumers."""
+    return table(REPORT_HEADER, map(_report_row, infos), left=3)
 
 
 def info_text(info: Mapping[str, Any]) -> str:
@@ -93,6 +104,27 @@ def _row(info: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         show_count(info["num_ack_pending"]),
         show_count(info["num_redelivered"]),
         show_age(info["delivered"].get("last_active", NEVER), now),
+    )
+
+
+def _report_row(info: Mapping[str, Any]) -> tuple[str, ...]:
+    config = info["config"]
+    state = "paused" if info.get("paused") else ""
+    if config.get("deliver_subject") and not info.get("push_bound"):
+        state = "nobody subscribes"
+    bound = config.get("max_ack_pending", -1)
+    if bound > 0 and info["num_ack_pending"] >= bound:
+        state = "unacked at its bound"
+    return (
+        info["stream_name"],
+        info["name"],
+        _mode(config),
+        show_count(info["num_pending"]),
+        show_count(info["num_ack_pending"]),
+        show_count(info["num_redelivered"]),
+        show_count(info["num_waiting"]),
+        show_count(info["ack_floor"]["stream_seq"]),
+        state,
     )
 
 

@@ -13,9 +13,10 @@ from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.connection import JSON, SETTINGS, named_settings
 from penstock.cli.contexts.files import FIELDS, ContextFiles
 from penstock.cli.runner import run_command, run_plain
+from penstock.cli.terminal import table
 from penstock.errors import ConfigError
 from penstock.protocol.redaction import redact
-from penstock.protocol.tables import details, render
+from penstock.protocol.tables import details
 
 SECRETS = ("password", "token", "user_seed")
 HIDDEN = "(hidden)"
@@ -53,7 +54,7 @@ def list_contexts(arguments: Namespace) -> int:
         print(json.dumps(documents, indent=2, ensure_ascii=False))
     elif found:
         rows = [_row(name, fields, name == selected) for name, fields in found]
-        print(render(("", "NAME", "SERVER", "DESCRIPTION"), rows, left=4))
+        print(table(("", "NAME", "SERVER", "DESCRIPTION"), rows, left=4))
     else:
         print("no contexts\nhint: penstock context save NAME --server URL", file=sys.stderr)
     return 0

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.payload import payload_fields, payload_text
+from penstock.cli.terminal import table
 from penstock.cli.values import show_age, show_count, show_duration, show_size, show_time
 from penstock.client.jetstream.keyvalue import STREAM_PREFIX, Entry
-from penstock.protocol.tables import details, render
+from penstock.protocol.tables import details
 
 VALUE_WIDTH = 60
 
@@ -18,7 +19,7 @@ def list_text(infos: Sequence[dict[str, Any]]) -> str:
     """Return a table of buckets."""
     now = datetime.now(UTC)
     header = ("BUCKET", "VALUES", "HISTORY", "TTL", "SIZE", "STORAGE", "LAST")
-    return render(header, [_row(info, now) for info in infos])
+    return table(header, [_row(info, now) for info in infos])
 
 
 def history_text(entries: Sequence[Entry]) -> str:
@@ -27,7 +28,7 @@ def history_text(entries: Sequence[Entry]) -> str:
         (str(entry.revision), entry.operation, show_time(entry.time), _short(entry.value))
         for entry in entries
     ]
-    return render(("REVISION", "OPERATION", "TIME", "VALUE"), rows, left=4)
+    return table(("REVISION", "OPERATION", "TIME", "VALUE"), rows, left=4)
 
 
 def event_text(entry: Entry) -> str:

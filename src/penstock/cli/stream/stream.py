@@ -8,14 +8,15 @@ from penstock.cli.arguments import Verb, argument
 from penstock.cli.confirm import FORCE, confirm
 from penstock.cli.connection import CONNECTION
 from penstock.cli.context import Context
-from penstock.cli.payload import headers_field, message_text, payload_fields, write_raw
+from penstock.cli.payload import message_text, write_raw
 from penstock.cli.runner import run_command
 from penstock.cli.settings import CONFIG_FILE, by_name, difference, given, options, without_told
+from penstock.cli.stream import backup, paging, reports
+from penstock.cli.stream.paging import stored_document
 from penstock.cli.stream.settings import STREAM_SETTINGS
 from penstock.cli.stream.view import StreamFigures, info_text, list_text
 from penstock.cli.values import read_positive, show_many, show_time
 from penstock.cli.watch import WATCH, watch
-from penstock.client import StoredMessage
 from penstock.errors import ConfigError
 from penstock.protocol.tables import details
 
@@ -56,6 +57,17 @@ async def create(context: Context) -> None:
     config = given(STREAM_SETTINGS, context.arguments)
     name = _name(context, config)
     created = await context.js.streams.create(name, **config)
+    context.show(info_text(created), created)
+
+
+async def copy(context: Context) -> None:
+    """Create a stream with the configuration of another one."""
+    arguments = context.arguments
+    found = await context.js.streams.info(arguments.source)
+    config = without_told(found["config"]) | given(STREAM_SETTINGS, arguments)
+    if arguments.subjects is None and not (config.get("mirror") or config.get("sources")):
+        raise ConfigError("two streams cannot store the same subjects; hint: add --subjects")
+    created = await context.js.streams.create(**{**config, "name": arguments.stream})
     context.show(info_text(created), created)
 
 
@@ -121,7 +133,7 @@ async def get(context: Context) -> None:
         return
     title = f"[{message.sequence}] {message.subject}  {show_time(message.time)} UTC"
     context.show(
-        message_text(title, message.header_pairs, message.payload), _message_document(message)
+        message_text(title, message.header_pairs, message.payload), stored_document(message)
     )
 
 
@@ -161,17 +173,6 @@ def _which(arguments: Namespace) -> str:
     elif arguments.seq:
         which = f"those before sequence {arguments.seq}"
     return f"{which} on `{arguments.subject}`" if arguments.subject else which
-
-
-def _message_document(message: StoredMessage) -> dict[str, Any]:
-    return {
-        "stream": message.stream,
-        "subject": message.subject,
-        "sequence": message.sequence,
-        "time": message.time,
-        "headers": headers_field(message.header_pairs),
-        **payload_fields(message.payload),
-    }
 
 
 STREAM = argument("stream", metavar="NAME", doc="")
@@ -298,4 +299,19 @@ VERBS = (
         arguments=(STREAM, *WATCH, *CONNECTION),
         endless=True,
     ),
+    Verb(
+        name="copy",
+        aliases=("cp",),
+        summary="Create a stream with the configuration of another one.",
+        run=copy,
+        arguments=(
+            argument("source", metavar="SOURCE", doc=""),
+            argument("stream", metavar="NAME", doc="Name of the new stream."),
+            *SETTINGS,
+            *CONNECTION,
+        ),
+    ),
+    *paging.VERBS,
+    *reports.VERBS,
+    *backup.VERBS,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.cli.settings import shown
 from penstock.cli.stream.settings import STREAM_SETTINGS
+from penstock.cli.terminal import table
 from penstock.cli.values import show_age, show_count, show_many, show_size, show_time
 from penstock.cli.watch import Figures, Rate
 from penstock.client import JetStream
@@ -21,7 +22,7 @@ HEADER = ("NAME", "SUBJECTS", "STORAGE", "MESSAGES", "SIZE", "CONSUMERS", "LAST"
 def list_text(infos: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of streams."""
     now = datetime.now(UTC)
-    return render(HEADER, [_row(info["config"], info["state"], now) for info in infos], left=2)
+    return table(HEADER, [_row(info["config"], info["state"], now) for info in infos], left=2)
 
 
 def info_text(info: Mapping[str, Any]) -> str:
@@ -39,7 +40,7 @@ def info_text(info: Mapping[str, Any]) -> str:
         parts.append(f"\n{_origin(origin)}")
     if state.get("subjects"):
         rows = [(name, show_count(count)) for name, count in sorted(state["subjects"].items())]
-        parts.append("\n" + render(("SUBJECT", "MESSAGES"), rows))
+        parts.append("\n" + table(("SUBJECT", "MESSAGES"), rows))
     return "\n".join(parts)
 
 
@@ -60,12 +61,12 @@ class StreamFigures:
         state = info["state"]
         rate = self._published.per_second(state["last_seq"], now_s)
         lag = max((consumer["num_pending"] for consumer in consumers), default=0)
-        table = render(
+        consumed = render(
             ("CONSUMER", "LAG", "UNACKED", "REDELIVERED", "RATE"),
             [self._row(consumer, now_s) for consumer in consumers],
         )
         return Figures(
-            screen=f"{_headline(info, rate)}\n\n{table if consumers else 'no consumers'}",
+            screen=f"{_headline(info, rate)}\n\n{consumed if consumers else 'no consumers'}",
             line=f"{_clock()}  {_headline(info, rate)}  lag {show_count(lag)}",
             document={
                 "time": info.get("ts", ""),

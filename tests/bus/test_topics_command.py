@@ -100,6 +100,8 @@ def test_plan_apply_and_check_from_nothing_to_drift(server: ServerProcess, tmp_p
     assert (1, True) == (checked.returncode, "`max_msgs` is 1000, not 5000" in checked.stdout)
     assert {"orders": "keep", "prices": "none"} == topics.actions("apply")  # create_only
     assert 1 == topics("check").returncode
+    # A bus with `skip` does not look at the difference, so no deployment fails of it.
+    assert 0 == topics("check", "--strategy", "skip").returncode
     update = ("--strategy", "create_or_update")
     assert {"orders": "update", "prices": "none"} == topics.actions("apply", *update)
     assert 0 == topics("check", "orders").returncode

@@ -268,7 +268,7 @@ def test_a_backup_of_either_command_is_restored_by_the_other(
         tool.run("a", "pub saved.1 hello --count 10 -J")
         tool.run("a", "consumer add SAVED C --pull --defaults")
         tool.run("a", "consumer next SAVED C --count 2 --ack")
-        state = tool.run("a", "stream info SAVED --json --no-time")
+        state = tool.run("a", "stream info SAVED --json")
 
         if by_us:
             penstock(tool, "stream", "backup", "SAVED", str(folder))
@@ -279,9 +279,7 @@ def test_a_backup_of_either_command_is_restored_by_the_other(
             tool.run("a", "stream rm SAVED --force")
             penstock(tool, "stream", "restore", str(folder))
 
-        assert shape(state, tool) == shape(
-            tool.run("a", "stream info SAVED --json --no-time"), tool
-        )
+        assert shape(state, tool) == shape(tool.run("a", "stream info SAVED --json"), tool)
         assert "Unprocessed Messages: 8" in tool.run("a", "consumer info SAVED C")
         tool.run("a", "stream rm SAVED --force")
 

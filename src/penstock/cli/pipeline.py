@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,8 @@ def start(options: Namespace) -> int:
         # A signal to the whole group has ended its JVM before us.
         with suppress(Py4JError, ConnectionError):
             spark.stop()
+    if stops:
+        print("stopped; it goes on from here when it runs again", file=sys.stderr)
     return 0 if is_well else EXIT_FAILURE
 
 

@@ -7,12 +7,17 @@ looked into without Spark too.
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+from penstock.errors import StoreError
 from penstock.files import replace_file
+
+T = TypeVar("T")
 
 
 class Folder(Protocol):
@@ -71,3 +76,28 @@ class LocalFolder:
         victim = self._root / path
         with suppress(FileNotFoundError):
             shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+
+
+def read_record(folder: Folder, path: str, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the last line of a file, in JSON; raise if it is damaged."""
+    try:
+        last_line = folder.read(path).strip().rpartition("\n")[2]
+        return decode(last_line, folder.at(path), read)
+    except (FileNotFoundError, UnicodeDecodeError):
+        raise damaged(folder.at(path)) from None
+
+
+def decode(text: str, file: str, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of JSON that a file holds; raise if it is damaged."""
+    try:
+        return read(json.loads(text))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise damaged(file) from None
+
+
+def damaged(file: str) -> StoreError:
+    """Return what to raise of a file that cannot be gone on from."""
+    return StoreError(
+        f"`{file}` is damaged, or missing; hint: restore it from a copy, or start with a new "
+        "`checkpoint` and a new `target`"
+    )

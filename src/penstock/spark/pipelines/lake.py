@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 import uuid
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.spark.envelopes.envelope import FIELDS
 from penstock.spark.files import folder_of
-from penstock.spark.pipelines.folder import Folder
+from penstock.spark.pipelines.folder import Folder, read_record
 from penstock.spark.pipelines.ownership import OWNER
 from penstock.spark.source.schema import TYPES, ddl
 
@@ -124,11 +125,13 @@ def _merge(spark: SparkSession, folder: Folder, batches: list[str]) -> None:
 
 def _carry_out(folder: Folder, journal: str) -> None:
     """Do what is not done yet; each step may have been done before, a copy in part."""
-    plan = json.loads(folder.read(journal))
-    if not folder.find(f"{plan['becomes']}/{plan['file']}"):
-        for replaced in plan["replaces"]:
+    merged, file, replaces, becomes = read_record(
+        folder, journal, itemgetter("merged", "file", "replaces", "becomes")
+    )
+    if not folder.find(f"{becomes}/{file}"):
+        for replaced in replaces:
             folder.remove(replaced)
-        folder.rename(plan["merged"], plan["becomes"])
+        folder.rename(merged, becomes)
     # An object store renames by copying.
-    folder.remove(plan["merged"])
+    folder.remove(merged)
     folder.remove(journal)

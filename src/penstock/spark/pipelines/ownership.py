@@ -23,6 +23,7 @@ from penstock.spark.kafka import is_kafka
 from penstock.spark.options import parse_source
 from penstock.spark.patience import Patience, persistently
 from penstock.spark.pipelines.config import PipelineConfig
+from penstock.spark.pipelines.folder import decode
 from penstock.spark.pipelines.progress import finished_offset
 from penstock.spark.source.offsets import read_offset
 from penstock.spark.source.stream import StreamState
@@ -53,7 +54,7 @@ def claim_target(spark: SparkSession, config: PipelineConfig) -> None:
             f"`target` {config.target} holds something, and nothing says which query has written "
             f"it; {_remedy(config)}"
         )
-    _check(config, json.loads(owner), query)
+    _check(config, decode(owner, file, _read_owner), query)
 
 
 def query_of(files: Files, checkpoint: str) -> str:
@@ -61,17 +62,22 @@ def query_of(files: Files, checkpoint: str) -> str:
     file = f"{checkpoint}/metadata"
     if files.read(file) is None:
         files.create(file, json.dumps({"id": str(uuid.uuid4())}))
-    return str(json.loads(files.read(file) or "")["id"])
+    return decode(files.read(file) or "", file, lambda metadata: str(metadata["id"]))
 
 
 def archived_to(spark: SparkSession, target: str) -> dict[str, int]:
     """Return up to where streams are in a target for good, as far as anything says so."""
-    owner = files_of(spark).read(f"{target}/{OWNER}")
-    checkpoint = json.loads(owner).get("checkpoint") if owner else None
+    file = f"{target}/{OWNER}"
+    owner = files_of(spark).read(file)
+    checkpoint = decode(owner, file, _read_owner).get("checkpoint") if owner is not None else None
     offset = finished_offset(folder_of(spark, checkpoint)) if checkpoint else None
     if offset is None or "streams" not in offset:
         return {}
     return {name: mark.sequence for name, mark in read_offset(offset).items()}
+
+
+def _read_owner(owner: dict[str, Any]) -> dict[str, Any]:
+    return {"query": owner["query"], "stream": owner["stream"]} | owner
 
 
 def _check(config: PipelineConfig, owner: dict[str, Any], query: str) -> None:

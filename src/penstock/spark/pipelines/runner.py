@@ -11,9 +11,11 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClientError
+from penstock.spark.files import folder_of
 from penstock.spark.kafka import follow_topics, is_kafka
 from penstock.spark.pipelines.config import PipelineConfig, check_settings, with_decompressed
 from penstock.spark.pipelines.ownership import claim_target
+from penstock.spark.pipelines.progress import check_readable
 from penstock.spark.pipelines.reporting import tell_server
 from penstock.spark.pipelines.state import find_function
 from penstock.spark.pipelines.table import find
@@ -91,6 +93,7 @@ def cause_of(error: Exception) -> Exception:
 def follow(spark: SparkSession, config: PipelineConfig, *, of_events: bool = False) -> DataFrame:
     """Return the stream that the configuration names, perhaps with events decompressed."""
     config.need("source", "checkpoint")
+    check_readable(folder_of(spark, config.checkpoint))
     if is_kafka(config.source):
         return follow_topics(spark, config.source)
     source = with_decompressed(config.source) if of_events else config.source

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.spark.files import folder_of
-from penstock.spark.pipelines.folder import Folder
+from penstock.spark.pipelines.folder import Folder, read_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ def _remove_old(folder: Folder, batch: int, keep: int) -> None:
 
 
 def _read_manifest(folder: Folder, batch: int) -> list[Part]:
-    return [Part(**part) for part in json.loads(folder.read(_manifest(batch)))]
+    return read_record(folder, _manifest(batch), lambda parts: [Part(**part) for part in parts])
 
 
 def _manifest(batch: int | str) -> str:

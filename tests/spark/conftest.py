@@ -204,6 +204,27 @@ def archive(follow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.fixture
+def run(spark: Any, broker: Broker, stream: str, tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that runs a pipeline once, and what it said."""
+    from penstock.spark.pipelines import runner
+    from penstock.spark.pipelines.config import PipelineConfig
+
+    def run_once(pipeline: str, **values: Any) -> list[str]:
+        said: list[str] = []
+        config = PipelineConfig(
+            pipeline=pipeline,
+            source={"servers": broker.url, "stream": stream} | values.pop("source", {}),
+            target=values.pop("target", str(tmp_path / pipeline)),
+            checkpoint=values.pop("checkpoint", str(tmp_path / f"{pipeline}-checkpoint")),
+            settings=values,
+        )
+        runner.run(spark, config, once=True, say=said.append)
+        return said
+
+    return run_once
+
+
 def rows_of(broker: Broker, stream: str) -> list[tuple[int, str, bytes]]:
     """Return what a stream holds, as a ledger has it, without Spark."""
     from penstock.spark.options import parse_source

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.servers import ServerProcess
 from tests.spark.conftest import Broker, rows, rows_of
+from tests.spark.events import AGGREGATES, publish
 from tests.spark.hdfs import Hdfs
-from tests.spark.test_pipelines import AGGREGATES, publish
 
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command

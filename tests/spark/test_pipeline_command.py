@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.servers import ServerProcess, wait_until
 from tests.spark.conftest import Broker
-from tests.spark.test_pipelines import publish
+from tests.spark.events import publish
 
 RUN_S = 500
 TOLD_TO_STOP = pytest.mark.parametrize(

@@ -7,70 +7,27 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.servers import ServerProcess, wait_until
-from tests.spark.conftest import Broker, rows, wait_until_forgotten
+from tests.spark.conftest import Broker, rows
+from tests.spark.events import AGGREGATES, envelope, publish
 
 from penstock.cli import lake as lake_command
 from penstock.cli import pipeline as pipeline_command
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocol.compression import compressor
-from penstock.spark.pipelines import audit, lake, replay, runner, snapshot
-from penstock.spark.pipelines.batches import ReplayLog
-from penstock.spark.pipelines.config import PipelineConfig, load, parse
+from penstock.spark.pipelines import audit, lake, runner, snapshot
+from penstock.spark.pipelines.config import load, parse
 from penstock.spark.pipelines.folder import LocalFolder
-from penstock.spark.sink import stored
-
-AGGREGATES = 5
 
 
 @pytest.fixture
 def server(servers: dict[str, ServerProcess]) -> ServerProcess:
     """Return Penstock: the source and the sink are held to both servers elsewhere."""
     return servers["penstock"]
-
-
-def envelope(n: int, **payload: Any) -> bytes:
-    """Return an event as the bus writes it."""
-    return json.dumps(
-        {
-            "event_id": f"event-{n}",
-            "aggregate_id": f"order-{n % AGGREGATES}",
-            "event_type": "paid" if n % 2 else "placed",
-            "timestamp": "2026-11-15T08:00:00Z",
-            "payload": {"n": n} | payload,
-        }
-    ).encode()
-
-
-def publish(broker: Broker, stream: str, numbers: range) -> list[tuple[int, str, bytes]]:
-    """Publish events on two topics; return them as rows of a ledger."""
-    ledger = [(n, f"{stream}.t{n % 2}", envelope(n)) for n in numbers]
-    broker.publish([(subject, data) for _, subject, data in ledger])
-    return ledger
-
-
-@pytest.fixture
-def run(spark: Any, broker: Broker, stream: str, tmp_path: Path) -> Callable[..., list[str]]:
-    """Return a function that runs a pipeline once, and what it said."""
-
-    def run_once(pipeline: str, **values: Any) -> list[str]:
-        said: list[str] = []
-        config = PipelineConfig(
-            pipeline=pipeline,
-            source={"servers": broker.url, "stream": stream} | values.pop("source", {}),
-            target=values.pop("target", str(tmp_path / pipeline)),
-            checkpoint=values.pop("checkpoint", str(tmp_path / f"{pipeline}-checkpoint")),
-            settings=values,
-        )
-        runner.run(spark, config, once=True, say=said.append)
-        return said
-
-    return run_once
 
 
 def test_archive_brings_every_message_into_the_lake_once(
@@ -261,99 +218,6 @@ def test_a_compaction_that_was_cut_off_is_finished(
     assert [] == list((root / "_compaction").glob("*.json"))
 
 
-def test_replay_publishes_what_was_asked_for_in_order_and_once(
-    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path
-) -> None:
-    broker.create(f"{stream}_again")
-    publish(broker, stream, range(1, 101))
-    run("archive")
-    settings = {
-        "lake": str(tmp_path / "archive"),
-        "replace": [f"{stream}.", f"{stream}_again."],
-    }
-
-    # One type may stand for itself.
-    said = [run("replay", rate=100_000, types=types, **settings) for types in (["paid"], "paid")]
-    other = {"checkpoint": str(tmp_path / "other")}
-    said.append(run("replay", types="shipped", **settings, **other))
-
-    replayed = [json.loads(data) for _, _, data in rows(read(f"{stream}_again"))]
-    assert set(range(1, 101, 2)) == {event["payload"]["n"] for event in replayed}
-    assert 50 == len(replayed)
-    assert [
-        ["50 messages stored"],
-        ["0 messages stored, 50 were stored by a replay before"],
-        ["0 messages stored"],
-    ] == said
-    with pytest.raises(ConfigError, match="of a replay with another `types`, and says"):
-        run("replay", **settings)
-    with pytest.raises(ConfigError, match="is not of a replay"):
-        run("replay", **settings, checkpoint=str(tmp_path / "archive-checkpoint"))
-    settings["checkpoint"] = str(tmp_path / "third")
-    with pytest.raises(Exception, match="no stream stores `it's"):
-        run("replay", **settings | {"replace": [f"{stream}.", "it's."]})
-    with pytest.raises(ConfigError, match="`replace` must be two"):
-        run("replay", **settings | {"replace": "a"})
-    before = broker.info(stream)["state"]["messages"]
-    with pytest.raises(ConfigError, match=r"does not start with `orders\.`"):
-        run("replay", **settings | {"replace": ["orders.", "replayed."]})
-    assert before == broker.info(stream)["state"]["messages"]
-    for aggregate in range(AGGREGATES):
-        numbers = [e["payload"]["n"] for e in replayed if e["aggregate_id"] == f"order-{aggregate}"]
-        assert sorted(numbers) == numbers
-
-
-def test_a_replay_that_is_run_again_stores_nothing_twice(
-    broker: Broker, stream: str, run: Any, read: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    """However long ago it ran: the target has forgotten all ids, and other messages came."""
-    window_s = 2
-    again = f"{stream}_again"
-    broker.create(again, duplicate_window=window_s * 10**9)
-    settings = {"lake": str(tmp_path / "archive"), "replace": [f"{stream}.", f"{again}."]}
-    publish(broker, stream, range(1, 101))
-    run("archive")
-    monkeypatch.setattr(replay, "BATCH_MESSAGES", 30)
-
-    class PowerCut(Exception):
-        """What ends the run between the last ack of a batch and its entry in the checkpoint."""
-
-    def power_cut(log: Any, batch: Any, messages: int) -> None:
-        if batch.number == 1:
-            raise PowerCut
-        finish(log, batch, messages)
-
-    finish = ReplayLog.finish
-    monkeypatch.setattr(ReplayLog, "finish", power_cut)
-    with pytest.raises(PowerCut):
-        run("replay", **settings)
-    monkeypatch.setattr(ReplayLog, "finish", finish)
-    cut_at = broker.info(again)["state"]["messages"]
-    file = tmp_path / "replay.yml"
-    file.write_text(f"pipeline: replay\ncheckpoint: {tmp_path}/replay-checkpoint\n")
-    pipeline_command.run(["status", "--config", str(file)])
-    assert "replay: batch 1 begun, up to sequence " in capsys.readouterr().out
-    # The look-back allows for clocks that differ by a minute, which is not to help here.
-    monkeypatch.setattr(stored, "CLOCK_SKEW_S", 0.5)
-    wait_until_forgotten(broker, again, window_s)
-    said = [run("replay", **settings)]
-    wait_until_forgotten(broker, again, window_s)
-    publish(broker, stream, range(101, 111))
-    run("archive")
-    said.append(run("replay", **settings))
-
-    assert 30 < cut_at < 70
-    assert [
-        [f"{100 - cut_at} messages stored, {cut_at} were stored by a replay before"],
-        ["10 messages stored, 100 were stored by a replay before"],
-    ] == said
-    events = [json.loads(data)["payload"]["n"] for _, _, data in rows(read(again))]
-    assert sorted(events) == list(range(1, 111))
-    for aggregate in range(AGGREGATES):
-        numbers = [n for n in events if n % AGGREGATES == aggregate]
-        assert sorted(numbers) == numbers
-
-
 def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
 ) -> None:
@@ -400,39 +264,6 @@ def test_audit_finds_what_is_missing_doubled_and_out_of_order(
     )
     assert missing == sum(row["missing"] for row in told["aggregates"])
     assert all(row["first"] for row in told["aggregates"] if row["missing"] or row["duplicated"])
-
-
-def test_a_replay_that_was_stopped_goes_on_however_much_later(
-    broker: Broker, stream: str, run: Any, spark: Any, tmp_path: Path
-) -> None:
-    """The server has forgotten the ids by then."""
-    target = f"{stream}_again"
-    broker.create(target, duplicate_window=1_000_000_000)
-    publish(broker, stream, range(1, 101))
-    run("archive")
-
-    def stored() -> int:
-        return int(broker.info(target)["state"]["messages"])
-
-    settings = {"lake": str(tmp_path / "archive"), "replace": [f"{stream}.", f"{target}."]}
-    config = PipelineConfig(
-        pipeline="replay",
-        source={"servers": broker.url},
-        checkpoint=str(tmp_path / "replay-checkpoint"),
-        settings=settings | {"rate": 2},
-    )
-    told: list[str] = []
-    runner.run(spark, config, say=told.append, stopping=lambda: stored() > 0)
-    first = stored()
-    wait_until_forgotten(broker, target, 1)
-    said = run("replay", **settings)
-    wait_until_forgotten(broker, target, 1)
-    said += run("replay", **settings)
-
-    assert told[-1].startswith("stopped: ")
-    assert first < 100
-    assert 100 == stored()
-    assert "0 messages stored, 100 were stored by a replay before" == said[-1]
 
 
 def test_an_archive_without_messages_is_audited_and_replayed(run: Any, tmp_path: Path) -> None:

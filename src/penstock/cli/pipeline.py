@@ -86,17 +86,19 @@ def status(options: Namespace) -> int:
     from penstock.spark.kafka import is_kafka
     from penstock.spark.pipelines import config as files
     from penstock.spark.pipelines import progress
+    from penstock.spark.pipelines.batches import streams_of
 
     config = files.load(options.config, options.name)
     config.need("checkpoint")
-    found = progress.status(_checkpoint_of(config))
+    is_replay = config.pipeline == "replay"
+    found = progress.status(_checkpoint_of(config), streams_of if is_replay else progress.mapping)
     document = {"pipeline": config.pipeline, "batch": found["batch"]}
     if found["batch"] is None:
         return _show(options, f"{config.pipeline}: has never run", document)
     is_finished = found["finished"] == found["batch"]
     state = "finished" if is_finished else "begun"
-    if config.pipeline == "replay":
-        text, place = _places(found["offset"]["streams"]), {"streams": found["offset"]["streams"]}
+    if is_replay:
+        text, place = _places(found["offset"]), {"streams": found["offset"]}
     else:
         text, place = (_kafka_lag if is_kafka(config.source) else _stream_lag)(
             config.source, found["offset"]

@@ -18,13 +18,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.protocol.suggestions import nearest
 from penstock.spark.envelopes.envelope import DECOMPRESSED
+from penstock.spark.source.position import parse_position
 from penstock.spark.source.schema import COLUMNS
 
 IDENTITY = ("user", "password", "token", "nkeyseedsecret")
@@ -70,6 +71,23 @@ class PipelineConfig:
         if found < least:
             raise ConfigError(f"`{name}` must be at least {least}: {found}")
         return found
+
+    def time(self, name: str) -> datetime | None:
+        """Return one of the settings that are times; one without a zone is UTC."""
+        given = self.settings.get(name)
+        if given is None:
+            return None
+        try:
+            # YAML reads some times as times, and some as dates.
+            found = parse_position(given.isoformat() if isinstance(given, date) else str(given))
+            if found.time is None:
+                raise ValueError
+        except (ValueError, OverflowError, OSError):
+            raise ConfigError(
+                f"`{name}` must be a time such as `2026-11-15T08:00Z`, or milliseconds since "
+                f"1970: `{given}`"
+            ) from None
+        return found.time
 
     def duration(self, name: str, default: str, *, may_be_none: bool = False) -> str:
         """Return one of the settings that are durations in Spark's words."""

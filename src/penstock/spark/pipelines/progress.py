@@ -9,7 +9,7 @@ from typing import Any
 from penstock.spark.pipelines.folder import Folder, damaged, read_record
 
 VERSION = "v"
-"""What every entry of Spark's logs starts with."""
+"""The start of each entry in Spark's logs."""
 
 
 def mapping(entry: Mapping[str, Any]) -> dict[str, Any]:

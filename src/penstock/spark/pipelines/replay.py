@@ -2,14 +2,15 @@
 replay: from the lake back to the bus, in order per aggregate, each message once.
 
 It goes by batches, of which its checkpoint says which are done. The id of a replayed message
-is made of where it was first stored. So a batch that is done again after a crash leaves out
-what the target holds of it.
+is made of the checkpoint's and of where it was first stored. So a batch that is done again after
+a crash leaves out what the target holds of it, and another replay leaves out nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
+from itertools import starmap
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +18,10 @@ from penstock.errors import ConfigError
 from penstock.spark.files import files_of, folder_of
 from penstock.spark.kafka import is_kafka, write_topics
 from penstock.spark.options import parse_sink
-from penstock.spark.pipelines.batches import Batch, ReplayLog
+from penstock.spark.pipelines.batches import Batch, Done, ReplayLog
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
+from penstock.spark.pipelines.targets import Seen, Target, check_targets
 from penstock.spark.sink.sink import Written, check, plan, write
 
 if TYPE_CHECKING:
@@ -31,18 +33,29 @@ SETTINGS = {
     "topics": "Topics to replay, SQL LIKE patterns; all.",
     "aggregates": "Aggregate ids to replay; all.",
     "types": "Event types to replay; all.",
-    "since": "Messages stored at this time or later.",
+    "since": "Messages stored at this time or later: 2026-11-15T08:00Z.",
     "until": "Messages stored before this time.",
     "replace": "Start of subjects to replace, and by what: [orders., replayed.orders.].",
     "rate": "Messages a second, over all tasks; unlimited.",
     "tasks": "Tasks that publish in parallel; 2. Events of one aggregate are always in one.",
-    "id_prefix": "What message ids start with; `replay`. Another one, to publish all again.",
 }
 TASKS = 2
 BATCH_MESSAGES = 100_000
 BATCH_S = 5
 """Duration of a batch at a rate: what a replay that is to stop finishes first."""
-COUNTS = "messages bigint, duplicates bigint"
+TOLD = (
+    "messages bigint, duplicates bigint, doubled array<string>, "
+    "targets array<struct<stream string, created string>>"
+)
+"""The report of each task."""
+
+
+class Published(NamedTuple):
+    """The reports of all tasks of a batch."""
+
+    messages: int
+    duplicates: int
+    targets: list[Target]
 
 
 class Progress(NamedTuple):
@@ -64,23 +77,26 @@ def batches(spark: SparkSession, config: PipelineConfig) -> Iterator[Progress]:
         raise ConfigError("the pipeline `replay` needs the setting `lake`")
     rows = select(read_lake(spark, lake), config)
     log = ReplayLog(folder_of(spark, config.checkpoint))
-    log.claim(identity_of(config, files_of(spark).qualified(lake)))
-    before, stored = log.messages, 0
+    name = log.claim(identity_of(config, files_of(spark).qualified(lake)))
+    rows = with_ids(rows, name)
+    _check_targets(config, log.done, [])
+    before, stored = log.done.messages, 0
     yield Progress(stored, before)
     for batch in log.batches(rows, _batch_size(rate)):
         ordered = log.rows_of(batch, rows).repartition(tasks, "key")
         ordered = ordered.sortWithinPartitions("stream", "sequence")
-        messages, duplicates = _publish(ordered, config, batch, rate_per_task)
-        log.finish(batch, messages)
-        stored, before = stored + messages - duplicates, before + duplicates
+        told = _publish(ordered, config, batch, rate_per_task)
+        _check_targets(config, log.done, told.targets)
+        log.finish(batch, told.messages, dict(told.targets))
+        stored, before = stored + told.messages - told.duplicates, before + told.duplicates
         yield Progress(stored, before)
 
 
 def identity_of(config: PipelineConfig, lake: str) -> dict[str, Any]:
     """Return what makes it another replay."""
     texts = {name: _texts(config, name) for name in ("topics", "aggregates", "types", "replace")}
-    times = {name: str(config.setting(name) or "") for name in ("since", "until")}
-    return {"lake": lake, **texts, **times, "id_prefix": _id_prefix(config)}
+    times = {name: str(config.time(name) or "") for name in ("since", "until")}
+    return {"lake": lake, **texts, **times}
 
 
 def _batch_size(rate: int) -> int:
@@ -89,39 +105,55 @@ def _batch_size(rate: int) -> int:
 
 def _publish(
     rows: DataFrame, config: PipelineConfig, batch: Batch, rate_per_task: int | None
-) -> tuple[int, int]:
-    """Publish the rows of a batch; return how many that were, and how many were there before."""
+) -> Published:
+    """Publish the rows of a batch."""
     if is_kafka(config.source):
         write_topics(rows, config.source, rate_per_second=rate_per_task)
-        return rows.count(), 0
-    options = {name: value for name, value in config.source.items() if name != "stream"}
+        return Published(rows.count(), 0, [])
+    options = _sink_options(config)
     if rate_per_task is not None:
         options["ratePerSecond"] = str(rate_per_task)
-    messages = rows.select("subject", "data", "headers", "message_id")
-    written = publish(messages, options, batch.began_s)
-    check(written)
-    return sum(each.messages for each in written), sum(each.duplicates for each in written)
+    return publish(rows.select("subject", "data", "headers", "message_id"), options, batch.began_s)
 
 
-def publish(messages: DataFrame, options: dict[str, str], began_s: float) -> list[Written]:
-    """Publish messages, and return what each task tells."""
+def publish(messages: DataFrame, options: dict[str, str], began_s: float) -> Published:
+    """Publish messages, and return what all tasks tell."""
     planned = plan(*parse_sink(options), messages.schema, began_s=began_s)
 
     def write_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        numbers = {"messages": pa.int64(), "duplicates": pa.int64()}
-        schema = pa.schema(numbers | {"doubled": pa.list_(pa.string())})
-        written = write(planned, planned.job, batches)
+        seen = Seen(planned)
+        written = write(planned, planned.job, seen.watch(batches))
         told = {
             "messages": written.messages,
             "duplicates": written.duplicates,
             "doubled": written.doubled,
+            "targets": [each._asdict() for each in seen.targets],
         }
-        yield pa.RecordBatch.from_pylist([told], schema=schema)
+        target = pa.struct({"stream": pa.string(), "created": pa.string()})
+        numbers = {"messages": pa.int64(), "duplicates": pa.int64()}
+        lists = {"doubled": pa.list_(pa.string()), "targets": pa.list_(target)}
+        yield pa.RecordBatch.from_pylist([told], schema=pa.schema(numbers | lists))
 
-    rows = messages.mapInArrow(write_task, f"{COUNTS}, doubled array<string>").collect()
-    return [Written(row.messages, row.duplicates, {}, row.doubled) for row in rows]
+    tasks = messages.mapInArrow(write_task, TOLD).collect()
+    check([Written(task.messages, task.duplicates, {}, task.doubled) for task in tasks])
+    return Published(
+        sum(task.messages for task in tasks),
+        sum(task.duplicates for task in tasks),
+        [Target(*each) for task in tasks for each in task.targets],
+    )
+
+
+def _check_targets(config: PipelineConfig, done: Done, targets: Iterable[Target]) -> None:
+    """Raise if a stream is another than it was when something was stored in it."""
+    if not is_kafka(config.source):
+        before = starmap(Target, done.targets.items())
+        check_targets(parse_sink(_sink_options(config))[0], [*before, *targets])
+
+
+def _sink_options(config: PipelineConfig) -> dict[str, str]:
+    return {name: value for name, value in config.source.items() if name != "stream"}
 
 
 def summary(progress: Progress) -> str:
@@ -142,10 +174,10 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
     for column, setting in (("aggregate_id", "aggregates"), ("event_type", "types")):
         if chosen := _texts(config, setting):
             rows = rows.where(f.col(column).isin(*chosen))
-    if config.setting("since"):
-        rows = rows.where(f.col("time") >= f.lit(str(config.setting("since"))).cast("timestamp"))
-    if config.setting("until"):
-        rows = rows.where(f.col("time") < f.lit(str(config.setting("until"))).cast("timestamp"))
+    if since := config.time("since"):
+        rows = rows.where(f.col("time") >= f.lit(since))
+    if until := config.time("until"):
+        rows = rows.where(f.col("time") < f.lit(until))
     old, new = _replacement(config)
     _check_subjects(rows, old)
     rest = f.expr(f"substr(subject, {len(old) + 1})")
@@ -155,11 +187,17 @@ def select(rows: DataFrame, config: PipelineConfig) -> DataFrame:
         f.concat(f.lit(new), rest).alias("subject"),
         "data",
         kept.alias("headers"),
-        f.concat_ws("-", f.lit(_id_prefix(config)), "stream", "sequence").alias("message_id"),
         f.coalesce("aggregate_id", "subject").alias("key"),
         "stream",
         "sequence",
     )
+
+
+def with_ids(rows: DataFrame, replay: str) -> DataFrame:
+    """Give each message an id that it has in one replay only."""
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("message_id", f.concat_ws("-", f.lit(replay), "stream", "sequence"))
 
 
 def _check_subjects(rows: DataFrame, old: str) -> None:
@@ -172,10 +210,6 @@ def _check_subjects(rows: DataFrame, old: str) -> None:
             f"`{other.subject}` does not start with `{old}`, which `replace` is to replace, and "
             "would be published to where it came from; hint: leave it out by `topics`"
         )
-
-
-def _id_prefix(config: PipelineConfig) -> str:
-    return str(config.setting("id_prefix", "replay"))
 
 
 def _texts(config: PipelineConfig, setting: str) -> list[str]:

@@ -55,7 +55,7 @@ class Target:
     """The ids in one stream, as of not long ago."""
 
     def __init__(self, options: ConnectionOptions, info: dict[str, Any], began_s: float) -> None:
-        self.name = str(info["config"]["name"])
+        self.name, self.created = str(info["config"]["name"]), str(info["created"])
         self.ids: set[bytes] = set()
         self._subjects = [str(each).encode() for each in info["config"].get("subjects", ())]
         self.window_s = max(SHORTEST_S, int(info["config"].get("duplicate_window", 0)) / 1e9)
@@ -148,7 +148,7 @@ class Stored:
         if now_s - self._began_s < FRESH_S:
             return set()
         publishes = list(frames)
-        targets = {subject: self._find(subject) for subject in set(map(_subject, publishes))}
+        targets = {subject: self.find(subject) for subject in set(map(_subject, publishes))}
         self._look(set(targets.values()))
         self.until_s = min(target.known_s + target.window_s for target in targets.values())
         if not any(target.ids for target in targets.values()):
@@ -163,7 +163,7 @@ class Stored:
         """Return the ids of messages that are stored twice, of those that were acked late."""
         ids: dict[Target, set[bytes]] = {}
         for acked_s, frame in late:
-            target = self._find(_subject(frame))
+            target = self.find(_subject(frame))
             # While nothing was looked at yet, its window was not known either.
             if acked_s - self._began_s >= target.window_s:
                 ids.setdefault(target, set()).add(_message_id(frame))
@@ -171,7 +171,7 @@ class Stored:
 
     def has_target(self, subject: bytes) -> bool:
         """Tell whether a stream stores a subject, or would if it had a leader; raise if none."""
-        return self._find(subject).stores(subject)
+        return self.find(subject).stores(subject)
 
     def _look(self, targets: set[Target]) -> None:
         """Look until no look is too old: one that takes long says little about now."""
@@ -186,7 +186,7 @@ class Stored:
             "`duplicate_window`, so that rows could be stored twice; hint: a longer one"
         )
 
-    def _find(self, subject: bytes) -> Target:
+    def find(self, subject: bytes) -> Target:
         """Return the stream that stores a subject."""
         if subject not in self._target_of:
             known = (each for each in self._targets if self._stream or each.stores(subject))

@@ -27,6 +27,8 @@ from penstock.protocol import headers
 
 pytestmark = pytest.mark.usefixtures("each_encryption")
 
+NO_REASON = 10051
+"""The error of a request that failed in a way nobody had thought of."""
 SEEDS = int(os.environ.get("REFUSED_SEEDS", "40"))
 SETTINGS = FileSettings(
     segment_bytes_max=1500,
@@ -212,6 +214,7 @@ class History(World):
             return
         document = json.loads(data)
         failed = "error" in document
+        assert not failed or document["error"]["err_code"] != NO_REASON, document
         if kind == "store":
             self.on_stored(about, document)
         elif kind == "get" and not failed:

@@ -360,6 +360,10 @@ class Api:
             # A request that breaks no known rule may still make no sense.
             log.warning("A request to %s makes no sense: %s", request.subject, cause(error))
             answer = self._refusal(call, JetStreamError(errorcodes.BAD_REQUEST))
+        except StoreError as error:
+            log.error("A request to %s failed: %s", request.subject, cause(error))
+            refused = JetStreamError(errorcodes.STREAM_STORE_FAILED, err=str(error))
+            answer = self._refusal(call, refused)
         except Exception as error:
             log.error("A request to %s failed: %s", request.subject, cause(error))
             refused = JetStreamError(errorcodes.STREAM_GENERAL, err="the request failed")

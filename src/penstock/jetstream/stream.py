@@ -44,6 +44,7 @@ from penstock.jetstream.store.retreat import Retreat
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Message, Work
 from penstock.jetstream.timers import Timer
+from penstock.jetstream.unsafedeletes import UnsafeDeletes
 from penstock.protocol import errorcodes
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Stream:
         """The purges that consumers do not know of yet, and what is left: see `skip_purged`."""
         self._removal_position = 0
         """The position up to which the store must be durable for removed messages to be gone."""
+        self.unsafe_deletes = UnsafeDeletes()
         self._unneeded = ReadBack(self, "messages nobody waits for", self._remove_unneeded)
         self._looks_again: bool | None = None
         """Whether to look for those once more when the look under way is over; None without one."""
@@ -259,6 +261,7 @@ class Stream:
         work = None if self._is_behind else self.store.flush()
         self._is_retreating = isinstance(work, Retreat)
         position = self.store.position
+        self.unsafe_deletes.begin_commit(position)
         if self._removes:
             self._removes, self._removal_position = False, position
         self.context.shared.appended_bytes += position - self._committing_position
@@ -276,6 +279,7 @@ class Stream:
         if self._had_failure:
             self._on_well()
         store = self.store
+        self.unsafe_deletes.end_commit(store.durable_position)
         if not self.context.waits_for_sync:
             self.visible_sequence = store.last_sequence
         else:
@@ -383,6 +387,7 @@ class Stream:
         last_sequence = self.visible_sequence = self.store.last_sequence
         self._is_untidy = True
         self._purged, self._removes = {}, False
+        self.unsafe_deletes.clear()
         self.intake.go_back(last_sequence)
         self._arm_age_timer()
         for consumer in tuple(self.consumers.values()):
@@ -423,6 +428,13 @@ class Stream:
             self._removes = True
             self.touch()
         return removed
+
+    def delete(self, sequence: int, *, erase: bool) -> bool:
+        """Remove one message; tell whether it existed. Consumers pass by it once that is safe."""
+        removed = self.remove([sequence], erase=erase)
+        if removed and self.store.options.takes_back:
+            self.unsafe_deletes.add(sequence)
+        return bool(removed)
 
     @property
     def is_failing(self) -> bool:

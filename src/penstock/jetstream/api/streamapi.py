@@ -309,7 +309,7 @@ def delete_message(request: Request) -> Answer:
     if stream.is_failing:
         raise JetStreamError(errorcodes.STREAM_STORE_FAILED, err=stream.store.failure)
     sequence, store = options.get("seq", 0), stream.store
-    if not stream.remove([sequence], erase=not options.get("no_erase", False)):
+    if not stream.delete(sequence, erase=not options.get("no_erase", False)):
         raise _not_there(stream, sequence)
     # A message that was taken back was never there, and another may get its sequence.
     return Deferred(

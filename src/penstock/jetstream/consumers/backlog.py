@@ -73,6 +73,11 @@ class Backlog:
         return self._selected is None and self.next_sequence > self._stream.visible_sequence
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the next message was deleted, and that has to be durable before others come."""
+        return self.next_sequence in self._stream.unsafe_deletes
+
+    @property
     def due_ns(self) -> int:
         """When the next message is due for replay; 0 if there is none or it is due already."""
         return self._replay.due_ns if self._replay is not None else 0
@@ -94,6 +99,9 @@ class Backlog:
 
     def _look_ahead(self, count_max: int) -> list[Message]:
         visible_sequence = self._stream.visible_sequence
+        first_unsafe = self._stream.unsafe_deletes.first(self.next_sequence)
+        if first_unsafe is not None:
+            visible_sequence = min(visible_sequence, first_unsafe - 1)
         if self._selected is not None:
             messages = self._selected.read(self._store, count_max, visible_sequence)
             self._end = self._selected.after(messages)

@@ -86,7 +86,7 @@ class Dispatch:
             return False
         is_waiting = common.backlog.due_ns > 0
         return bool(common.ledger.due) or not (
-            common.backlog.is_at_end or is_waiting or common.is_full
+            common.backlog.is_at_end or common.backlog.is_blocked or is_waiting or common.is_full
         )
 
     def _deliver_new(self, room: int, now_ns: int) -> None:
@@ -125,7 +125,9 @@ class Dispatch:
         common, ledger = self._common, self._common.ledger
         store = common.stream.store
         found = [(each, store.get(each)) for each in islice(ledger.due, room)]
-        self._settlement.lose([sequence for sequence, stored in found if stored is None])
+        unsafe = common.stream.unsafe_deletes
+        gone = [sequence for sequence, stored in found if stored is None]
+        self._settlement.lose([each for each in gone if each not in unsafe])
         messages = [stored for _, stored in found if stored is not None]
         if not messages:
             return

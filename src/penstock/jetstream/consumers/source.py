@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.context import Context
     from penstock.jetstream.readers import Reader
     from penstock.jetstream.store.store import Store
+    from penstock.jetstream.unsafedeletes import UnsafeDeletes
 
 
 class Source(Protocol):
@@ -21,6 +22,8 @@ class Source(Protocol):
     """The last message that consumers may see."""
     is_held: bool
     """Whether consumers wait until it is known which messages exist."""
+    unsafe_deletes: UnsafeDeletes
+    """Deleted messages that nobody may pass by yet."""
     is_dropped: bool
     """Whether its account no longer has it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from penstock.jetstream.store import trail
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Filters, StoreLimits
+from penstock.jetstream.unsafedeletes import UnsafeDeletes
 
 MS = 1_000_000
 BASE_NS = 1_700_000_000_000_000_000
@@ -25,6 +26,7 @@ class Stream:
 
     store: Store
     hidden: int = 0
+    unsafe_deletes: UnsafeDeletes = field(default_factory=UnsafeDeletes)
 
     @property
     def visible_sequence(self) -> int:

@@ -91,6 +91,19 @@ def test_a_purge_that_is_refused_leaves_all_to_consumers(world: SmallWorld) -> N
     assert [b"1", b"2", b"3"] == payloads(request(world, "S", "C", batch=3))
 
 
+def test_a_delete_that_is_refused_leaves_its_message_to_consumers(world: SmallWorld) -> None:
+    for number in range(2, 4):
+        world.ask("s.a", str(number))
+    consume(world, "S", "C")
+    world.fill()
+    world.publish("$JS.API.STREAM.MSG.DELETE.S", '{"seq":2}', reply="_INBOX.1")
+    came = payloads(request(world, "S", "C", batch=3))
+
+    (refusal,) = [each for each in came if each.startswith(b"{")]
+    assert error(json.loads(refusal))[0] == STORE_FAILED
+    assert [b"1", b"2", b"3"] == [each for each in came if each != refusal]
+
+
 def test_reads_are_answered_while_the_disk_is_full(world: SmallWorld) -> None:
     world.fill()
     world.ask("s.a", "2")

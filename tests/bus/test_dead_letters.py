@@ -524,9 +524,12 @@ def test_a_replay_that_is_interrupted_says_how_many_went_and_goes_on(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as replaying:
         assert replaying.stdout is not None
+        assert replaying.stderr is not None
         replaying.stdout.readline()
         replaying.send_signal(number)
-        rows, said = replaying.communicate(timeout=60)
+        # `communicate` would leave out what `readline` has read ahead.
+        rows, said = replaying.stdout.read(), replaying.stderr.read()
+        replaying.wait(60)
     went = len(rows.splitlines()) + 1
     assert (130, went < count) == (replaying.returncode, True)
     assert f"{went} of {count} replayed" in said

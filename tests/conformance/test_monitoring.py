@@ -168,6 +168,7 @@ class Monitored:
         self.two = self.client("two", b"SUB foo.b 1\r\nPUB foo.a 3\r\nabc\r\nPUB foo.b 1\r\nx\r\n")
         self.three = self.client("three", b"SUB gone 9\r\nPUB none 5\r\nhello\r\n")
         self.client("four", b"SUB gone 9\r\nSUB gone.too 10\r\n").close()
+        wait_until(lambda: self.connz("state=closed")["total"] >= 1)
         self.client("five", b"").send(b"FOO BAR\r\n")
         wait_until(lambda: self.connz("state=closed")["total"] >= 2)
 

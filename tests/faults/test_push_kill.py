@@ -19,7 +19,7 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig
 from tests.faults.outsider import Outsider, Told
-from tests.servers import DEADLINE_S, PENSTOCK, ServerProcess
+from tests.servers import DEADLINE_S, PENSTOCK, ServerProcess, wait_until
 
 from penstock.client import connect
 
@@ -79,6 +79,8 @@ def test_who_comes_after_a_client_that_never_answered_gets_the_rest(tmp_path: Pa
             asked = wait_until_asked(first)
         assert asked == list(range(1, len(asked) + 1))
         assert len(asked) < MESSAGES
+        # While the server still sees the first one, it waits for its answer.
+        wait_until(lambda: not second.do("CONSUMER.INFO.S.P").get("push_bound"))
         second.subscribe("push")
 
         found = [told.sequence for told in itertools.islice(take(second), 1)]

@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check site build release fuzz nightly clean constraints
-.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation
+.PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation bench-sizes
 
 # The first target is the default.
 all: lint types docs-check test  ## what has to pass
@@ -88,7 +88,7 @@ bench: setup  ## servers side by side, on a page
 	$(BIN)/penstock bench compare
 
 # Each prints a table of ratios to its peer, measured in turns in one run.
-bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-twins bench-creation: setup
+bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-twins bench-creation bench-sizes: setup
 	$(BIN)/python -m benchmarks.$(@:bench-%=%)
 
 bench-spark: setup

@@ -28,7 +28,7 @@ class Goal:
     figure: str
     bound: float
     """The bound of our figure divided by theirs, or of our figure itself if `absolute`."""
-    unit: Literal["msgs/s", "/s", "µs", "MB"] = "msgs/s"
+    unit: Literal["msgs/s", "/s", "µs", "MB", "B"] = "msgs/s"
     """`msgs/s` is printed in thousands and millions, `/s` in full."""
     label: str = ""
     absolute: bool = False
@@ -99,7 +99,7 @@ class Row:
 
     def is_noisy(self) -> bool:
         """Tell whether a comparison of speed is in doubt. Memory does not depend on other load."""
-        return self.goal.unit != "MB" and self.others_share() > OTHERS_SHARE_MAX
+        return self.goal.unit not in ("MB", "B") and self.others_share() > OTHERS_SHARE_MAX
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for JSON."""

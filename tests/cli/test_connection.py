@@ -196,3 +196,16 @@ def test_a_context_that_only_the_other_command_understands_is_named(
     assert "context `foreign` has `nsc`, which only the `nats` command" in capsys.readouterr().err
     assert 2 == main(["pub", "a", "x", "--context", "broken"])
     assert "context `broken`: cannot read" in capsys.readouterr().err
+
+
+def test_the_bus_takes_a_context_too(
+    servers: Servers, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = servers(PENSTOCK, f"{PASSWORD}\njetstream {{ store_dir: js }}").url
+    main(["context", "save", "prod", "--server", url, "--user", "ann", "--password", "secret"])
+    capsys.readouterr()
+
+    assert 0 == main(["topics", "list", "--context", "prod"])
+    assert 0 == main(["dlq", "list", "--context", "prod"])
+    assert 1 == main(["topics", "list", "--server", url])
+    assert "login refused" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from penstock.cli.commands import EXIT_FAILURE, EXIT_USAGE, HELP_OPTIONS
+from penstock.cli.runner import split_leading
 from penstock.cli.terminal import table
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS, SECTIONS, WEBSOCKET
 from penstock.config.file.flags import Flag, parse_flags
@@ -52,6 +53,8 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*HELP_OPTIONS, "help"):
         print(USAGE)
         return 0
+    leading, words = split_leading(arguments)
+    arguments = [*words, *leading]
     try:
         if arguments[0] != "explain":
             raise ConfigError(f"unknown command: `{arguments[0]}`")

@@ -15,6 +15,7 @@ from penstock.cli.buscommand import WHICH, BusContext, run_bus_command
 from penstock.cli.commands import EXIT_FAILURE
 from penstock.cli.connection import JSON
 from penstock.cli.payload import payload_fields, payload_text
+from penstock.cli.terminal import table
 from penstock.cli.values import read_moment
 from penstock.errors import BusError, ConfigError
 from penstock.protocol.tables import printable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Act: TypeAlias = "Callable[[DeadLetterBox, Selection], AsyncGenerator[DeadLetter, None]]"
 
-COLUMNS = "{0:>8}  {1:20}  {2:12}  {3:28}  {4:24}  {5}"
+HEADER = ("NUMBER", "TIME", "BUS", "TOPIC", "KEY", "CAUSE")
 
 CAUSE_CHARACTERS_MAX = 200
 """The beginning of a cause that the list shows; `show` and `--json` have all of it."""
@@ -66,15 +67,16 @@ async def list_letters(context: BusContext) -> None:
     """List dead letters, oldest first."""
     from penstock.bus.deadletters.stored import DeadLetterBox
 
-    configs, count = await context.configs(), 0
-    if not context.given.json:
-        print(COLUMNS.format("number", "time", "bus", "topic", "key", "cause"))
+    configs, rows = await context.configs(), []
     for config in configs:
         async with _open(config) as bus:
             async for letter in DeadLetterBox(bus).find(_selection(context)):
-                count += 1
-                _print(letter, config, context)
-    if not count:
+                rows.append(_row(letter, config))
+                if context.given.json:
+                    print(json.dumps(_as_json(letter, config)), flush=True)
+    if rows and not context.given.json:
+        print(table(HEADER, rows, left=6))
+    if not rows:
         _say_none(configs, _selection(context))
 
 
@@ -228,17 +230,18 @@ def _chosen(context: BusContext) -> Selection:
 
 
 def _print(letter: DeadLetter, config: BusConfig, context: BusContext) -> None:
-    line = json.dumps(_as_json(letter, config)) if context.given.json else _row(letter, config)
-    print(line, flush=True)
+    if context.given.json:
+        print(json.dumps(_as_json(letter, config)), flush=True)
+    else:
+        print("  ".join(map(printable, _row(letter, config))), flush=True)
 
 
-def _row(letter: DeadLetter, config: BusConfig) -> str:
+def _row(letter: DeadLetter, config: BusConfig) -> tuple[str, ...]:
     time = f"{letter.time:%Y-%m-%dT%H:%M:%SZ}"
     cause = letter.cause
     if len(cause) > CAUSE_CHARACTERS_MAX:
         cause = f"{cause[:CAUSE_CHARACTERS_MAX]}…"
-    texts = map(printable, (config.namespace, letter.topic, letter.key, cause))
-    return COLUMNS.format(letter.number, time, *texts)
+    return (str(letter.number), time, config.namespace, letter.topic, letter.key, cause)
 
 
 def _page(letter: DeadLetter, config: BusConfig) -> str:

@@ -79,3 +79,12 @@ def test_an_invalid_file_is_told_of(tmp_path, capsys):
 
     assert main(["config", "explain", "-c", str(path)]) == 1
     assert "did you mean `port`?" in capsys.readouterr().err
+
+
+def test_options_may_come_before_the_verb(capsys):
+    assert 0 == main(["--json", "config", "explain"])
+    first = capsys.readouterr().out
+    assert 0 == main(["config", "--json", "explain"])
+
+    assert first == capsys.readouterr().out
+    assert "settings" in json.loads(first)

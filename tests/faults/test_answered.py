@@ -17,6 +17,8 @@ from tests.simdisk import SimDisk
 from tests.unit.jetstream.consuming import consume, payloads, received, request
 from tests.unit.jetstream.world import World, error
 
+from penstock.jetstream.store.values import complete
+
 STORE_FAILED = 10077
 
 
@@ -137,8 +139,18 @@ def test_a_pull_of_what_cannot_be_read_ends_when_it_is_over(world: World) -> Non
     assert b"408 Request Timeout" in world.received()[-1][0]
 
 
-def test_an_id_that_cannot_be_looked_up_is_refused_and_not_stored_twice(world: World) -> None:
+@pytest.mark.parametrize("is_gone", [False, True], ids=["message there", "message gone"])
+def test_an_id_that_cannot_be_looked_up_is_refused_and_not_stored_twice(
+    world: World, is_gone: bool
+) -> None:
     assert 3 == world.ask("s.a", "3", Nats_Msg_Id="three")["seq"]
+    if is_gone:
+        # They are overwritten, and the id goes into a file of its own.
+        for sequence in (1, 2, 3):
+            assert world.call("STREAM.MSG.DELETE.S", seq=sequence)["success"]
+        while (task := world.engine.maintain()) is not None:
+            complete(task)
+            world.settle()
     killed(world).disk.read_fault_rate = 1.0
     for _ in range(2):
         assert STORE_FAILED == error(world.ask("s.a", "3", Nats_Msg_Id="three"))[0]

@@ -356,19 +356,28 @@ class FileLog:
                     return tail.read(start, end)
             return self.cache.file(block).read(start, end - start)
         except OSError as error:
-            raise StoreError(f"cannot read from `{self.directory}`: {error}") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StoreError:
+        return StoreError(f"cannot read from `{self.directory}`: {error}")
 
     def gone_ids(self) -> list[Known]:
         """Return the ids of messages that are not in any of the catalog's blocks any more."""
         found = ids_of(self.gone_messages())
-        # Last: the ids of a segment are saved before its file goes.
-        return found + self.kept.read()
+        try:
+            # Last: the ids of a segment are saved before its file goes.
+            return found + self.kept.read()
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def gone_messages(self) -> Iterator[Message]:
         """Return the messages of empty segments whose files still exist."""
         going = [*self.catalog.emptied, *self.upkeep.going]
         for path in [segment_path(self.directory, each.number) for each in going if each.number]:
-            yield from segment_messages(self.disk, path, self.salt)
+            try:
+                yield from segment_messages(self.disk, path, self.salt)
+            except OSError as error:
+                raise self._unreadable(error) from error
 
     def flush(self) -> Work | None:
         """Write the buffer; return the work that makes it durable."""

@@ -20,7 +20,7 @@ from tests.servers import PROGRAMS, ServerProcess
 
 import penstock
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig
-from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, StreamConfig
 from penstock.bus.engines.nats.members.slots import SLOTS
 from penstock.bus.testing import FaultProxy
 
@@ -28,6 +28,8 @@ KEYS = 40
 COUNT = 1200
 TAKEOVER_S = 1.0
 MEMBER = Path(__file__).with_name("service.py")
+UNBOUNDED = StreamConfig(max_bytes=0)
+"""Nats-server sets aside as much disk as a stream may grow to."""
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
@@ -38,7 +40,7 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> ServerProcess:
 def shop(url: str, namespace: str, **settings: Any) -> EventBus:
     """Return a process of a service."""
     consumer = ConsumerConfig(**{"takeover": TAKEOVER_S, "exclusive": False} | settings)
-    nats = NatsConfig(urls=(url,), jetstream=JetStreamConfig(consumer=consumer))
+    nats = NatsConfig(urls=(url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED))
     return EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
 
 

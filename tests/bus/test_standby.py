@@ -22,7 +22,7 @@ from tests.servers import PROGRAMS, ServerProcess
 import penstock
 from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberConfig
 from penstock.bus.config.bus import PublisherConfig
-from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig
+from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, StreamConfig
 from penstock.bus.engines.nats.lease import Lease
 from penstock.bus.engines.nats.reader import STANDBY_LOOK_S
 from penstock.bus.engines.nats.replay import stored_ns
@@ -34,6 +34,8 @@ SUBJECT = "leases.billing"
 SOON_S = 0.6
 NEVER_S = 3600.0
 SERVICE = Path(__file__).with_name("service.py")
+UNBOUNDED = StreamConfig(max_bytes=0)
+"""Nats-server sets aside as much disk as a stream may grow to."""
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
@@ -149,7 +151,9 @@ async def test_what_another_process_is_served_comes_back_before_anything_newer(
         type="nats",
         namespace="snatched",
         service="billing",
-        nats=NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer)),
+        nats=NatsConfig(
+            urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+        ),
     )
     async with EventBus(config) as bus, await penstock.connect(server.url) as other:
         numbers: list[int] = []
@@ -190,7 +194,9 @@ async def test_a_process_that_was_frozen_begins_with_nothing_that_another_has_ha
         type="nats",
         namespace=namespace,
         service="shop",
-        nats=NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer)),
+        nats=NatsConfig(
+            urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+        ),
     )
     handled: set[int] = set()
 
@@ -251,7 +257,8 @@ async def test_a_standby_takes_over_from_a_killed_process_when_its_lease_is_over
 ) -> None:
     """By the times at which the server stored both names: nothing else decides when it may."""
     namespace = f"n{os.urandom(6).hex()}"
-    nats = {"urls": server.url, "jetstream": {"consumer": {"takeover": takeover_s}}}
+    jetstream = {"consumer": {"takeover": takeover_s}, "stream": {"max_bytes": 0}}
+    nats = {"urls": server.url, "jetstream": jetstream}
     settings = {"type": "nats", "namespace": namespace, "service": "shop", "nats": nats}
     seen = asyncio.Event()
 
@@ -293,7 +300,9 @@ async def test_nothing_is_begun_while_the_lease_cannot_be_renewed(tmp_path: Path
     takeover_s, numbers = 1.0, []
     with PenstockServer(tmp_path) as server:
         consumer = ConsumerConfig(takeover=takeover_s)
-        nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+        nats = NatsConfig(
+            urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+        )
 
         async def handle(envelope: Envelope[int]) -> None:
             numbers.append(envelope.payload)
@@ -328,7 +337,9 @@ async def test_a_process_that_stops_while_it_lets_go_of_the_lease_closes_in_good
         ended.append(envelope.payload)
 
     consumer = ConsumerConfig(takeover=1.0)
-    nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+    nats = NatsConfig(
+        urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+    )
     bus = EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
     async with bus, await penstock.connect(server.url) as other:
         await bus.subscribe_envelope("t", handle)
@@ -360,7 +371,9 @@ async def test_a_function_that_waits_for_a_thread_is_not_begun_with_once_the_bus
 
     with PenstockServer(tmp_path) as server:
         consumer = ConsumerConfig(takeover=takeover_s)
-        nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+        nats = NatsConfig(
+            urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+        )
         config = BusConfig(
             type="nats",
             service="shop",
@@ -445,7 +458,9 @@ async def test_a_process_that_loses_the_lease_while_it_begins_to_read_reads_once
     numbers: list[int] = []
     unpin = Source.unpin
     consumer = ConsumerConfig(takeover=1.0)
-    nats = NatsConfig(urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer))
+    nats = NatsConfig(
+        urls=(server.url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED)
+    )
     bus = EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
     async with bus, await penstock.connect(server.url) as other:
         reader: Any = bus.engine._reader  # type: ignore[attr-defined]

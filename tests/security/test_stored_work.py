@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import count as counting_from
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.work import work_of
 from penstock.core.broker import TURN_NS
 from penstock.core.runs import new_message
 from penstock.jetstream.api import streamapi
+from penstock.jetstream.consumers.consumer import COUNTING_NS
 from penstock.jetstream.intake import waiting
 from penstock.jetstream.store import lookup, tabling, trail
 from penstock.jetstream.store.memory import open_memory_store
@@ -338,6 +340,74 @@ def test_a_message_that_goes_does_not_have_all_counted_again(
     assert work_of(lambda: world.send(request)) < FEW
     pending = int(world.operations()[0][3].rpartition(b".")[2])
     assert pending == store.count(2, (b"S.*.*",)) - ("retention" not in options)
+
+
+def remove_many(world: World) -> None:
+    world.engine.streams["S"].remove(range(7, MANY, 9))
+
+
+def publish_many(world: World) -> None:
+    store, now_ns = world.engine.streams["S"].store, world.now_ns
+    for start in range(0, MANY, 1000):
+        store.append([(b"S.new.%d" % i, b"", b"x", now_ns) for i in range(start, start + 1000)])
+    world.engine.streams["S"].touch()
+
+
+@pytest.mark.parametrize("change", [remove_many, publish_many])
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("storage", ["memory", "file"])
+def test_a_delivery_waits_while_its_messages_are_counted_in_turns(
+    tmp_path: Path,
+    change: Callable[[World], None],
+    is_again: bool,
+    storage: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trail, "NOTED_MAX", MANY // 20)
+    world = filled(tmp_path, MANY, storage=storage)
+    config = CONSUMER | FROM_A_SEQUENCE | {"name": "c", "filter_subject": "S.*.*"}
+    world.call("CONSUMER.CREATE.S.c", stream_name="S", config=config)
+    request = b"PUB $JS.API.CONSUMER.MSG.NEXT.S.c _INBOX.c 0\r\n\r\n"
+    world.send(request)
+    ack = world.operations()[0][3]
+    if is_again:
+        world.send(b"PUB %b 4\r\n-NAK\r\n" % ack)
+    change(world)
+    world.settle()
+    store = world.engine.streams["S"].store
+    store._catalog._matchers.clear()
+    looks = counting_from(world.now_ns, COUNTING_NS)
+    monkeypatch.setattr(world.shared.clock, "_clock_ns", lambda: next(looks))
+
+    turns = [work_of(lambda: world.session.receive(request))]
+    while not (delivered := world.operations()):
+        turns.append(work_of(lambda: world.shared.timers.run(world.shared.clock_ns())))
+
+    assert len(turns) >= MANY // MESSAGES_A_TURN
+    assert max(turns) < TURN_WORK_MAX
+    sequence, pending = (int(delivered[0][3].split(b".")[at]) for at in (5, 8))
+    assert sequence == (2 if is_again else 3)
+    assert pending == store.count(4 if not is_again else 3, (b"S.*.*",))
+
+
+def test_what_does_not_want_to_wait_waits_for_the_count_only(tmp_path: Path) -> None:
+    world = filled(tmp_path, FEW)
+    config = CONSUMER | {"name": "c", "filter_subject": "T.*.*"}
+    world.create("T", subjects=["T.>"])
+    world.call("CONSUMER.CREATE.T.c", stream_name="T", config=config)
+    store = world.engine.streams["T"].store
+    for _ in range(MANY // 1000):
+        store.append([(b"T.x", b"", b"x", world.now_ns)] * 1000)
+    world.engine.streams["T"].touch()
+    world.settle()
+    no_wait = b'{"no_wait":true,"batch":1}'
+    request = b"PUB $JS.API.CONSUMER.MSG.NEXT.T.c _INBOX.c %d\r\n%b\r\n"
+
+    world.send(request % (len(no_wait), no_wait))
+    while not (answers := world.received()):
+        world.advance(0)
+
+    assert answers == [(b"NATS/1.0 404 No Messages\r\n\r\n", b"")]
 
 
 def test_a_consumer_of_last_messages_begins_again_in_turns(tmp_path: Path) -> None:

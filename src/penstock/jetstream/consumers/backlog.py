@@ -3,7 +3,7 @@ The messages of a stream that a consumer still has to deliver for the first time
 
 Reading and taking are two steps: `read` shows the next messages, and `advance` tells how many of
 them were delivered. The remaining number is kept up to date by counting only messages that came or
-went since, unless too many went.
+went since. What filters let through of many messages is counted in turns, see `is_behind`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.source import Source
 
 READ_BYTES_MAX = 1024 * 1024
-ATTEMPTS = 3
-"""How often to count again in turns where deliveries go on meanwhile."""
+COUNTED_AT_ONCE = 8192
+"""The number of messages that a delivery may look at just to count them."""
 REPLAY_GAP_NS_MIN = 1_000_000
 """Messages stored closer together than this are replayed together."""
 NEVER = -1
@@ -168,19 +168,55 @@ class Backlog:
 
     def count(self) -> int:
         """Return the number of messages to deliver: `num_pending`."""
+        while not self.count_on():
+            pass
+        return self._count + self._selected_count
+
+    @property
+    def count_max(self) -> int:
+        """The most that `count` may return, without a look at many messages."""
+        if not self.is_behind:
+            return self.count()
+        return self._count + self._uncounted + self._selected_count
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much is not counted yet that others need their turn meanwhile."""
+        if not self._filters:
+            return False
+        self._follow()
+        return self._uncounted > COUNTED_AT_ONCE
+
+    def count_ahead(self) -> Iterator[None]:
+        """Count in turns what `count` would have to count at once."""
+        while self.is_behind and not self.count_on():
+            yield
+
+    def count_on(self) -> bool:
+        """Count what came and went since, or some thousands of it; return whether that is all."""
         store = self._store
         if not self._follow():
+            # Without filters, all are counted without a look at each.
             self._recount()
-        elif store.last_sequence > self._counted_to:
-            if self._filters:
-                self._count += store.count(self._counted_to + 1, self._filters)
-            else:
-                self._count += store.last_sequence - self._counted_to
-            self._counted_to = store.last_sequence
-        return self._count + (len(self._selected) if self._selected is not None else 0)
+        if self._uncounted <= 0:
+            return True
+        if self._filters:
+            found, following = store.count_stretch(self._counted_to + 1, self._filters)
+            self._count, self._counted_to = self._count + found, following - 1
+        else:
+            self._count, self._counted_to = self._count + self._uncounted, store.last_sequence
+        return self._uncounted <= 0
+
+    @property
+    def _uncounted(self) -> int:
+        return self._store.last_sequence - self._counted_to
+
+    @property
+    def _selected_count(self) -> int:
+        return len(self._selected) if self._selected is not None else 0
 
     def _follow(self) -> bool:
-        """Take what was removed out of the count; return whether it holds then."""
+        """Take what was removed out of the count, or begin anew; false: only `_recount` can."""
         store, before = self._store, self._counted_removals
         if store.removals == before:
             return True
@@ -188,21 +224,12 @@ class Backlog:
             return False
         gone = store.count_removed(before, self._counted_from, self._counted_to, self._filters)
         if gone is None:
-            return False
+            # More than is remembered.
+            self._counted_from = self.uncounted_sequence
+            self._counted_to, self._count, gone = self._counted_from - 1, 0, 0
         self._count -= gone
         self._counted_removals = store.removals
         return True
-
-    def count_ahead(self) -> Iterator[None]:
-        """Count in turns what `count` would have to count at once, after a removal."""
-        store = self._store
-        for _ in range(ATTEMPTS):
-            if self._follow():
-                return
-            sequence = self.uncounted_sequence
-            yield from store.count_ahead(sequence, self._filters)
-            if sequence == self.uncounted_sequence:
-                return
 
     @property
     def uncounted_sequence(self) -> int:

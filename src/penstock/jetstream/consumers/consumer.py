@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.source import Source
     from penstock.jetstream.store.values import Filters
 
+COUNTING_NS = 5_000_000
+"""How long to count in one turn; the last stretch may end later."""
+
 
 class Consumer:
     """A consumer that is being served."""
@@ -224,7 +227,7 @@ class Consumer:
         if not inbox:
             return
         common = self._common
-        available = common.backlog.count() + len(common.ledger.due)
+        available = common.backlog.count_max + len(common.ledger.due)
         now_ns = common.context.clock_ns()
         if self.outlet.request(inbox, payload, available=available, now_ns=now_ns):
             common.wants_delivery = True
@@ -250,6 +253,12 @@ class Consumer:
 
     # Time.
 
+    def _catch_up(self, end_ns: int) -> None:
+        """Count what deliveries wait for, as long as this turn lasts."""
+        backlog, clock_ns = self._common.backlog, self._common.context.clock_ns
+        while backlog.is_behind and not backlog.count_on() and clock_ns() < end_ns:
+            pass
+
     def _do_what_is_due(self, now_ns: int) -> None:
         """Redeliver, send heartbeats, end expired requests; delete an abandoned consumer."""
         common = self._common
@@ -260,6 +269,7 @@ class Consumer:
             common.paused_until_ns = 0
             self.advise_pause()
         self._settlement.forget_lost()
+        self._catch_up(now_ns + COUNTING_NS)
         if 0 < common.ledger.deadline_ns <= now_ns:
             self._settlement.retry(common.ledger.overdue(now_ns))
         if 0 < self.outlet.deadline_ns <= now_ns:

@@ -71,6 +71,9 @@ class Dispatch:
         """Deliver one batch."""
         common = self._common
         room = common.outlet.room()
+        if room and common.backlog.is_behind:
+            # Each message says how many follow it. They are counted in turns, and then it goes.
+            return
         if room and common.ledger.due:
             self._redeliver(room, now_ns)
             return

@@ -27,7 +27,7 @@ from penstock.jetstream.store.subjecttable import (
     new_subject_table,
 )
 from penstock.jetstream.store.survey import Survey
-from penstock.jetstream.store.trail import NOTED_MAX, Trail
+from penstock.jetstream.store.trail import NOTED_AT_ONCE, Trail
 from penstock.jetstream.store.values import Filters, StoreLimits
 from penstock.protocol import subjects
 
@@ -285,7 +285,7 @@ class Catalog:
             held = list(block.held(start, stop))
             count, size_bytes = len(held), sum(map(lengths.__getitem__, held))
         touched = set(block.tally(start, stop)) if self.surveys else ()
-        is_noted = self.trail.is_kept and count <= NOTED_MAX
+        is_noted = self.trail.is_kept and count <= NOTED_AT_ONCE
         gone = block.named(start, stop) if is_noted else []
         block.clear(start, stop)
         self._reduce(block, count, size_bytes)

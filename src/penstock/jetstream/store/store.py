@@ -396,13 +396,19 @@ class Store:
         """Return how many messages match from a sequence on."""
         return self._catalog.count(first_sequence, filters)
 
+    def count_stretch(self, first_sequence: int, filters: Filters) -> tuple[int, int]:
+        """Count some thousands of messages; return the matches, and the sequence that follows."""
+        matcher = self._catalog.matcher(filters)
+        if matcher is None:
+            return self.count(first_sequence, filters), self.last_sequence + 1
+        return walk.count_stretch(self._catalog, first_sequence, matcher)
+
     def count_removed(self, before: int, first: int, last: int, filters: Filters) -> int | None:
         """Return how many messages between two sequences went since; None: only known from now."""
-        catalog, matcher = self._catalog, self._catalog.matcher(filters)
-        found = catalog.trail.between(before, catalog.removals) if matcher is not None else None
-        if found is None or matcher is None:
+        matcher = self._catalog.matcher(filters)
+        if matcher is None:
             return None
-        return sum(first <= each <= last and matcher.test(name) for each, name in found)
+        return walk.count_removed(self._catalog, before, first, last, matcher)
 
     def deleted(self, count_max: int) -> list[int]:
         """Return the removed sequences between the first and the last."""

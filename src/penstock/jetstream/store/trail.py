@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeAlias
 
-NOTED_MAX = 4096
-"""The number of messages to remember; whoever has missed more counts again."""
+NOTED_MAX = 16_384
+"""The number of messages to remember; whoever has missed more counts again, in turns."""
+NOTED_AT_ONCE = 4096
+"""The most messages to look at only because they go together."""
 
 Gone: TypeAlias = Sequence[tuple[int, bytes]]
 """Removed messages: sequence, subject."""

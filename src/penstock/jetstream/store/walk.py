@@ -102,19 +102,47 @@ def nth_last(catalog: Catalog, matcher: Matcher, count: int) -> Generator[None, 
     return 0
 
 
-def counting(catalog: Catalog, sequence: int, filters: Filters) -> Generator[None, None, int]:
-    """Return how many messages match from a sequence on, giving others their turn."""
-    matcher, total = catalog.matcher(filters), 0
-    if matcher is None:
-        return catalog.count(sequence, filters)
-    while block := catalog.reaching(sequence):
+def count_stretch(catalog: Catalog, sequence: int, matcher: Matcher) -> tuple[int, int]:
+    """Return how many messages of a stretch match, and the sequence that follows the stretch."""
+    total, left = 0, LOOKED_AT_AT_ONCE
+    while left > 0:
+        block = catalog.reaching(sequence)
+        if block is None:
+            return total, max(sequence, catalog.last_sequence + 1)
         catalog.described(block)
         start = block.position(sequence)
-        stop = min(start + LOOKED_AT_AT_ONCE, block.total)
+        stop = min(start + left, block.total)
         total += block.count_matching(matcher, start, stop)
         sequence = block.sequence(stop) if stop < block.total else block.last_sequence + 1
+        left -= stop - start
+    return total, sequence
+
+
+def counting(catalog: Catalog, first: int, filters: Filters) -> Generator[None, None, int]:
+    """Return how many messages match from a sequence on, giving others their turn."""
+    matcher = catalog.matcher(filters)
+    if matcher is None:
+        return catalog.count(first, filters)
+    total, sequence, removals = 0, first, catalog.removals
+    while sequence <= catalog.last_sequence:
+        found, sequence = count_stretch(catalog, sequence, matcher)
+        total += found
         yield
+        gone = count_removed(catalog, removals, first, sequence - 1, matcher)
+        if gone is None:
+            total, sequence, gone = 0, first, 0
+        total, removals = total - gone, catalog.removals
     return total
+
+
+def count_removed(
+    catalog: Catalog, before: int, first: int, last: int, matcher: Matcher
+) -> int | None:
+    """Return how many matches between two sequences went since; None: only known from now on."""
+    found = catalog.trail.between(before, catalog.removals)
+    if found is None:
+        return None
+    return sum(first <= each <= last and matcher.test(name) for each, name in found)
 
 
 def missing(catalog: Catalog, sequences: list[int]) -> list[int]:

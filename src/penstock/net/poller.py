@@ -14,8 +14,9 @@ import logging
 import select
 import selectors
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple
 
 log = logging.getLogger("penstock")
 
@@ -27,6 +28,7 @@ CREDIT_MAX = 4
 SERVED_FOR_CREDIT = 32
 """The number of ticks between two attempts to spin after recent ones failed."""
 
+Ts = TypeVarTuple("Ts")
 Serve = Callable[[list[tuple[int, int]]], None]
 """Called with (descriptor, mask) for every ready socket."""
 
@@ -60,6 +62,9 @@ class ServerSelector(selectors.BaseSelector):
     """
     An asyncio selector that serves the sockets of servers itself.
 
+    It goes on as long as asyncio has nothing to do: a turn of asyncio's loop costs as much as
+    a small request.
+
     If the processor goes to sleep between a request and its reply, waking up takes longer
     than serving both. So for `spin_s` after serving, the selector polls again instead of
     sleeping, as long as that pays off.
@@ -72,6 +77,8 @@ class ServerSelector(selectors.BaseSelector):
         self._misses = self._served = 0
         self._is_put_off = False
         """Whether the servers' sockets had to wait for an event of asyncio."""
+        self.is_called = False
+        """Whether asyncio has something to do since the last look at the sockets."""
         self.servers: dict[int, Serve] = {}
         self._keys: dict[int, selectors.SelectorKey] = {}
 
@@ -97,20 +104,41 @@ class ServerSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve the servers' sockets; return the ready descriptors of asyncio."""
+        self.is_called = False
+        end_s = None if timeout is None else monotonic() + timeout
+        while True:
+            theirs = self._serve_ready(timeout)
+            if theirs is not None or self.is_called:
+                return theirs or []
+            if end_s is not None:
+                timeout = end_s - monotonic()
+                if timeout <= 0:
+                    return []
+
+    def _serve_ready(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]] | None:
+        """Serve once; return the ready descriptors of asyncio, None if only servers had any."""
         ready = self._spin(timeout) if self._credit else []
         if not ready:
             ready = self.epoll.poll(timeout)
-        keys = self._keys
-        theirs = [(keys[fd], _events(mask)) for fd, mask in ready if fd in keys]
-        if len(theirs) < len(ready):
-            self._is_put_off = bool(theirs) and not self._is_put_off
-            if self._is_put_off:
-                # The result of a thread goes first, once: somebody waits for it.
-                return theirs
-            self._serve([event for event in ready if event[0] not in keys] if theirs else ready)
-            if self._spin_s and self._credit < CREDIT_MAX:
-                self._earn_credit()
-        return theirs
+        servers, keys = self.servers, self._keys
+        theirs: list[tuple[selectors.SelectorKey, int]] = []
+        by_server: dict[Serve, list[tuple[int, int]]] = {}
+        for event in ready:
+            serve = servers.get(event[0])
+            if serve is not None:
+                by_server.setdefault(serve, []).append(event)
+            elif event[0] in keys:
+                theirs.append((keys[event[0]], _events(event[1])))
+        if not by_server:
+            return theirs
+        self._is_put_off = bool(theirs) and not self._is_put_off
+        if self._is_put_off:
+            # The result of a thread goes first, once: somebody waits for it.
+            return theirs
+        self._serve(by_server)
+        if self._spin_s and self._credit < CREDIT_MAX:
+            self._earn_credit()
+        return theirs or None
 
     def _spin(self, timeout: float | None) -> list[tuple[int, int]]:
         """Poll repeatedly for a moment; a failed attempt uses up credit."""
@@ -134,12 +162,7 @@ class ServerSelector(selectors.BaseSelector):
             self._credit += 1
             self._served = 0
 
-    def _serve(self, ready: list[tuple[int, int]]) -> None:
-        by_server: dict[Serve, list[tuple[int, int]]] = {}
-        for event in ready:
-            serve = self.servers.get(event[0])
-            if serve is not None:
-                by_server.setdefault(serve, []).append(event)
+    def _serve(self, by_server: dict[Serve, list[tuple[int, int]]]) -> None:
         for serve, events in by_server.items():
             try:
                 serve(events)
@@ -163,6 +186,24 @@ class ServerLoop(asyncio.SelectorEventLoop):
     def __init__(self, spin_s: float = 0.0) -> None:
         self.server_selector = ServerSelector(spin_s)
         super().__init__(self.server_selector)
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call back in the next turn, which begins when the sockets that are ready are served."""
+        self.server_selector.is_called = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call back at a time, which may be sooner than the selector would wait for."""
+        self.server_selector.is_called = True
+        return super().call_at(when, callback, *args, context=context)
 
 
 def new_event_loop(spin_s: float = 0.0) -> asyncio.AbstractEventLoop:

@@ -146,3 +146,68 @@ def test_what_a_thread_has_done_goes_before_more_to_read():
             assert ["thread", "socket"] == seen[:2]
 
         runner.run(main())
+
+
+ASKED = {
+    "a callback that is asked for before": lambda loop, done: loop.call_later(0.01, done.set),
+    "a callback that serving asks for": lambda loop, done: loop.call_soon(done.set),
+    "a timer that serving sets": lambda loop, done: loop.call_later(0.01, done.set),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_asyncio_has_its_turn_although_a_socket_is_always_ready(name):
+    near, far = socket.socketpair()
+    with asyncio.Runner(loop_factory=poller.ServerLoop) as runner, near, far:
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            done, start_s = asyncio.Event(), loop.time()
+            served = 0
+
+            def serve(events):
+                nonlocal served
+                served += 1
+                if served == 3 and "before" not in name:
+                    ASKED[name](loop, done)
+
+            if "before" in name:
+                ASKED[name](loop, done)
+            made = poller.poller_for(loop, serve)
+            made.register(near.fileno(), WRITE)
+            await asyncio.wait_for(done.wait(), 10)
+            made.close()
+            assert served >= 3
+            assert loop.time() - start_s < 5
+
+        runner.run(main())
+
+
+def test_ready_sockets_are_served_again_without_a_turn_of_asyncio():
+    near, far = socket.socketpair()
+    with asyncio.Runner(loop_factory=poller.ServerLoop) as runner, near, far:
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            served = asyncio.Event()
+            turns = []
+
+            def serve(events):
+                near.recv(1)
+                turns.append(len(seen))
+                if len(turns) == 5:
+                    served.set()
+                else:
+                    far.send(b"x")
+
+            select, seen = loop.server_selector.select, []
+            loop.server_selector.select = lambda timeout: seen.append(timeout) or select(timeout)
+            made = poller.poller_for(loop, serve)
+            made.register(near.fileno(), READ)
+            far.send(b"x")
+            await asyncio.wait_for(served.wait(), 10)
+            made.close()
+            # The first comes in the turn in which `wait_for` begins.
+            assert len(set(turns[1:])) == 1
+
+        runner.run(main())

@@ -17,6 +17,8 @@ from typing import Any, Self
 BUSY_SHARE = 10_000
 QUIET_SHARE = 1_000
 """After a look at all objects, the next one waits for this multiple of its duration."""
+FIRST_S = 0.005
+"""How long a look is taken to be before there was one."""
 
 
 class Collector:
@@ -25,7 +27,7 @@ class Collector:
     def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
         self._clock_s = clock_s
         self._seen = -1
-        self._looked_s = self._took_s = 0.0
+        self._looked_s, self._took_s = 0.0, FIRST_S
 
     def __enter__(self) -> Self:
         """Pause: what a start makes stays, so looking at it would only delay the first client."""
@@ -37,6 +39,7 @@ class Collector:
         gc.callbacks.append(_set_aside)
         gc.freeze()
         gc.enable()
+        self._looked_s = self._clock_s()
 
     def __exit__(self, *_: object) -> None:
         if _set_aside in gc.callbacks:

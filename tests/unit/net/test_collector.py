@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.net.collector import BUSY_SHARE, QUIET_SHARE, Collector
+from penstock.net.collector import BUSY_SHARE, FIRST_S, QUIET_SHARE, Collector
 
 OBJECTS = 50_000
 
@@ -40,6 +40,7 @@ def clock() -> Clock:
 def collector(clock: Clock) -> Iterator[Collector]:
     with Collector(clock) as begun:
         begun.begin()
+        clock.now_s += BUSY_SHARE * FIRST_S
         begun.look_at_all_if_quiet(0)
         yield begun
 
@@ -91,8 +92,10 @@ def test_what_a_start_has_lost_is_found_when_the_server_is_first_quiet(clock: Cl
         lost = weakref.ref(Loop())
         collector.begin()
         gc.collect()
+        collector.look_at_all_if_quiet(0)
         assert lost() is not None
 
+        clock.now_s += QUIET_SHARE * FIRST_S
         collector.look_at_all_if_quiet(0)
 
         assert lost() is None

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock import hot
@@ -54,6 +55,8 @@ MATCHES = 4
 """Routes to compute before looking at the clock: wildcards can make a single one slow."""
 LARGE_BYTES = 2048
 """From this size on, each payload of a batch is its own buffer, and is never copied."""
+
+_subject, _size = itemgetter(SUBJECT), itemgetter(SIZE)
 
 
 class Account:
@@ -223,21 +226,23 @@ class Account:
         deliver: Way | None = None,
         in_turn: bool = False,
     ) -> Sequence[Op]:
-        deliver = deliver or self._deliver
-        cache, find = self.routes.cache, self.routes.find
+        deliver, routes = deliver or self._deliver, self.routes
+        cache, find = routes.cache, routes.find
         delivered = hot.fan_out_each(publishes, cache, self.random)
-        if delivered:
-            if delivered == len(publishes):
-                return ()
-            publishes = publishes[delivered:]
+        if delivered == len(publishes):
+            return ()
+        publishes = publishes[delivered:] if delivered else publishes
         if len(publishes) == 1:
             subject = publishes[0][SUBJECT]
             deliver(cache.get(subject) or find(subject), list(publishes), publisher)
             return ()
+        route = cache.get(publishes[0][SUBJECT])
+        if route is not None and _is_for_all(route, publishes, cache):
+            deliver(route, list(publishes), publisher)
+            return ()
         batch: list[Op] = []
         batch_route: Route | None = None
         rest: Sequence[Op] = ()
-        routes = self.routes
         matches_max = routes.matches + MATCHES if in_turn else sys.maxsize
         for index, publish in enumerate(publishes):
             subject = publish[SUBJECT]
@@ -432,11 +437,18 @@ class Account:
         return None
 
 
+def _is_for_all(route: Route, publishes: Sequence[Op], cache: Mapping[bytes, Route]) -> bool:
+    """Tell whether publishes that are all small are known to have the same route."""
+    routes = list(map(cache.get, map(_subject, publishes)))
+    return routes.count(route) == len(routes) and max(map(_size, publishes)) < LARGE_BYTES
+
+
 def hand_over(receiver: Subscription, encoded: bytes, count: int, payload_bytes: int) -> None:
     """Deliver messages that are already encoded for one subscription."""
+    session = receiver.session
+    assert session is not None
     receiver.delivered += count
-    assert receiver.session is not None
-    receiver.session.enqueue(encoded, len(encoded), count, payload_bytes)
+    session.enqueue(encoded, len(encoded), count, payload_bytes)
 
 
 def sum_figures(figures: Iterable[Figures]) -> Figures:

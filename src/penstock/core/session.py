@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock import hot
@@ -38,6 +39,8 @@ CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
 ONLY_PONG = [(PONG,)]
 PORTION, DISPATCHES = 1024, 4
 """The numbers of publishes, and of other operations, between two looks at the clock."""
+
+_kind = itemgetter(KIND)
 
 
 class Session(hot.Outlet):
@@ -284,7 +287,7 @@ class Session(hot.Outlet):
             self.do_later(partial(self._process, rest))
 
     def _do(self, operations: list[Op]) -> None:
-        if not [each for each in operations if each[KIND] != PUB]:
+        if list(map(_kind, operations)).count(PUB) == len(operations):
             # Acks come by the hundred, so check for them in the cheapest way.
             return self._publish(operations)
         publishes: list[Op] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.jetstream.store.values import Message
 
 log = logging.getLogger("penstock")
+
+_sequence = itemgetter(0)
 
 
 class Dispatch:
@@ -110,7 +113,7 @@ class Dispatch:
 
     def _note_delivered(self, messages: list[Message], taken: int, now_ns: int) -> None:
         common, ledger = self._common, self._common.ledger
-        sequences = [each[0] for each in messages[:taken]]
+        sequences = list(map(_sequence, messages[:taken]))
         common.backlog.advance(taken)
         common.delivered_ns = now_ns
         if common.expects_acks:

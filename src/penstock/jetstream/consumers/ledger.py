@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import compress, repeat
+from typing import Any
 
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
 
@@ -115,11 +116,16 @@ class Ledger:
 
     # Acks.
 
-    def settle(self, sequences: Iterable[int]) -> list[int]:
+    def settle(self, sequences: Sequence[int]) -> list[int]:
         """Settle messages; return those that were waiting."""
-        pop, redelivered = self.pending.pop, self.redelivered
-        # A message that was given up may still be acked.
-        settled = [each for each in sequences if pop(each, None) or each in redelivered]
+        redelivered = self.redelivered
+        found: Iterable[Any] = map(self.pending.pop, sequences, repeat(None))
+        if redelivered:
+            # A message that was given up may still be acked.
+            found = [
+                waited or each in redelivered for waited, each in zip(found, sequences, strict=True)
+            ]
+        settled = list(compress(sequences, found))
         if redelivered or self.due:
             for sequence in settled:
                 redelivered.pop(sequence, None)

@@ -19,6 +19,8 @@ class Encoded:
 
 def encode(document: Mapping[str, Any]) -> str:
     """Return the JSON of an object, some of whose values may be `Encoded`."""
+    if Encoded not in map(type, document.values()):
+        return _ENCODER.encode(document)
     parts: list[str] = []
     plain: dict[str, Any] = {}
     for name, value in document.items():

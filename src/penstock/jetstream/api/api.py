@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock import hot
 from penstock.core.reports.messagetrace import of_system
 from penstock.core.runs import new_message, payloads
 from penstock.errors import JetStreamError, StoreError, cause
-from penstock.hot.wire import DATA, HEADER_BYTES, REPLY, SUBJECT, Op
+from penstock.hot.wire import CRLF, DATA, HEADER_BYTES, REPLY, SUBJECT, Op
 from penstock.jetstream.api import audit, directget, domain
 from penstock.jetstream.api.domain import PREFIX
 from penstock.jetstream.config.stream import is_api_level_known
@@ -187,22 +188,22 @@ class Api:
                 publisher.do_later(partial(self._on_batch, batch[index:], publisher))
                 break
             is_quick = False
-            _, subject, reply, _, size, _ = publish
+            subject, reply = publish[SUBJECT], publish[REPLY]
             if subject.startswith(GET):
                 name, _, key = subject[len(GET) :].partition(b".")
                 if name != known:
                     known, stream = name, self._readable(subjects.text(name))
                     safe_sequence = stream.safe_sequence if stream is not None else 0
                 # The message of a single key is found immediately.
-                is_quick = not size and b"*" not in key and b">" not in key
+                is_quick = publish[DATA] == CRLF and b"*" not in key and b">" not in key
+                message = None
                 if stream is None:
                     self._engine.account.answer_no_responders([publish], publisher)
-                elif reply and (
-                    safe_sequence == NO_END
-                    and is_quick
-                    and (quick := directget.quick_answer(stream, publish, key))
-                ):
-                    found.append(quick[0])
+                    continue
+                if is_quick and reply and safe_sequence == NO_END:
+                    message = stream.store.get(stream.store.last(key)[0])
+                if message is not None:
+                    found.append(hot.stored_answer(reply, stream.name_bytes, message))
                 elif reply:
                     found += self._read(stream, publish, key, publisher)
             elif subject.startswith(NEXT):

@@ -31,6 +31,8 @@ def first_overlap(patterns: Sequence[bytes]) -> tuple[int, int] | None:
 
 def contained(patterns: Sequence[bytes]) -> bool:
     """Tell whether all subjects of one pattern also match another one."""
+    if len(patterns) < 2:
+        return False
     trie, steps = _trie(patterns), Steps(STEPS_MAX)
     return any(
         other != index

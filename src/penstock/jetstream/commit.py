@@ -44,9 +44,10 @@ class Allowance:
 
     def choose(self, owners: Mapping[Durable, str]) -> list[Durable]:
         """Return the items of the next commit; some of those that can wait stay for later ones."""
-        self._left = self._share = CHANGES_MAX
         if len(owners) == 1:
+            self._left = self._share = CHANGES_MAX
             return list(owners)
+        self._left = CHANGES_MAX
         accounts = len(set(owners.values()))
         self._share = max(CHANGES_MAX // max(accounts, 1), 1)
         self._commits += 1
@@ -217,15 +218,11 @@ class Crew:
         self._pool.shutdown()
 
 
-def release(items: Iterable[Durable]) -> list[Work]:
-    """Write changes, send their answers before the sync, and return the syncs to do later."""
-    works: list[Work] = []
-    for item in items:
-        work, error = _begun(item)
-        if work is not None:
-            works.append(work)
-        _end(item, error)
-    return works
+def release(item: Durable) -> Work | None:
+    """Write an item's changes, send its answers before the sync, and return the sync, for later."""
+    work, error = _begun(item)
+    _end(item, error)
+    return work
 
 
 class Commit:

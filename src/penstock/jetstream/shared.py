@@ -92,15 +92,21 @@ class Shared:
         Also return a commit for items whose answers always wait for the disk: they make files,
         which must exist even after the server is killed.
         """
-        items = self._take_dirty()
-        prompt = [item for item in items if item.is_prompt]
-        if not prompt:
-            return release(items), None
-        works = release([item for item in items if not item.is_prompt])
-        return works, Commit(prompt, self.crew)
+        works: list[Work] = []
+        prompt: list[Durable] = []
+        for item in self._take_dirty():
+            if item.is_prompt:
+                prompt.append(item)
+            elif (work := release(item)) is not None:
+                works.append(work)
+        return works, Commit(prompt, self.crew) if prompt else None
 
     def _take_dirty(self) -> list[Durable]:
-        items = self.allowance.choose(self.dirty)
-        for item in items:
-            del self.dirty[item]
+        dirty = self.dirty
+        items = self.allowance.choose(dirty)
+        if len(items) == len(dirty):
+            dirty.clear()
+        else:
+            for item in items:
+                del dirty[item]
         return items

@@ -256,11 +256,12 @@ class Stream:
         if self.is_closed:
             # Another stream may have its name, and so its place on disk, by now.
             return None
+        store = self.store
         self.answers.begin_commit()
         # Forget the messages taken back before anything new is stored.
-        work = None if self._is_behind else self.store.flush()
+        work = store.flush() if store.retreats == self._retreats else None
         self._is_retreating = isinstance(work, Retreat)
-        position = self.store.position
+        position = store.position
         self.unsafe_deletes.begin_commit(position)
         if self._removes:
             self._removes, self._removal_position = False, position
@@ -272,13 +273,12 @@ class Stream:
         """Send the acks of messages that are safe now, or report the failure; wake consumers."""
         if self.is_closed:
             return
-        owed = self.answers.take_committing()
-        if self.store.failure is not None:
-            self._on_failure(owed, self.store.failure)
+        store, owed = self.store, self.answers.take_committing()
+        if store.failure is not None:
+            self._on_failure(owed, store.failure)
             return
         if self._had_failure:
             self._on_well()
-        store = self.store
         self.unsafe_deletes.end_commit(store.durable_position)
         if not self.context.waits_for_sync:
             self.visible_sequence = store.last_sequence

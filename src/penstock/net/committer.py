@@ -210,16 +210,19 @@ class Journal:
     def on_tick(self) -> None:
         """Start a commit if there are changes and none is in progress; set the timer."""
         shared = self._shared
-        for _ in range(COMMITS_MAX):
-            if self._job is not None or not shared.dirty:
-                break
-            self._commit(shared)
-        if self._job is None and shared.dirty:
-            # Nothing of this is on its way to disk, so nothing else would wake us.
-            self._loop.call_soon(self._reactor.flush)
+        if shared.dirty and self._job is None:
+            self._commit_all(shared)
         deadline_ns = shared.timers.next_deadline_ns()
         if deadline_ns != self._deadline_ns:
             self._arm(deadline_ns)
+
+    def _commit_all(self, shared: Shared) -> None:
+        for _ in range(COMMITS_MAX):
+            self._commit(shared)
+            if self._job is not None or not shared.dirty:
+                return
+        # Nothing of this is on its way to disk, so nothing else would wake us.
+        self._loop.call_soon(self._reactor.flush)
 
     def _commit(self, shared: Shared) -> None:
         if not shared.waits_for_sync:

@@ -186,8 +186,9 @@ class Connection:
         except OSError:
             self.close("Write Error")
             return False
-        if sent:
-            self._moved(sent)
+        self.sent_bytes += sent
+        if self._turn_timer is not None and session.outbox_bytes < session.congested_bytes // 2:
+            self._end_congestion()
         if session.outbox:
             self._block()
             return False
@@ -198,11 +199,6 @@ class Connection:
             trace.sent(self.session, buffers)
         # One buffer is the common case, and `send` is the cheaper call.
         return self.sock.send(buffers[0]) if len(buffers) == 1 else self.sock.sendmsg(buffers)
-
-    def _moved(self, sent: int) -> None:
-        self.sent_bytes += sent
-        if self._turn_timer and self.session.outbox_bytes < self.session.congested_bytes // 2:
-            self._end_congestion()
 
     def _block(self) -> None:
         """Wait for room in the kernel, but not forever."""

@@ -160,18 +160,19 @@ class Reactor:
         self.broker.turn_ns = (
             TURN_NS if ready <= WHOLE_TURNS else max(TICK_NS // ready, TURN_NS_MIN)
         )
+        connections, kept_back = self._connections, self._kept_back
         for fd, mask in events:
-            connection = self._connections.get(fd)
+            connection = connections.get(fd)
             if connection is None:
                 self._accept(fd)
                 continue
             try:
                 if mask & WRITE:
                     connection.on_writable()
-                if mask & ~WRITE and not connection.is_closed:
-                    if mask & READ and fd in self._kept_back:
-                        # Its turn comes after the others.
+                    if connection.is_closed:
                         continue
+                # What is kept back has its turn after the others.
+                if mask & ~WRITE and not (mask & READ and fd in kept_back):
                     connection.on_readable()
             except Exception:
                 self._fail(connection)
@@ -193,17 +194,22 @@ class Reactor:
             broker.dirty.clear()
             for session in dirty:
                 session.is_dirty = False
-                if session.transport is not None:
+                transport = session.transport
+                if transport is not None:
                     try:
-                        session.transport.flush()
+                        transport.flush()
                     except Exception:
-                        self._fail(session.transport)
-        for session in broker.behind:
-            if session.transport is not None:
-                self.read_on(session.transport)
-        broker.behind.clear()
+                        self._fail(transport)
+        if broker.behind:
+            self._read_behind()
         # No publisher filled these, so none can be slowed down: it was a timer, or JetStream.
         broker.congested.clear()
+
+    def _read_behind(self) -> None:
+        for session in self.broker.behind:
+            if session.transport is not None:
+                self.read_on(session.transport)
+        self.broker.behind.clear()
 
     def _fail(self, connection: Served) -> None:
         """Close a connection after a bug of ours: the others and the server carry on."""

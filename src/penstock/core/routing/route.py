@@ -343,9 +343,11 @@ class RouteTable:
         parent = replies[0].rpartition(b".")[0]
         if not hot.are_siblings(replies, parent):
             return None
-        if parent not in self._by_prefix:
+        route = self._by_prefix.get(parent)
+        if route is None:
             self.find(replies[0])
-        return self._by_prefix.get(parent)
+            route = self._by_prefix.get(parent)
+        return route
 
     def receivers(self, subject: bytes) -> tuple[Subscription, ...]:
         """Return all that listen to a subject, those of one pattern in the order they came."""

@@ -217,10 +217,13 @@ class Intake:
 
     def time_ns(self) -> int:
         """Return the storage time of a message that comes now."""
-        # A clock that is set back must not make the stream unsorted.
         stream = self.stream
-        stream.last_time_ns = max(stream.context.clock_ns(), stream.last_time_ns)
-        return stream.last_time_ns
+        now_ns = stream.context.clock_ns()
+        # A clock that is set back must not make the stream unsorted.
+        if now_ns < stream.last_time_ns:
+            return stream.last_time_ns
+        stream.last_time_ns = now_ns
+        return now_ns
 
     def transformed(self, subject: bytes) -> bytes:
         """Return the subject under which a message is stored."""
@@ -282,9 +285,10 @@ class Intake:
     ) -> int:
         """Store messages that need no further check; return the first sequence."""
         stream = self.stream
-        plan = self._republish and self._republish.plan(stream.store, entries)
+        store = stream.store
+        plan = self._republish and self._republish.plan(store, entries)
         try:
-            first_sequence = stream.store.append(entries, is_atomic=is_atomic, replaces=replaces)
+            first_sequence = store.append(entries, is_atomic=is_atomic, replaces=replaces)
         except StoreError as error:
             refusal = self.pubacks.refused(store_failed(str(error)))
             for reply in replies:

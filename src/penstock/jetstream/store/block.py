@@ -74,22 +74,21 @@ class Block:
         self.places: Places | None = None
         self.topics: Topics | None = None
 
-    def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> None:
-        """Add new messages that follow each other from an offset on."""
+    def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> int:
+        """Add new messages that follow each other from an offset on; return their bytes."""
         places, topics = self.places, self.topics
         assert places is not None
         assert topics is not None
         count, size = len(lengths), sum(lengths)
         if count == 1:
             places.offsets.append(offset)
-            places.lengths.append(size)
         else:
             places.offsets.extend(accumulate(lengths[:-1], initial=offset))
-            places.lengths.extend(lengths)
+        places.lengths.extend(lengths)
         if places.deltas is not None:
             following = self.last_sequence + 1 - self.first_sequence
             places.deltas.extend(range(following, following + count))
-        topics.table += subjects
+        topics.table.extend(subjects)
         self.total += count
         self.count += count
         self.last_sequence += count
@@ -97,6 +96,7 @@ class Block:
         self.stored_bytes += size
         if self.live is not None:
             self.live.extend(b"\1" * count)
+        return size
 
     def leave_gap(self, sequence: int) -> None:
         """Continue with a later sequence: from now on the block lists its sequences."""
@@ -123,13 +123,15 @@ class Block:
 
     def find(self, sequence: int) -> int:
         """Return the position of a message; -1 if it does not exist."""
-        if self.dense:
-            position = sequence - self.first_sequence
-        else:
+        if not self.dense:
             position = self.position(sequence)
             if position == self.total or self.sequence(position) != sequence:
                 return -1
-        return position if self.holds(position) else -1
+            return position if self.holds(position) else -1
+        # Every get of a key comes through here.
+        position, live = sequence - self.first_sequence, self.live
+        exists = self.start <= position < self.total and (live is None or live[position])
+        return position if exists else -1
 
     def sequence(self, position: int) -> int:
         """Return the sequence at a position."""

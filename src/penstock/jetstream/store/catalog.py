@@ -107,15 +107,15 @@ class Catalog:
     def append(self, block: Block, offset: int, subjects: list[bytes], lengths: list[int]) -> None:
         """Add messages that were just written at an offset of the last block."""
         assert block is self.blocks[-1]
-        first, size_bytes = self.last_sequence + 1, block.size_bytes
-        block.extend(offset, lengths, subjects)
+        first = self.last_sequence + 1
+        self.size_bytes += block.extend(offset, lengths, subjects)
         self.last_sequence = last = block.last_sequence
         self.messages += len(lengths)
-        self.size_bytes += block.size_bytes - size_bytes
         evicted = self.subjects.add(range(first, last + 1), subjects, lengths)
         if evicted:
             self.evict(evicted, self.subjects)
-        self.settle()
+        if self._front_moved or not self.blocks[0].count:
+            self.settle()
         if self.surveys:
             self.tell(subjects)
 
@@ -194,10 +194,9 @@ class Catalog:
 
     def locate(self, sequence: int) -> tuple[Block, int] | None:
         """Return the block and position of a message, or None if it does not exist."""
-        index = self.block_at(sequence)
-        if index < 0 or not self.first_sequence <= sequence <= self.last_sequence:
+        if not self.first_sequence <= sequence <= self.last_sequence:
             return None
-        block = self.blocks[index]
+        block = self.blocks[self.block_at(sequence)]
         position = (block if block.dense else self.placed(block)).find(sequence)
         return None if position < 0 else (block, position)
 
@@ -443,8 +442,6 @@ class Catalog:
     def take_removals(self) -> list[Removal]:
         """Return the removals since the last call, to be written down."""
         floor = self.first_sequence
-        if floor == self._floor_recorded and not (self._removed or self._erased):
-            return []
         ranges = ranges_above(floor, self._removed)
         erased = ranges_above(floor, self._erased)
         self._removed.clear()

@@ -42,6 +42,7 @@ from penstock.jetstream.store.values import (
     StoreLimits,
     StoreState,
     Work,
+    check_room,
 )
 from penstock.protocol import subjects as patterns
 
@@ -221,20 +222,15 @@ class Store:
         removed before the next append or flush belongs to it: after a crash both happened or
         neither. Nothing is durable yet. After a failure, raises StoreError and adds nothing.
         """
-        catalog = self._catalog
+        catalog, limits = self._catalog, self._limits
         first = catalog.last_sequence + 1
         if entries:
-            self._check_room(len(entries))
+            check_room(first + len(entries))
             self._log.append(first, entries, is_atomic=is_atomic, replaces=replaces)
             catalog.last_time_ns = entries[-1][3]
-            if self._limits.messages_max or self._limits.bytes_max:
+            if limits.messages_max or limits.bytes_max:
                 self._drop_surplus()
         return first
-
-    def _check_room(self, count: int) -> None:
-        """Check that there is a sequence for each of some messages."""
-        if self._catalog.last_sequence + count > SEQUENCE_MAX:
-            raise StoreError("all sequences are used up")
 
     def _drop_surplus(self) -> None:
         sequence = self._catalog.surplus_sequence(self.limits)
@@ -398,17 +394,11 @@ class Store:
 
     def count_stretch(self, first_sequence: int, filters: Filters) -> tuple[int, int]:
         """Count some thousands of messages; return the matches, and the sequence that follows."""
-        matcher = self._catalog.matcher(filters)
-        if matcher is None:
-            return self.count(first_sequence, filters), self.last_sequence + 1
-        return walk.count_stretch(self._catalog, first_sequence, matcher)
+        return walk.count_stretch(self._catalog, first_sequence, filters)
 
     def count_removed(self, before: int, first: int, last: int, filters: Filters) -> int | None:
         """Return how many messages between two sequences went since; None: only known from now."""
-        matcher = self._catalog.matcher(filters)
-        if matcher is None:
-            return None
-        return walk.count_removed(self._catalog, before, first, last, matcher)
+        return walk.count_removed(self._catalog, before, first, last, filters)
 
     def deleted(self, count_max: int) -> list[int]:
         """Return the removed sequences between the first and the last."""
@@ -427,7 +417,7 @@ class Store:
     def skip(self, count: int) -> None:
         """Leave this number of sequences without messages."""
         catalog = self._catalog
-        self._check_room(count)
+        check_room(catalog.last_sequence + 1 + count)
         if count > 1:
             catalog.skip(count - 1)
         # One record at the end tells where the gap ended.

@@ -124,20 +124,21 @@ class CountedSubjects:
         self, sequences: Sequence[int], subjects: list[bytes], lengths: Sequence[int]
     ) -> Evicted:
         """Add new messages."""
-        known = len(self._packed)
-        self._count(sequences, subjects)
-        if len(self._packed) > known:
-            self._index.add_newest(len(self._packed) - known)
+        packed = self._packed
+        known, first = len(packed), subjects[0]
+        count = subjects.count(first)
+        if count == len(subjects):
+            packed[first] = sequences[-1] << 32 | ((packed.get(first, 0) & LOW) + count)
+        else:
+            self._count_each(sequences, subjects)
+        if len(packed) > known:
+            self._index.add_newest(len(packed) - known)
         if self.stale:
             self.stale.difference_update(subjects)
         return []
 
-    def _count(self, sequences: Sequence[int], subjects: list[bytes]) -> None:
+    def _count_each(self, sequences: Sequence[int], subjects: list[bytes]) -> None:
         packed = self._packed
-        count = subjects.count(subjects[0])
-        if count == len(subjects):
-            packed[subjects[0]] = sequences[-1] << 32 | ((packed.get(subjects[0], 0) & LOW) + count)
-            return
         last = dict(zip(subjects, sequences, strict=True))
         if len(last) == len(subjects):
             for subject, sequence in last.items():

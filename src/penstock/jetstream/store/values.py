@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from penstock.errors import StoreError
 from penstock.hot.records import Entry as Entry
 from penstock.hot.records import Message as Message
 
@@ -89,3 +90,9 @@ def complete(work: Work | None) -> None:
         work.finish(error)
     else:
         work.finish()
+
+
+def check_room(following: int) -> None:
+    """Check that there is a sequence for each message before the one that would follow them."""
+    if following > SEQUENCE_MAX + 1:
+        raise StoreError("all sequences are used up")

@@ -102,9 +102,11 @@ def nth_last(catalog: Catalog, matcher: Matcher, count: int) -> Generator[None, 
     return 0
 
 
-def count_stretch(catalog: Catalog, sequence: int, matcher: Matcher) -> tuple[int, int]:
+def count_stretch(catalog: Catalog, sequence: int, filters: Filters) -> tuple[int, int]:
     """Return how many messages of a stretch match, and the sequence that follows the stretch."""
-    total, left = 0, LOOKED_AT_AT_ONCE
+    matcher, total, left = catalog.matcher(filters), 0, LOOKED_AT_AT_ONCE
+    if matcher is None:
+        return catalog.count(sequence, filters), catalog.last_sequence + 1
     while left > 0:
         block = catalog.reaching(sequence)
         if block is None:
@@ -120,15 +122,14 @@ def count_stretch(catalog: Catalog, sequence: int, matcher: Matcher) -> tuple[in
 
 def counting(catalog: Catalog, first: int, filters: Filters) -> Generator[None, None, int]:
     """Return how many messages match from a sequence on, giving others their turn."""
-    matcher = catalog.matcher(filters)
-    if matcher is None:
+    if catalog.matcher(filters) is None:
         return catalog.count(first, filters)
     total, sequence, removals = 0, first, catalog.removals
     while sequence <= catalog.last_sequence:
-        found, sequence = count_stretch(catalog, sequence, matcher)
+        found, sequence = count_stretch(catalog, sequence, filters)
         total += found
         yield
-        gone = count_removed(catalog, removals, first, sequence - 1, matcher)
+        gone = count_removed(catalog, removals, first, sequence - 1, filters)
         if gone is None:
             total, sequence, gone = 0, first, 0
         total, removals = total - gone, catalog.removals
@@ -136,11 +137,12 @@ def counting(catalog: Catalog, first: int, filters: Filters) -> Generator[None, 
 
 
 def count_removed(
-    catalog: Catalog, before: int, first: int, last: int, matcher: Matcher
+    catalog: Catalog, before: int, first: int, last: int, filters: Filters
 ) -> int | None:
     """Return how many matches between two sequences went since; None: only known from now on."""
-    found = catalog.trail.between(before, catalog.removals)
-    if found is None:
+    matcher = catalog.matcher(filters)
+    found = catalog.trail.between(before, catalog.removals) if matcher is not None else None
+    if found is None or matcher is None:
         return None
     return sum(first <= each <= last and matcher.test(name) for each, name in found)
 

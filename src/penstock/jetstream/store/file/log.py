@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 
 from penstock.errors import StoreError, reason
 from penstock.hot import decode_messages, encode_records
@@ -45,6 +46,7 @@ from penstock.jetstream.store.file.assembly import assemble
 from penstock.jetstream.store.file.compression import transparent
 from penstock.jetstream.store.file.disk import Disk, File
 from penstock.jetstream.store.file.keptids import KeptIds, ids_of, segment_messages
+from penstock.jetstream.store.file.progress import FileProgress
 from penstock.jetstream.store.file.recovery import Recovered, load, mend, report_empty, secure
 from penstock.jetstream.store.file.reserve import Reserve
 from penstock.jetstream.store.file.segment import (
@@ -79,6 +81,9 @@ PROBE_BYTES_MAX = 1024 * 1024
 
 RECLAIM_BYTES_MIN = 1024 * 1024
 """An empty segment is given up once it is this large."""
+
+_subject = _sequence = itemgetter(0)
+"""Each is the first field: of an entry, and of a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,23 +182,6 @@ class Sync(Independent):
             self._log.synced(self, error)
 
 
-@dataclass(slots=True)
-class FileProgress:
-    """The appended records, and which of them are synced. A `Progress`."""
-
-    catalog: Catalog
-    failure: str | None = None
-    position: int = 0
-    durable_position: int = 0
-    durable_sequence: int = 0
-    is_syncing: bool = False
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether everything appended and removed would survive a power cut."""
-        return self.position == self.durable_position and not self.catalog.has_removals
-
-
 class FileLog:
     """Writes and reads the segments of one stream. The catalog does the counting."""
 
@@ -225,6 +213,7 @@ class FileLog:
         self.upkeep = Upkeep(self)
         self._next_number = 1
         self._floor_durable = 1
+        self._write_ahead_bytes = settings.write_ahead_bytes
         self._sync: Sync | None = None
         self._replacing = False
         """Whether the last batch still waits for its removal."""
@@ -255,31 +244,34 @@ class FileLog:
         replaces: bool = False,
     ) -> None:
         """Buffer messages and tell the catalog."""
-        if self.progress.failure is not None:
-            raise StoreError(self.progress.failure)
-        blocks = self.catalog.blocks
-        has_gap = blocks and blocks[-1].last_sequence + 1 != first_sequence
-        if has_gap or self._replacing:
-            # A purge moved the sequence on: that is recorded before the gap shows.
-            self._note_removals()
-        tail = self._tail_from(first_sequence)
+        progress, catalog = self.progress, self.catalog
+        if progress.failure is not None:
+            raise StoreError(progress.failure)
+        tail = self.tails[-1] if self.tails else None
+        if (
+            tail is None
+            or tail.full
+            or self._replacing
+            or tail.block.last_sequence + 1 != first_sequence
+        ):
+            tail = self._tail_from(first_sequence)
+        last_sequence = first_sequence + len(entries) - 1
         if is_atomic or replaces:
-            self._begin_batch(tail, first_sequence + len(entries) - 1, replaces=replaces)
+            self._begin_batch(tail, last_sequence, replaces=replaces)
         data, lengths = encode_records(first_sequence, entries, self.salt)
-        offset = tail.add(data, first_sequence + len(entries) - 1)
-        self.progress.position += len(data)
+        offset = tail.add(data, last_sequence)
+        progress.position += len(data)
         block = tail.block
         if not block.total:
             block.first_time_ns = entries[0][3]
         block.last_time_ns = entries[-1][3]
-        self.catalog.append(block, offset, [entry[0] for entry in entries], lengths)
-        if self._sync is not None and self.progress.failure is None and not replaces:
+        catalog.append(block, offset, list(map(_subject, entries)), lengths)
+        if tail.end - tail.written_end >= self._write_ahead_bytes and not replaces:
             self._write_ahead()
 
     def _write_ahead(self) -> None:
         """Write the buffer while the disk is busy, so that the next sync has less to wait for."""
-        tail = self.tails[0]
-        if tail.end - tail.written_end >= self.settings.write_ahead_bytes:
+        if self._sync is not None and self.progress.failure is None:
             try:
                 self._write()
             except OSError as error:
@@ -292,7 +284,12 @@ class FileLog:
         self._replacing = replaces
 
     def _tail_from(self, sequence: int) -> Tail:
-        """Return the tail that takes the message with this sequence."""
+        """Return the tail that takes the message with this sequence, where that is not plain."""
+        blocks = self.catalog.blocks
+        has_gap = blocks and blocks[-1].last_sequence + 1 != sequence
+        if has_gap or self._replacing:
+            # A purge moved the sequence on: that is recorded before the gap shows.
+            self._note_removals()
         tail = self.tails[-1] if self.tails else None
         if tail is None or tail.full:
             return self._new_tail(sequence)
@@ -332,7 +329,8 @@ class FileLog:
             data = self._bytes(block, start, end)
             messages += decode_messages(data, offsets[first:stop], start, self.salt)
         expected = block.sequences(positions)
-        if [message and message[0] for message in messages] == expected:
+        whole = list(filter(None, messages))
+        if len(whole) == len(messages) and list(map(_sequence, whole)) == expected:
             return messages
         pairs = zip(messages, expected, strict=True)
         return [m if m is not None and m[0] == sequence else None for m, sequence in pairs]
@@ -382,8 +380,11 @@ class FileLog:
     def flush(self) -> Work | None:
         """Write the buffer; return the work that makes it durable."""
         try:
-            self._note_removals()
-            self.upkeep.doom(self.catalog.take_emptied())
+            catalog = self.catalog
+            if self._replacing or catalog.has_removals:
+                self._note_removals()
+            if catalog.emptied:
+                self.upkeep.doom(catalog.take_emptied())
             self.retire()
             if not self.tails:
                 return None
@@ -391,9 +392,9 @@ class FileLog:
                 if self._sync is not None:
                     return None
                 self._salvage()
-                if not self.catalog.messages:
+                if not catalog.messages:
                     self._leave_out_purged()
-                    self.upkeep.doom(self.catalog.take_emptied())
+                    self.upkeep.doom(catalog.take_emptied())
             self._write()
         except Exception as error:
             # Unforeseen errors too: the content of the file is then just as unknown (rule 3).
@@ -463,12 +464,12 @@ class FileLog:
         if tail.file is None:
             self._create_file(tail)
         tail.write(b"" if tail.written_end else encode_header(self._header(tail)))
-        behind = sum([later.end - HEADER_BYTES for later in self.tails[1:]])
-        self.written = (tail.written_end, self.progress.position - behind)
-        if (
-            tail.end >= self.segment_bytes_max
-            or tail.block.total >= self.settings.segment_messages_max
-        ):
+        position = self.progress.position
+        if len(self.tails) > 1:
+            position -= sum([later.end - HEADER_BYTES for later in self.tails[1:]])
+        self.written = (tail.written_end, position)
+        has_many = tail.block.total >= self.settings.segment_messages_max
+        if has_many or tail.end >= self.segment_bytes_max:
             tail.full = True
 
     def _create_file(self, tail: Tail) -> None:

@@ -17,6 +17,8 @@ from penstock.jetstream.store.columns import Places, Topics
 from penstock.jetstream.store.file.disk import File
 from penstock.jetstream.store.file.segment import HEADER_BYTES, Removal
 
+OFFSET_MAX = 0xFFFF_FFFF
+
 
 class Chunk(NamedTuple):
     """Some records of a segment that are in memory."""
@@ -60,9 +62,8 @@ class Tail:
         """Add records; return their offset."""
         offset = self.end
         self.chunks.append(Chunk(offset, data, last_sequence))
-        self.end += len(data)
-        assert self.end < 1 << 32, "offsets are 32 bits"
-        self.records_end = self.end
+        self.end = self.records_end = end = offset + len(data)
+        assert end <= OFFSET_MAX, "offsets are 32 bits"
         return offset
 
     def mark(self, data: bytes, last_sequence: int) -> None:
@@ -84,23 +85,25 @@ class Tail:
     def write(self, header: bytes) -> None:
         """Write the unwritten part in one write; first a header."""
         assert self.file is not None
-        assert len(header) == (0 if self.written_end else HEADER_BYTES)
-        chunks = self.chunks
-        first = len(chunks)
-        while first and chunks[first - 1][0] >= self.written_end:
-            first -= 1
-        fresh = chunks[first:]
-        if len(fresh) > 1:
-            data = b"".join([chunk.data for chunk in fresh])
-            chunks[first:] = [Chunk(fresh[0].offset, data, fresh[-1].last_sequence)]
-        elif fresh:
-            data = fresh[0].data
-        elif self.written_end:
+        written_end = self.written_end
+        assert len(header) == (0 if written_end else HEADER_BYTES)
+        if written_end == self.end:
             return
-        else:
-            data = b""
-        self.file.write(header + data, self.written_end)
+        chunks = self.chunks
+        if chunks and chunks[-1].offset > (written_end or HEADER_BYTES):
+            self._join_unwritten()
+        data = chunks[-1].data if self.end > HEADER_BYTES else b""
+        self.file.write(header + data if header else data, written_end)
         self.written_end = self.end
+
+    def _join_unwritten(self) -> None:
+        """Make one chunk of the records that are not written yet."""
+        chunks, written_end = self.chunks, self.written_end
+        first = len(chunks) - 1
+        while first and chunks[first - 1].offset >= written_end:
+            first -= 1
+        data = b"".join([chunk.data for chunk in chunks[first:]])
+        chunks[first:] = [Chunk(chunks[first].offset, data, chunks[-1].last_sequence)]
 
     def synced(self, end: int) -> int:
         """Note that everything before an offset is durable; return the last sequence in it."""

@@ -14,7 +14,6 @@ from typing import Any
 from penstock.cli import bench, config, manual
 from penstock.cli.arguments import Verb, argument
 from penstock.cli.commands import COMMANDS, EXIT_CODES, path_of, verbs_of
-from penstock.cli.config import written
 from penstock.cli.reference import compatibility
 from penstock.cli.serve.serve import COMMAND_FLAGS
 from penstock.config.file.directives import (
@@ -28,6 +27,7 @@ from penstock.config.file.directives import (
     UNSUPPORTED,
     Directive,
 )
+from penstock.config.file.explaining import written
 from penstock.config.file.flags import spell
 from penstock.config.file.loading import ENVIRONMENT_PREFIX
 from penstock.config.server import Limits

@@ -53,6 +53,7 @@ class Process:
         self._load_again = load_again
         self._server = Server(options.server)
         self._server.load_again = self._reload_now
+        self._server.options = options
         self._collector = collector
         self._stop_asked = asyncio.Event()
         self._lame_duck_asked = False
@@ -150,10 +151,10 @@ class Process:
 
     def _tell_changes(self, options: Options, waiting: list[str]) -> None:
         """Log every changed setting. Those that wait for a restart are already logged."""
-        from penstock.cli import config
+        from penstock.config.file.explaining import settings
 
-        before = {row.directive: row.value for row in config.settings(self._options)}
-        for row in config.settings(options):
+        before = {row.directive: row.value for row in settings(self._options)}
+        for row in settings(options):
             name, value = row.directive, row.value
             if value == before.get(name) or {name, name.partition(".")[0]} & set(waiting):
                 continue
@@ -161,7 +162,7 @@ class Process:
                 logger.warning("`%s` has changed: restart the server to apply it", name)
             else:
                 logger.info("Reloaded: %s = %s", name, value)
-        self._options = options
+        self._options = self._server.options = options
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -203,7 +204,7 @@ def ports(server: Server) -> dict[str, list[str]]:
     urls = {"nats": _urls("nats", settings.host, server.port)}
     if server.http_port:
         scheme = "http" if settings.http_port is not None else "https"
-        urls["monitoring"] = _urls(scheme, settings.http_host or settings.host, server.http_port)
+        urls["monitoring"] = _urls(scheme, settings.monitor_host, server.http_port)
     if settings.websocket is not None:
         scheme = "ws" if settings.websocket.tls is None else "wss"
         urls["websocket"] = _urls(scheme, settings.websocket.host, server.websocket_port)

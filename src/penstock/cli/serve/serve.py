@@ -103,7 +103,7 @@ def _send_signal(command: str, path: str | None, given: list[Given]) -> int:
 def _check(path: str | None, given: list[Given]) -> int:
     """Print whether a configuration file is valid, and its settings."""
     from penstock.cli import config
-    from penstock.config.file import language
+    from penstock.config.file import explaining, language
 
     try:
         if path is None:
@@ -116,7 +116,7 @@ def _check(path: str | None, given: list[Given]) -> int:
         digest = language.digest(entries)
     except ConfigError as error:
         return _complain(error)
-    if rows := [row for row in config.settings(options) if row.source != config.DEFAULT]:
+    if rows := [row for row in explaining.settings(options) if row.source != explaining.DEFAULT]:
         print(config.as_table(rows))
     config.warn(options)
     # The digest is the one nats-server prints.

@@ -36,9 +36,9 @@ async def connect(
 class Client:
     """One connection to a NATS server or cluster. It reconnects until it is closed."""
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, connection: Connection | None = None) -> None:
         self.options = options
-        self.connection = Connection(options)
+        self.connection = connection or Connection(options)
         self._outbox = self.connection.outbox
         self._inbox = Inbox(self.connection)
         self._subscriptions: set[Subscription] = set()

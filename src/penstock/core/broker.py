@@ -188,8 +188,9 @@ class Broker:
     def info_line(self, session: Session, **extra: Any) -> bytes:
         """Return the INFO for one session. Like nats-server, it has a space before the CRLF."""
         info = self.info
-        if session.kind == WEBSOCKET:
+        if session.kind != "nats":
             info = {name: info[name] for name in info if name not in OF_LISTENER}
+        if session.kind == WEBSOCKET:
             info |= self.websocket_info
         info = info | {"client_id": session.client_id, "client_ip": session.ip} | extra
         return b"INFO " + json.dumps(info, separators=(",", ":")).encode() + b" \r\n"

@@ -34,7 +34,9 @@ log = logging.getLogger("penstock")
 AUTHORIZATION_VIOLATION = "Authorization Violation"
 PROTOCOLS = (0, 1)
 WEBSOCKET = "websocket"
-CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET"}
+CONSOLE = "console"
+"""A user who has signed in to the console: a client inside the server."""
+CONNECTION_TYPES = {"nats": "STANDARD", WEBSOCKET: "WEBSOCKET", CONSOLE: "STANDARD"}
 """Listener → its name in `allowed_connection_types`."""
 ONLY_PONG = [(PONG,)]
 PORTION, DISPATCHES = 1024, 4

@@ -12,8 +12,8 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
 
 from penstock.client.connection.complaints import Complaints
 from penstock.client.connection.handshake import dial
@@ -50,6 +50,10 @@ SUBSCRIPTION_DENIED = re.compile(
 PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
 
 
+Dial: TypeAlias = Callable[[Server, ClientOptions], Awaitable[tuple[Link, dict[str, Any]]]]
+"""Turns the address of a server into a link on which it has accepted us."""
+
+
 class Watcher(Protocol):
     """Keeps state that becomes invalid when the link is lost."""
 
@@ -66,8 +70,9 @@ class Watcher(Protocol):
 class Connection:
     """Keeps one link up, and sends our interests to it and to its successors."""
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, dial: Dial = dial) -> None:
         self.options = options
+        self._dial = dial
         self.info: dict[str, Any] = {}
         self.payload_bytes_max = -1
         """The server's `max_payload`; -1, less than any payload, when nothing can be sent."""
@@ -324,7 +329,7 @@ class Connection:
         self._failures = []
         for server in self.pool.servers:
             try:
-                link, info = await dial(server, self.options)
+                link, info = await self._dial(server, self.options)
             except DIAL_ERRORS as error:
                 errors.append(f"{server.address}: {error}")
                 # With TLS 1.3 the client learns only after the handshake that its

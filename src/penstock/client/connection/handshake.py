@@ -25,7 +25,7 @@ async def dial(server: Server, options: ClientOptions) -> tuple[Link, dict[str, 
     try:
         async with asyncio.timeout(options.connect_timeout_s):
             link = await _open(server, options)
-            return link, await _greet(link, server, options)
+            return link, await greet(link, server, options)
     except BaseException as error:
         if link is not None:
             link.abort()
@@ -47,7 +47,8 @@ async def _open(server: Server, options: ClientOptions) -> Link:
     return link
 
 
-async def _greet(link: Link, server: Server, options: ClientOptions) -> dict[str, Any]:
+async def greet(link: Link, server: Server, options: ClientOptions) -> dict[str, Any]:
+    """Introduce ourselves on a new link; return the server's INFO once it has accepted us."""
     info = await _read_info(link)
     if not options.tls_handshake_first:
         await _secure(link, info, server, options)

@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # Where an image turns byte code off, every server that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help all setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check site build release fuzz nightly clean constraints
+.PHONY: help all pictures setup demo test test-again test-pure coverage coverage-raise lint format types docs docs-check site build release fuzz nightly clean constraints
 .PHONY: bench bench-core bench-jetstream bench-fairness bench-client bench-bus bench-kafka bench-spark bench-twins bench-creation bench-sizes
 
 # The first target is the default.
@@ -68,6 +68,9 @@ types: setup  ## mypy, strict, and the stub of the compiled twins
 docs: setup  ## write the reference pages from the code
 	for page in $(REFERENCE); do $(BIN)/penstock reference $$page > docs/reference/$$page.md; done
 	$(BIN)/python -m penstock.bus.config.reference > docs/reference/eventbus.md
+
+pictures: setup  ## take the pictures of the console that the documentation shows
+	CONSOLE_PICTURES=docs/images $(BIN)/python -m pytest -q tests/console
 
 docs-check: setup  ## fail where a reference page is stale
 	@for page in $(REFERENCE); do \

@@ -44,7 +44,7 @@ OF_ONE_OF_THEM = {
     *("disk_io_wait_stats", "tls_timeout"),
 }
 """Fields of a page that tell how one of the servers is built."""
-OF_OURS = ("/dashboard", "/pipelinez", "/metrics")
+OF_OURS = ("/console", "/eventz", "/historyz", "/pipelinez", "/metrics")
 PATHS = (
     *("/", "/varz", "/connz", "/subsz", "/subscriptionsz", "/jsz", "/healthz", "/accountz"),
     *("/accstatz", "/leafz", "/routez", "/gatewayz", "/ipqueuesz", "/stacksz", "/debug/vars"),

@@ -31,6 +31,8 @@ from penstock.config.jetstream import JetStreamConfig
 from penstock.config.setting import check_bounds, setting
 from penstock.config.transport import (
     DEFAULT_HOST,
+    EVERY_HOST,
+    LOOPBACK,
     TlsConfig,
     WebSocketConfig,
     listen_everywhere_if_empty,
@@ -371,7 +373,10 @@ class ServerConfig:
         None, "Name of the server.", directive="server_name", flags=("n", "name", "server_name")
     )
     http_host: str | None = setting(
-        None, "Address of the monitoring endpoints (default: `host`).", directive="http_host"
+        None,
+        "Address of the monitoring endpoints (default: `host`, but `127.0.0.1` where that is "
+        "every address).",
+        directive="http_host",
     )
     http_port: int | None = setting(
         None,
@@ -385,6 +390,12 @@ class ServerConfig:
         "Port of the monitoring endpoints over TLS, with the certificate of `tls`.",
         directive="https_port",
         flags=("ms", "https_port"),
+    )
+    monitor_actions: bool = setting(
+        False,
+        "Let users of the server sign in to the console, to read messages and to act there with "
+        "their permissions.",
+        directive="monitor.actions",
     )
     allow_non_tls: bool = setting(
         False, "Accept clients with and without TLS.", directive="allow_non_tls"
@@ -423,6 +434,13 @@ class ServerConfig:
         of_websocket = self.websocket.tls if self.websocket is not None else None
         return any(tls is not None and tls.verify_and_map for tls in (self.tls, of_websocket))
 
+    @property
+    def monitor_host(self) -> str:
+        """The address of the monitoring endpoints. They have no login: not every address."""
+        if self.http_host is not None:
+            return self.http_host
+        return LOOPBACK if self.host in EVERY_HOST else self.host
+
     def __post_init__(self) -> None:
         listen_everywhere_if_empty(self)
         for name in ("port", "http_port", "https_port"):
@@ -439,6 +457,8 @@ class ServerConfig:
             raise ConfigError("`https_port` needs a `tls` block with a certificate")
         if self.http_port is not None and self.https_port is not None:
             raise ConfigError("`http_port` and `https_port` are both set: choose one")
+        if self.monitor_actions:
+            self._check_actions()
         try:
             split_address(self.client_advertise or "")
         except ValueError as error:
@@ -457,6 +477,20 @@ class ServerConfig:
                     f'"{remote.account}", which has no JetStream; hint: name another with `account`'
                 )
 
+    def _check_actions(self) -> None:
+        """Refuse a console that everybody could sign in to, or only without their TLS."""
+        if self.http_port is None and self.https_port is None:
+            raise ConfigError("`monitor.actions` needs the monitoring; hint: `http_port: 8222`")
+        if not self.authorization.required:
+            raise ConfigError(
+                "`monitor.actions` needs users who sign in; hint: `authorization { users: [ … ] }`"
+            )
+        if self.tls is not None and self.http_port is not None and not self.allow_non_tls:
+            raise ConfigError(
+                "`monitor.actions` would take passwords without TLS; hint: `https_port` in place "
+                "of `http_port`"
+            )
+
 
 class ServerSettings(TypedDict, total=False):
     """The fields of `ServerConfig` as keywords, so that type checkers and editors know them."""
@@ -467,6 +501,7 @@ class ServerSettings(TypedDict, total=False):
     http_host: str | None
     http_port: int | None
     https_port: int | None
+    monitor_actions: bool
     allow_non_tls: bool
     proxy_protocol: bool
     client_advertise: str | None

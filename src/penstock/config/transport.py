@@ -65,6 +65,8 @@ CURVES = {
 PINNED_CERT = re.compile("[0-9a-f]{64}")
 DEFAULT_HOST = "0.0.0.0"
 """Every address of the machine, in IPv4 and IPv6."""
+EVERY_HOST = (DEFAULT_HOST, "::")
+LOOPBACK = "127.0.0.1"
 RESERVED_HEADERS = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
 
 

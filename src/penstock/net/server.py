@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import ssl
     import tempfile
 
+    from penstock.config.file.loading import Options
     from penstock.config.transport import TlsConfig
     from penstock.net.committer import Journal
     from penstock.net.listeners.handshake import Tls
@@ -97,6 +98,8 @@ class Server:
         """The number of requests for each path of the monitoring."""
         self.load_again: Callable[[], str] | None = None
         """Reloads the configuration file, if there is one; returns an error text, or ""."""
+        self.options: Options | None = None
+        """The options of the process, with the place of each; None for a server in a program."""
         self._monitor: Monitor | None = None
         self._https_context: ssl.SSLContext | None = None
         """The TLS context of the monitoring, if any; a reload reads its files again."""
@@ -394,13 +397,15 @@ class Server:
             from penstock.net.listeners.tls import server_context
 
             self._https_context = server_context(config.tls)
-        host = config.http_host or config.host
+        host = config.monitor_host
         listener = listening_socket(host, port)
         self.http_port = listener.getsockname()[1]
         self._monitor = Monitor(self)
         await self._monitor.start(listener, self._https_context)
         scheme = "http" if self._https_context is None else "https"
         log.info("Starting %s monitor on %s", scheme, address_of(host, self.http_port))
+        if config.http_host is None and host != config.host:
+            log.info("The monitor listens on this machine only; `http_host` names another address")
 
     def _open_websocket(self) -> socket.socket | None:
         config = self.config.websocket

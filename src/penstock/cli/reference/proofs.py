@@ -201,8 +201,12 @@ PROOFS: Mapping[str, Mapping[str, str]] = {
     },
     "Monitoring over HTTP": {
         "unit/net/monitor/test_monitor.py::test_the_first_page_lists_the_others": "/",
-        "cli/test_dashboard.py::test_the_dashboard_shows_what_the_server_does": "/dashboard",
-        "cli/test_dashboard.py::test_a_pipeline_is_known_by_its_last_report": "/pipelinez",
+        "console/test_page.py::test_the_console_shows_what_the_server_does": "/console",
+        "unit/net/monitor/console/test_feed.py::test_every_event_has_the_figures": "/eventz",
+        "unit/net/monitor/watch/test_historyz.py::test_the_figures_of_the_server_have_an_hour": (
+            "/historyz"
+        ),
+        "console/test_page.py::test_a_pipeline_is_known_by_its_last_report": "/pipelinez",
         "conformance/test_monitoring.py::test_varz_has_the_fields": "/varz",
         "conformance/test_monitoring.py::test_connz_has_the_fields": "/connz",
         "conformance/test_monitoring.py::test_subsz_has_the_fields": "/subsz /subscriptionsz",

@@ -41,6 +41,7 @@ BLOCKS = (
     "authorization",
     "jetstream",
     "tls",
+    "monitor",
     "websocket",
     "websocket.tls",
     "websocket.authorization",

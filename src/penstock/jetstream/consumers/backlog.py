@@ -63,6 +63,8 @@ class Backlog:
         self._count = self._counted_to = self._counted_removals = 0
         """The number of messages from `_counted_from` on, as of a number of removals."""
         self._counted_from = next_sequence
+        self.withdrawn = 0
+        """Messages that were removed before their turn, where the count could follow that."""
         self._recount()
 
     @property
@@ -228,6 +230,7 @@ class Backlog:
             self._counted_from = self.uncounted_sequence
             self._counted_to, self._count, gone = self._counted_from - 1, 0, 0
         self._count -= gone
+        self.withdrawn += gone
         self._counted_removals = store.removals
         return True
 

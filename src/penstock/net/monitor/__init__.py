@@ -1,1 +1,1 @@
-"""The monitoring endpoints, metrics and the dashboard."""
+"""The monitoring endpoints, metrics and the console."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.jetstream.engine import Engine
@@ -31,16 +31,24 @@ class Problem(NamedTuple):
     """The affected account, stream and consumer, as far as there is one."""
 
 
-def healthz(server: Watched, asked: Query) -> tuple[int, dict[str, Any]]:
-    """Return the HTTP status, and "ok" or the problems."""
+def healthz(
+    server: Watched, asked: Query, findings: Sequence[Mapping[str, object]] = ()
+) -> tuple[int, dict[str, Any]]:
+    """
+    Return the HTTP status, and "ok" or the problems.
+
+    With `details`, findings that need an operator are told too. They do not change the status:
+    whoever asks for it would restart the server, which helps against none of them.
+    """
     switches = {name for name in SWITCHES if query.boolean(asked, name)}
     has_details = query.boolean(asked, "details")
+    attention = {"attention": list(findings)} if has_details and findings else {}
     problems = list(_problems(server, asked, switches))
     if not problems:
-        return 200, {"status": "ok"} | _damage(server)
+        return 200, {"status": "ok"} | _damage(server) | attention
     if has_details:
         errors = [{"type": each.type, **each.where, "error": each.error} for each in problems]
-        return problems[0].status, {"status": "error", "errors": errors}
+        return problems[0].status, {"status": "error", "errors": errors} | attention
     first = problems[0]
     status = "unavailable" if first.status == NOT_FOUND else "error"
     return first.status, {"status": status, "error": first.error}

@@ -1,5 +1,6 @@
 """
-A small HTTP/1.1 server for the monitoring endpoints: GET and HEAD, nothing more.
+A small HTTP/1.1 server for the monitoring endpoints: GET and HEAD, streams of events, and POST
+where somebody has signed in.
 
 It runs on the operators' network, not on the open Internet. Still every request is bounded:
 its size, its time, and the number of connections. When all places are taken, the address
@@ -15,8 +16,8 @@ import re
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http import HTTPStatus
@@ -39,6 +40,9 @@ PARAMETERS_MAX = 64
 
 FRAMING = ("content-length", "transfer-encoding", "host")
 TEXT = "text/plain; charset=utf-8"
+EVENTS = "text/event-stream; charset=utf-8"
+LIVE = {"Cache-Control": "no-store"}
+"""The headers of a response without a length."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class Request:
     path: str
     query: Mapping[str, str]
     keeps_alive: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    body: bytes = b""
+    peer: tuple[str, int] = ("", 0)
+    """The address of the client."""
     is_given_up: Callable[[], bool] = field(default=lambda: False, compare=False)
     """Tells whether the client has hung up, as far as that can be known."""
 
@@ -63,7 +71,20 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+@dataclass(frozen=True)
+class EventStream:
+    """A response that goes on until the client hangs up: each event is sent as it comes."""
+
+    events: AsyncGenerator[bytes, None]
+
+
+Handler = Callable[[Request], Awaitable[Response | EventStream]]
+BodyMax = Callable[[Request], int]
+"""Returns how long the body of a POST may be; 0 if there is nothing to post to."""
+
+
+def _nothing(request: Request) -> int:
+    return 0
 
 
 class BadRequest(Exception):
@@ -76,8 +97,9 @@ class BadRequest(Exception):
 class HttpServer:
     """Serves requests with a handler until it is closed."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, body_max: BodyMax = _nothing) -> None:
         self._handler = handler
+        self._body_max = body_max
         self._tasks: dict[asyncio.Task[None], str] = {}
         """Connection → its address, the least recently used first."""
         self._server: asyncio.Server | None = None
@@ -146,20 +168,48 @@ class HttpServer:
         _send_little_ahead(writer)
         patience_s = REQUEST_S
         keeps_alive = True
+        peer = (writer.get_extra_info("peername") or ("", 0))[:2]
         while keeps_alive:
             try:
                 request = await _read_request(reader, patience_s)
+                request = replace(request, peer=peer, is_given_up=reader.at_eof)
+                request = await self._with_body(request, reader)
             except BadRequest as refused:
                 await _write(writer, encode(refused.response, keeps_alive=False))
                 return
             self._used()
             keeps_alive = request.keeps_alive
-            response = await self._handler(replace(request, is_given_up=reader.at_eof))
+            response = await self._handler(request)
+            if isinstance(response, EventStream):
+                await self._send_events(response, writer)
+                return
             with_body = request.method != "HEAD"
             await _write(writer, encode(response, keeps_alive=keeps_alive, with_body=with_body))
             patience_s = IDLE_S
             # Pipelined requests are here already: without this, they would follow at once.
             await asyncio.sleep(0)
+
+    async def _with_body(self, request: Request, reader: asyncio.StreamReader) -> Request:
+        """Return a POST with its body, which is read only if it is welcome."""
+        if request.method != "POST":
+            return request
+        size_max = self._body_max(request)
+        if not size_max:
+            raise BadRequest(405, Allow="GET, HEAD")
+        if "content-length" not in request.headers:
+            raise BadRequest(411)
+        size = int(request.headers["content-length"])
+        if size > size_max:
+            raise BadRequest(413)
+        async with asyncio.timeout(REQUEST_S):
+            return replace(request, body=await reader.readexactly(size))
+
+    async def _send_events(self, response: EventStream, writer: asyncio.StreamWriter) -> None:
+        async with aclosing(response.events) as events:
+            await _write(writer, encode(Response(200, b"", EVENTS, LIVE), keeps_alive=False))
+            async for event in events:
+                self._used()
+                await _write(writer, event)
 
 
 def plain(status: int, text: str | None = None, **headers: str) -> Response:
@@ -178,21 +228,22 @@ def parse(head: bytes) -> Request:
         raise BadRequest(505 if version.startswith("HTTP/") else 400)
     if version == "HTTP/1.1" and "host" not in headers:
         raise BadRequest(400)
-    if method not in ("GET", "HEAD"):
+    if method not in ("GET", "HEAD", "POST"):
         raise BadRequest(405, Allow="GET, HEAD")
-    # A body is not read, so the connection cannot continue after it.
-    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    # No other body is read, so the connection cannot continue after it.
+    has_length = headers.get("content-length", "0") != "0" and method != "POST"
+    has_body = has_length or "transfer-encoding" in headers
     connection = headers.get("connection", "").lower()
     wants_more = connection == "keep-alive" or (version == "HTTP/1.1" and connection != "close")
     path, query = _target(target)
-    return Request(method, path, query, keeps_alive=wants_more and not has_body)
+    return Request(method, path, query, wants_more and not has_body, headers)
 
 
 def encode(response: Response, *, keeps_alive: bool, with_body: bool = True) -> bytes:
     """Return an encoded response. Without its body, it still carries the size of it."""
     fields = {
         "Content-Type": response.content_type,
-        "Content-Length": str(len(response.body)),
+        **({} if response.headers is LIVE else {"Content-Length": str(len(response.body))}),
         "Date": formatdate(usegmt=True),
         "Connection": "keep-alive" if keeps_alive else "close",
         "X-Content-Type-Options": "nosniff",

@@ -26,8 +26,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def metrics(server: Watched) -> str:
-    """Return every metric of the server."""
+def metrics(server: Watched, more: Iterable[Metric] = ()) -> str:
+    """Return every metric of the server, and more."""
     by_path = [({"path": path}, count) for path, count in sorted(server.http_requests.items())]
     return render(
         [
@@ -35,6 +35,7 @@ def metrics(server: Watched) -> str:
             *(Metric(name, help, [({}, value)]) for name, help, value in _figures(server)),
             Metric("penstock_http_requests_total", "Requests for monitoring.", by_path),
             *jetstream_metrics(server.journal),
+            *more,
         ]
     )
 

@@ -8,26 +8,29 @@ one does not wait for long ones, and the server turns to its clients in between.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
-from importlib import resources
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.broker import TURN_NS
-from penstock.net.monitor import accountz, usage, views
+from penstock.net.monitor import accountz, pagefiles, usage, views
 from penstock.net.monitor.connz import connz
+from penstock.net.monitor.console.feed import Feeds
+from penstock.net.monitor.console.requests import PREFIX, Requests
 from penstock.net.monitor.healthz import healthz
-from penstock.net.monitor.http import HttpServer, Request, Response, plain
+from penstock.net.monitor.http import EventStream, HttpServer, Request, Response, plain
 from penstock.net.monitor.jsz import jsz
 from penstock.net.monitor.metrics import CONTENT_TYPE, metrics
 from penstock.net.monitor.pipelines import Pipelines
 from penstock.net.monitor.query import QueryError
+from penstock.net.monitor.turns import Turns
+from penstock.net.monitor.watch.alerts import attention_metrics
+from penstock.net.monitor.watch.historyz import historyz
+from penstock.net.monitor.watch.survey import Surveyor, disk_free
+from penstock.net.monitor.watch.watcher import Watcher
 from penstock.protocol.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 
 ENDPOINTS = {
     "/": ("This page", "_index"),
-    "/dashboard": ("All of it at a glance, live", "_dashboard"),
+    "/console": ("All of it at a glance, live", "_console"),
+    "/eventz": ("What the console shows, as it changes", "_eventz"),
+    "/historyz": ("The last hour of the figures", "_historyz"),
     "/varz": ("General state and figures", "_varz"),
     "/connz": ("Connections", "_connz"),
     "/subsz": ("Subscriptions and routes", "_subsz"),
@@ -87,37 +92,45 @@ class Monitor:
 
     def __init__(self, server: Watched) -> None:
         self._server = server
-        self._http = HttpServer(self._respond)
-        self._turn = asyncio.Lock()
-        """Held by the one page that is being built on, however many are asked for."""
+        self._requests = Requests(server)
+        self._http = HttpServer(self._respond, self._requests.body_max)
+        self._turns = Turns()
         self._pipelines = Pipelines(server.broker.clock_ns)
         server.broker.directory.install(self._pipelines.listen)
-        self._endpoints: dict[str, Callable[[Request], Response | Document]] = {
+        clock_ns = server.broker.clock_ns
+        surveyor = Surveyor(server, self._pipelines, clock_ns=clock_ns, free_bytes=disk_free)
+        self._watcher = Watcher(surveyor, self._turns)
+        self._feeds = Feeds(server, self._watcher, self._turns, self._pipelines)
+        self._endpoints: dict[str, Callable[[Request], Response | EventStream | Document]] = {
             path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
         """Answer requests on a listening socket, over TLS if there is a context."""
+        self._watcher.start()
         await self._http.start(listener, context)
 
     async def close(self) -> None:
         """Stop answering."""
         await self._http.close()
+        await self._watcher.close()
+        await self._requests.close()
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response | EventStream:
         path = ALIASES.get(request.path, request.path)
+        if path.startswith(PREFIX):
+            return await self._requests.respond(request)
         if path not in self._endpoints:
-            return plain(404, "404 page not found\n")
+            return pagefiles.NOT_FOUND
         self._server.http_requests[path] += 1
         try:
             if path == "/healthz":
                 # A probe must not wait for the pages of others.
                 return self._healthz(request)
-            async with self._turn:
-                # Between any two turns of pages, clients have theirs.
-                await asyncio.sleep(0)
-                answer = self._endpoints[path](request)
-            return answer if isinstance(answer, Response) else await self._json(request, answer)
+            answer = await self._turns.at_once(lambda: self._endpoints[path](request))
+            if isinstance(answer, Response | EventStream):
+                return answer
+            return await self._json(request, answer)
         except QueryError as error:
             return plain(400, str(error))
 
@@ -126,27 +139,16 @@ class Monitor:
         callback = request.query.get("callback", "")
         if callback and not CALLBACK.fullmatch(callback):
             raise QueryError("callback must be the name of a function")
-        made: list[bytes] = []
+        made: list[str] = []
         pieces = write(document)
-        while await self._build_on(pieces, made):
+        while await self._turns.go_on(pieces, made):
             if request.is_given_up():
                 raise EOFError("nobody waits for the rest")
-        body = b"".join(made)
+        body = "".join(made).encode()
         if callback:
             call = b"%b(%b);" % (callback.encode(), body)
             return Response(200, call, "application/javascript", ANYBODY)
         return Response(200, body, JSON, ANYBODY)
-
-    async def _build_on(self, pieces: Iterator[str], made: list[bytes]) -> bool:
-        """Make more pieces of a page for one turn; return whether some are left."""
-        async with self._turn:
-            await asyncio.sleep(0)
-            until_ns = monotonic_ns() + TURN_NS
-            for piece in pieces:
-                made.append(piece.encode())
-                if monotonic_ns() >= until_ns:
-                    return True
-        return False
 
     def _index(self, request: Request) -> Response:
         links = [
@@ -162,9 +164,17 @@ class Monitor:
         )
         return Response(200, page.encode(), HTML)
 
-    def _dashboard(self, request: Request) -> Response:
-        page = resources.files("penstock.net.monitor").joinpath("dashboard", "index.html")
-        return Response(200, page.read_bytes(), HTML)
+    def _console(self, request: Request) -> Response:
+        return pagefiles.file("index.html")
+
+    def _eventz(self, request: Request) -> Response | EventStream:
+        self._feeds.check(request.query)
+        if self._feeds.is_full:
+            return plain(503, "503 as many pages are open as may be; close one\n")
+        return EventStream(self._feeds.events(request.query))
+
+    def _historyz(self, request: Request) -> Document:
+        return historyz(self._watcher, request.query)
 
     def _pipelinez(self, request: Request) -> Document:
         return self._pipelines.view()
@@ -206,12 +216,13 @@ class Monitor:
         return usage.variables()
 
     def _healthz(self, request: Request) -> Response:
-        status, document = healthz(self._server, request.query)
+        findings = [each.as_json() for each in self._watcher.findings]
+        status, document = healthz(self._server, request.query, findings)
         text = json.dumps(document, separators=(",", ":"))
         return Response(status, text.encode(), JSON, ANYBODY)
 
     def _metrics(self, request: Request) -> Response:
-        text = metrics(self._server)
+        text = metrics(self._server, attention_metrics(self._watcher))
         return Response(200, text.encode(), CONTENT_TYPE)
 
 

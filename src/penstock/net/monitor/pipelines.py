@@ -3,7 +3,7 @@
 
 A pipeline reads ranges of a stream and has no consumer that the server could count. So it
 reports: a JSON document on `$PENSTOCK.PIPELINE` after each micro-batch. The server keeps
-the last valid report of each pipeline, for the dashboard.
+the last valid report of each pipeline, for the console.
 """
 
 from __future__ import annotations

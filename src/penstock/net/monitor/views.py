@@ -101,7 +101,7 @@ def _settings(server: Watched) -> dict[str, Any]:
         "max_connections": limits.max_connections or -1,
         "ping_interval": _nanoseconds(limits.ping_interval),
         "ping_max": limits.ping_max,
-        "http_host": config.http_host or config.host,
+        "http_host": config.monitor_host,
         "http_port": http_port,
         "http_base_path": "",
         "https_port": https_port,

@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from penstock.config.file.loading import Options
     from penstock.config.server import ServerConfig
     from penstock.core.broker import Broker
     from penstock.net.committer import Journal
+    from penstock.net.listeners.acceptor import Door
     from penstock.net.monitor.usage import Usage
     from penstock.net.reactor import Reactor
 
@@ -21,9 +23,13 @@ class Watched(Protocol):
     """When the configuration was last read."""
     broker: Broker
     reactor: Reactor
+    door: Door
+    """Serves new connections."""
     journal: Journal | None
     """JetStream, if it is on."""
     usage: Usage
+    options: Options | None
+    """The options of the process, with the place of each; None for a server in a program."""
     is_ready: bool
     """Whether clients can connect."""
     websocket_port: int

@@ -1,4 +1,4 @@
-"""Tell the server how far a pipeline is, so that its dashboard can show it: see `/pipelinez`."""
+"""Tell the server how far a pipeline is, so that its console can show it: see `/pipelinez`."""
 
 from __future__ import annotations
 

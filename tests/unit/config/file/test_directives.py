@@ -75,6 +75,7 @@ WHOLE = {
     "jetstream.remotes": "jetstream { remotes: [ { name: R, url: 'nats://h:1' } ] }",
     "mappings": "mappings { a: b }",
     "max_pending": "max_pending: 2000000, max_payload: 1000",
+    "monitor.actions": f"monitor {{ actions: true }}, http_port: 1, authorization {{ {USERS} }}",
     "no_auth_user": f"no_auth_user: a, authorization {{ {USERS} }}",
     "operator": f"resolver: MEMORY, operator: {TOKEN}",
     "resolver": f"resolver: MEMORY, operator: {TOKEN}",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
 from penstock.net.monitor import http
-from penstock.net.monitor.http import BadRequest, HttpServer, Request, Response
+from penstock.net.monitor.http import BadRequest, EventStream, HttpServer, Request, Response
 
 HOST = b"Host: x\r\n"
 
@@ -18,7 +18,7 @@ async def greet(request: Request) -> Response:
     return Response(200, f"{request.path} {dict(sorted(request.query.items()))}".encode())
 
 
-def talk(data: bytes, handler: http.Handler = greet) -> bytes:
+def talk(data: bytes, handler: http.Handler = greet, body_max: int = 0) -> bytes:
     """Return everything the server says to `data` until it hangs up."""
 
     async def play(port: int) -> bytes:
@@ -29,12 +29,14 @@ def talk(data: bytes, handler: http.Handler = greet) -> bytes:
         await writer.wait_closed()
         return answer
 
-    return with_server(play, handler)
+    return with_server(play, handler, body_max)
 
 
-def with_server(play: Callable[[int], Awaitable[bytes]], handler: http.Handler = greet) -> bytes:
+def with_server(
+    play: Callable[[int], Awaitable[bytes]], handler: http.Handler = greet, body_max: int = 0
+) -> bytes:
     async def main() -> bytes:
-        server = HttpServer(handler)
+        server = HttpServer(handler, lambda request: body_max)
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         await server.start(listener)
@@ -278,3 +280,57 @@ def test_closing_drops_whoever_is_connected() -> None:
         return rest
 
     assert asyncio.run(main()) == b"/ {}"
+
+
+async def two_events() -> AsyncGenerator[bytes, None]:
+    for number in (1, 2):
+        yield b"data: %d\n\n" % number
+
+
+async def stream(request: Request) -> EventStream:
+    return EventStream(two_events())
+
+
+def test_events_are_sent_as_they_come_and_have_no_length() -> None:
+    lines, body = head_and_body(talk(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n", stream))
+
+    assert "Content-Type: text/event-stream; charset=utf-8" in lines
+    assert "Connection: close" in lines
+    assert not any(line.startswith("Content-Length") for line in lines)
+    assert body == b"data: 1\n\ndata: 2\n\n"
+
+
+async def repeat(request: Request) -> Response:
+    return Response(200, request.body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (b"Content-Length: 3\r\n\r\nabc", 200),
+        (b"Content-Length: 0\r\n\r\n", 200),
+        (b"\r\n", 411),
+        (b"Content-Length: 11\r\n\r\n", 413),
+        (b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+    ],
+)
+def test_a_post_is_read_up_to_a_bound(sent: bytes, expected: int) -> None:
+    request = b"POST / HTTP/1.1\r\nConnection: close\r\n" + HOST + sent
+
+    assert expected == status(talk(request, repeat, body_max=10))
+
+
+def test_a_request_may_follow_a_post() -> None:
+    post = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n" + HOST + b"\r\nabc"
+    last = b"GET /two HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+
+    assert 2 == talk(post + last, repeat, body_max=10).count(b"HTTP/1.1 200 OK")
+
+
+def test_where_nothing_can_be_posted_the_body_is_not_read() -> None:
+    post = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n" + HOST + b"\r\nabc"
+
+    lines, _ = head_and_body(talk(post))
+
+    assert lines[0].startswith("HTTP/1.1 405")
+    assert "Allow: GET, HEAD" in lines

@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.core.broker import TURN_NS
 from penstock.errors import ConfigError
-from penstock.net.monitor import monitor
+from penstock.net.monitor import turns
 from penstock.net.server import Server
 
 
@@ -74,7 +74,7 @@ class Work:
         self.most = 0
         self.begun = asyncio.Event()
         self._piece_ns = piece_ns
-        monkeypatch.setattr(monitor, "monotonic_ns", self._clock_ns)
+        monkeypatch.setattr(turns, "monotonic_ns", self._clock_ns)
 
     def _clock_ns(self) -> int:
         self.pieces += 1

@@ -1,0 +1,1 @@
+"""The console: what its page shows, as it changes."""

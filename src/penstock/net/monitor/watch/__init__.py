@@ -1,0 +1,1 @@
+"""Watching the server: reports, an hour of history, and what needs attention."""

@@ -291,3 +291,33 @@ def test_figures_of_a_server_that_is_gone_are_grey_and_dated(chromium: Chromium)
         server.start()
         chromium.wait("document.querySelector('#gone').hidden")
     chromium.problems.clear()
+
+
+def test_what_is_done_on_the_page_is_confirmed_by_its_name(chromium: Chromium) -> None:
+    with world() as server:
+        chromium.problems.clear()
+        chromium.screen(390)
+        chromium.open("about:blank")
+        go(chromium, server)
+        sign_in(chromium, "ann")
+        go(chromium, server, "streams/SHOP/PAYMENTS")
+        chromium.wait_for("payments.card")
+        chromium.click("button", "Purge")
+        chromium.type("dialog input[aria-label='Type PAYMENTS']", "PAYMENT")
+        assert chromium.run("document.querySelector('dialog button[type=submit]').disabled")
+        chromium.type("dialog input[aria-label='Type PAYMENTS']", "S")
+        chromium.click("dialog button[type=submit]")
+        chromium.wait_for("1 messages were purged.")
+        go(chromium, server, "bus")
+        chromium.click("button", "Show them")
+        chromium.click("main .letter input")
+        chromium.click("button", "Replay")
+        chromium.type("dialog input[aria-label='Type shop']", "shop")
+        chromium.key("Enter")
+        chromium.wait_for("Replay: 1 done.")
+        chromium.wait_for("2 kept")
+        chromium.click("#sign-in")
+        chromium.wait_for("Signed out.")
+        assert "purge 'PAYMENTS'" in server.log
+        assert "replay 'shop'" in server.log
+        assert [] == chromium.problems

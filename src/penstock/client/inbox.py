@@ -65,7 +65,8 @@ class Inbox:
     def _receive(self, operations: list[Op]) -> None:
         start = len(self._prefix)
         for operation in operations:
-            _, future = self._waiting.pop(operation[1][start:], NOBODY)
+            # Not forgotten yet: it may come before the request waits for it.
+            _, future = self._waiting.get(operation[1][start:], NOBODY)
             if future is not None and not future.done():
                 future.set_result(operation)
 
@@ -77,7 +78,7 @@ class Inbox:
             self._fail(token, error)
 
     def _fail(self, token: bytes, error: Exception) -> None:
-        _, future = self._waiting.pop(token, NOBODY)
+        _, future = self._waiting.get(token, NOBODY)
         if future is not None and not future.done():
             future.set_exception(error)
 

@@ -24,6 +24,7 @@ from penstock.bus import BusConfig, Envelope, EventBus, NatsConfig, SubscriberCo
 from penstock.bus.config.bus import PublisherConfig
 from penstock.bus.config.nats import ConsumerConfig, JetStreamConfig, StreamConfig
 from penstock.bus.engines.nats.lease import Lease
+from penstock.bus.engines.nats.members.slots import Table
 from penstock.bus.engines.nats.reader import STANDBY_LOOK_S
 from penstock.bus.engines.nats.replay import stored_ns
 from penstock.bus.engines.nats.source import GROUP, Source
@@ -128,9 +129,9 @@ async def test_a_silent_holder_is_replaced_and_learns_of_it(server: ServerProces
         writing = first._write
         awake = asyncio.Event()
 
-        async def frozen(holder: str, after: int) -> bool:
+        async def frozen(holder: str, after: int, members: Table) -> bool:
             await awake.wait()
-            return await writing(holder, after)
+            return await writing(holder, after, members)
 
         first._write = frozen  # type: ignore[method-assign]
         await asyncio.wait_for(acquired(second), 20)
@@ -456,6 +457,7 @@ async def test_a_process_that_loses_the_lease_while_it_begins_to_read_reads_once
     """As one does that was frozen just then, and that another has taken for dead."""
     namespace = f"n{os.urandom(6).hex()}"
     numbers: list[int] = []
+    losses: list[int] = []
     unpin = Source.unpin
     consumer = ConsumerConfig(takeover=1.0)
     nats = NatsConfig(
@@ -466,9 +468,10 @@ async def test_a_process_that_loses_the_lease_while_it_begins_to_read_reads_once
         reader: Any = bus.engine._reader  # type: ignore[attr-defined]
 
         async def lose_it_first(source: Source) -> None:
-            if not reader._losses:
+            if not losses:
+                losses.append(1)
                 await other.jetstream().publish(f"{namespace}-leases.shop", b"another")
-                await until(lambda: reader._losses)
+                await until(lambda: not reader._lease.is_held)
             await unpin(source)
 
         async def handle(envelope: Envelope[int]) -> None:

@@ -158,7 +158,7 @@ class EventBus:
         self._subscriber = Subscriber(
             self.engine, self.codec, config=config, metrics=self.metrics, lanes=self._lanes
         )
-        self.engine.on_taken = self._subscriber.withdraw
+        self.engine.on_taken = self._subscriber.drop
         self.engine.key_of = self._subscriber.key_of
         self.engine.on_lease = self._lanes.rely_until
         self._backlog = BacklogMonitor(self.engine, config.backlog)

@@ -144,6 +144,7 @@ class Delivery:
         "failures",
         "handle",
         "is_aged",
+        "is_revoked",
         "key",
         "payload",
         "sequence",
@@ -176,6 +177,8 @@ class Delivery:
         """The slot of its key, where members of a service share the keys."""
         self.is_aged = False
         """Whether it has been here long enough for its deadline to be put off."""
+        self.is_revoked = False
+        """Whether it ends here if it fails: others get it then."""
         self.key = ""
         self.attempts = 0
         self.failures: tuple[str, ...] = ()
@@ -269,7 +272,7 @@ class ReplayFrom:
 OnMoving: TypeAlias = Callable[[str, bool], None]
 OnLease: TypeAlias = Callable[[float], None]
 IsTaken: TypeAlias = Callable[[Delivery], bool]
-OnTaken: TypeAlias = Callable[[IsTaken], Awaitable[None]]
+OnTaken: TypeAlias = Callable[[IsTaken], Collection[Delivery]]
 KeyOf: TypeAlias = Callable[[Delivery], str]
 LiveReceiver: TypeAlias = Callable[[list[Delivery]], None]
 Responder: TypeAlias = Callable[[bytes, Headers], Awaitable[bytes]]
@@ -291,8 +294,9 @@ def ignore_lease(until_s: float) -> None:
     """Stand in while nobody handles anything."""
 
 
-async def ignore_taken(is_taken: IsTaken) -> None:
+def ignore_taken(is_taken: IsTaken) -> Collection[Delivery]:
     """Stand in while nobody handles anything."""
+    return ()
 
 
 def no_key(delivery: Delivery) -> str:
@@ -312,10 +316,10 @@ class Engine(Protocol):
     """Called when the connection is lost and when it is back."""
     on_taken: OnTaken
     """
-    Called when another process is about to handle some messages, with a test for them.
+    Called when another process is to handle some messages, with a test for them.
 
-    Returns once no handler here has any of them or will get one. The other process gets
-    those that are not finished by then.
+    Those that are not begun are dropped. Those that run are returned: each is settled once
+    it is done, and given back if it fails.
     """
 
     key_of: KeyOf

@@ -52,7 +52,6 @@ TURN_MESSAGES = 128
 EXTENSIONS_PER_ACK_WAIT = 3
 SUCCESSION_S = 0.05
 """When another worker goes on with a lane whose worker was cancelled; the loop may be ending."""
-WITHDRAW_POLL_S = 0.005
 JITTER = 0.2
 
 
@@ -230,15 +229,27 @@ class Lanes:
             await self._idle.wait()
         self._settle()
 
-    async def withdraw(self, is_taken: IsTaken) -> None:
-        """Drop messages that another process takes over; return once none of them runs here."""
-        self._drop(is_taken)
-        while any(  # noqa: ASYNC110  (rare, and there is no one event for it)
-            worker.delivery is not None and is_taken(worker.delivery) for worker in self._workers
-        ):
-            await asyncio.sleep(WITHDRAW_POLL_S)
-        self._drop(is_taken)  # messages that failed meanwhile were parked
+    def drop(self, is_taken: IsTaken) -> set[Delivery]:
+        """Forget messages that another process takes over; return those that run, and end here."""
         self._settle()
+        running = {
+            worker.delivery
+            for worker in self._workers
+            if worker.delivery is not None and is_taken(worker.delivery)
+        }
+        for delivery in running:
+            delivery.is_revoked = True
+        kept = {worker.delivery for worker in self._workers if worker.delivery is not None}
+        for lane in self._lanes:
+            lane.drop(is_taken, kept)
+            if lane.queue:
+                self._make_ready(lane)
+        self._held = {one for one in self._held if one in kept or not is_taken(one)}
+        self._aside &= self._held
+        self._room.set()
+        self._lease_changed.set()
+        self._call_for_workers()
+        return running
 
     async def finish(self) -> None:
         """Begin no message that can be given back, and return once nothing runs."""
@@ -378,9 +389,14 @@ class Lanes:
         except asyncio.CancelledError:
             self._cancelled(worker, lane, delivery)
         except Postponed:
-            if not self._is_finishing:  # else it is given back
+            if delivery.is_revoked:
+                self._return(lane, delivery)
+            elif not self._is_finishing:  # else it is given back
                 lane.queue.appendleft(delivery)
         except NoHandler:
+            if delivery.is_revoked:
+                self._return(lane, delivery)
+                return
             has_handler = self.on_unhandled(delivery)
             lane.reopen(delivery)
             if has_handler:
@@ -418,6 +434,13 @@ class Lanes:
             # By itself or from outside: the loop may be ending, and waits for this worker.
             raise asyncio.CancelledError
 
+    def _return(self, lane: Lane, delivery: Delivery) -> None:
+        """Give back a message that did not succeed, and that others get now."""
+        lane.reopen(delivery)
+        self._held.discard(delivery)
+        self._room.set()
+        self._engine.give_back([delivery])
+
     def _lateness(self, delivery: Delivery) -> BusError:
         """Return why an attempt that took too long has failed, or storing a dead letter."""
         timeout_s = delivery.subscription.timeout_s
@@ -427,6 +450,15 @@ class Lanes:
         return DeadlineExceeded(f"its dead letter was not stored within {timeout_s} s{why}")
 
     def _failed(self, lane: Lane, delivery: Delivery, error: BaseException) -> None:
+        if delivery.is_revoked:
+            logger.warning(
+                "! `%s` of %s: %s; another process handles it next",
+                delivery.topic,
+                delivery.key,
+                describe(error),
+            )
+            self._return(lane, delivery)
+            return
         parked = lane.parked.get(delivery.key)
         if parked is None:
             parked = lane.parked[delivery.key] = Parked(delivery)
@@ -496,20 +528,6 @@ class Lanes:
         if not lane.is_taken:
             lane.is_taken = True
             self._ready.append(lane)
-
-    def _drop(self, is_taken: IsTaken) -> None:
-        """Forget queued and parked messages that are taken; other topics of a key go on."""
-        kept = {worker.delivery for worker in self._workers if worker.delivery is not None}
-        kept.update(self._done)
-        for lane in self._lanes:
-            lane.drop(is_taken, kept)
-            if lane.queue:
-                self._make_ready(lane)
-        self._held = {one for one in self._held if one in kept or not is_taken(one)}
-        self._aside &= self._held
-        self._room.set()
-        self._lease_changed.set()
-        self._call_for_workers()
 
     def _settle(self) -> None:
         done, self._done = self._done, []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -154,11 +154,11 @@ class Subscriber:
         called = calling(handler, self._thread_pool)
         return answer
 
-    async def withdraw(self, is_taken: IsTaken) -> None:
-        """Drop messages that other processes take over; return once no handler has one."""
+    def drop(self, is_taken: IsTaken) -> Collection[Delivery]:
+        """Drop messages that other processes take over; return those that run."""
         for topic, deliveries in list(self._unhandled.items()):
             self._unhandled[topic] = [one for one in deliveries if not is_taken(one)]
-        await self._lanes.withdraw(is_taken)
+        return self._lanes.drop(is_taken)
 
     def key_of(self, delivery: Delivery) -> str:
         """Return the ordering key of a message; empty if it has none or is unreadable."""

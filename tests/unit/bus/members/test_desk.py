@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from penstock.bus.engine import Delivery
@@ -30,7 +31,8 @@ class Scene:
             "leader",
             reign=number,
             window=self.window,
-            key_of=lambda one: one.payload.decode(),
+            own=deque(),
+            slot_of=lambda one: slot_of(one.payload.decode(), one.sequence),
             held=lambda: list(self.held),
             **settings,
         )
@@ -42,8 +44,8 @@ class Scene:
 
     def write(self) -> None:
         """Write down what can be."""
-        while (owners := self.desk.movable()) is not None:
-            self.desk.written(owners)
+        while self.desk.has_to_write:
+            self.desk.stored(self.desk.table())
 
     def events(self, *keys: str) -> list[Delivery]:
         """Return events that were fetched."""
@@ -67,7 +69,7 @@ class Scene:
                 for_s=2.0,
                 session=session,
                 reports=0 if peer is None else peer.reports,
-                is_whole=True,
+                may_go=peer is not None and self.desk.may_go(peer),
             )
         )
         return peer, again
@@ -103,7 +105,7 @@ class Scene:
     def key_at(self, name: str) -> str:
         """Return a key whose slot a member has."""
         return next(
-            key for key in map(str, range(10_000)) if self.desk.owners[slot_of(key)] == name
+            key for key in map(str, range(10_000)) if self.desk.owners[slot_of(key, 0)] == name
         )
 
 
@@ -134,30 +136,30 @@ def test_events_go_to_whoever_has_their_slot() -> None:
 def test_a_slot_moves_once_what_runs_is_done_and_what_waits_comes_back_in_order() -> None:
     scene = Scene()
     scene.join("one")
-    slots = scene.desk.table(scene.desk.owners)["one"]
-    key = next(k for k in map(str, range(10_000)) if slot_of(k) == slots[-1])
+    slots = scene.desk.table()["one"]
+    key = next(k for k in map(str, range(10_000)) if slot_of(k, 0) == slots[-1])
     first, second, third = scene.events(key, key, key)
     scene.desk.take([first, second])
     scene.hand(scene.desk.hand_out())
     for number in range(2, 20):
         scene.beat(str(number))
-        if scene.desk.wanted[slot_of(key)] != "one":
+        if scene.desk.wanted[slot_of(key, 0)] != "one":
             break
-    taken_by = scene.desk.wanted[slot_of(key)]
+    taken_by = scene.desk.wanted[slot_of(key, 0)]
     (_, revoked), *_ = [one for one in scene.desk.revocations() if one[0].name == "one"]
-    assert slot_of(key) in revoked
+    assert slot_of(key, 0) in revoked
     scene.desk.take([third])
     scene.write()
-    assert "one" == scene.desk.owners[slot_of(key)], "it has not let go"
+    assert "one" == scene.desk.owners[slot_of(key, 0)], "it has not let go"
 
     seat = scene.seats["one"]
     scene.desk.reported(seat.report(done=[first]))
     scene.write()
-    assert "one" == scene.desk.owners[slot_of(key)], "the second is still there"
+    assert "one" == scene.desk.owners[slot_of(key, 0)], "the second is still there"
     scene.desk.reported(seat.report(back=[second], released=revoked))
     scene.write()
 
-    assert taken_by == scene.desk.owners[slot_of(key)]
+    assert taken_by == scene.desk.owners[slot_of(key, 0)]
     sent = scene.desk.hand_out()
     handed = [one.delivery for one in sent] or list(scene.desk.own)
     assert [second, third] == handed
@@ -227,7 +229,6 @@ def test_a_report_that_is_lost_is_noticed() -> None:
     _, again = scene.beat("one")
 
     assert [first, second] == [one.delivery for one in again]
-    assert [first, second] == seat.unheard, "nobody has confirmed them"
     scene.hand(again)
     scene.desk.reported(seat.report(done=[first, second]))
     _, again = scene.beat("one")
@@ -252,7 +253,7 @@ def test_who_leads_next_sends_all_to_those_who_have_it_before_anything_moves() -
     scene = Scene()
     scene.join("one")
     key = scene.key_at("one")
-    table = scene.desk.table(scene.desk.owners) | {"gone": []}
+    table = scene.desk.table() | {"gone": []}
     del table["leader"]
     first, second = scene.events(key, key)
     desk = scene.reign(2, table)
@@ -292,6 +293,8 @@ def test_the_leader_leaves_its_slots_to_the_others_and_leads_on() -> None:
     scene.desk.take(events)
     scene.join("one")
     scene.desk.retire()
+    scene.desk.own.clear()
+    scene.desk.back(events)
     scene.release()
     sent = scene.desk.hand_out()
 
@@ -299,12 +302,92 @@ def test_the_leader_leaves_its_slots_to_the_others_and_leads_on() -> None:
     assert events == [one.delivery for one in sent]
 
 
-def test_what_has_no_key_goes_to_whoever_has_least() -> None:
+def test_what_has_no_key_is_spread_too() -> None:
+    scene = Scene(window=SLOTS)
+    scene.join("one")
+    scene.desk.take(scene.events(*[""] * SLOTS))
+
+    assert (SLOTS // 2, SLOTS // 2) == (len(scene.desk.hand_out()), len(scene.desk.own))
+
+
+def test_one_that_leaves_is_asked_for_what_an_earlier_leader_may_have_given_it() -> None:
     scene = Scene()
     scene.join("one")
-    scene.desk.take(scene.events("", "", "", ""))
+    key, slot = scene.key_at("one"), slot_of(scene.key_at("one"), 0)
+    done, unknown = scene.events(key, key)
+    desk = scene.reign(2, scene.desk.table())
+    desk.may_move = False
+    desk.take([done, unknown])
+    desk.may_move = True
+    scene.seats["one"].session = "1-1"
+    scene.beat("one", is_leaving=True)
+    scene.release()
+    assert {"one"} == {desk.owners[slot]} == set(desk.owners) - {"leader"}, "it is asked first"
+    assert [done, unknown] == scene.hand(desk.hand_out())
+    peer, _ = scene.beat("one")
+    assert peer is not None
+    assert not desk.may_go(peer)
+    desk.reported(scene.seats["one"].report(done=[done], back=[unknown]))
+    scene.release()
 
-    assert (2, 2) == (len(scene.desk.hand_out()), len(scene.desk.own))
+    assert desk.may_go(peer)
+    assert [] == desk.hand_out()
+    assert [unknown] == list(desk.own)
+
+
+def test_nothing_is_sent_behind_an_event_that_runs_in_a_slot_that_was_released() -> None:
+    """It may fail, and is given back then."""
+    scene = Scene()
+    scene.join("one")
+    key = scene.key_at("one")
+    running, behind = scene.events(key, key)
+    scene.desk.take([running])
+    scene.hand(scene.desk.hand_out())
+    peer = scene.desk.peers["one"]
+    scene.beat("one", is_leaving=True)
+    scene.release()
+    scene.beat("one", is_leaving=False)
+    scene.desk.take([behind])
+    assert "one" == scene.desk.owners[slot_of(key, 0)] == scene.desk.wanted[slot_of(key, 0)]
+    assert [] == scene.desk.hand_out()
+    scene.desk.reported(scene.seats["one"].report(back=[running]))
+
+    assert [running, behind] == [one.delivery for one in scene.desk.hand_out()]
+    assert 2 == len(peer.has)
+
+
+def test_what_may_be_stored_or_not_is_nobodys_until_that_is_known() -> None:
+    scene = Scene()
+    scene.beat("one")
+    for peer, slots in list(scene.desk.revocations()):
+        scene.desk.released(peer, slots)
+    table = scene.desk.table()  # it is sent, and its answer is lost
+    moved = table["one"][0]
+    key = next(k for k in map(str, range(10_000)) if slot_of(k, 0) == moved)
+    (event,) = scene.events(key)
+    scene.desk.take([event])
+    scene.beat("one", is_leaving=True)
+    assert ([], []) == (scene.desk.hand_out(), list(scene.desk.own))
+    scene.write()
+    scene.desk.stored(scene.desk.table())
+    scene.release()
+    scene.desk.hand_out()
+
+    assert [event] == list(scene.desk.own)
+
+
+def test_a_beat_of_a_time_before_a_member_came_back_makes_it_begin_anew() -> None:
+    """Else it would go on with what it has from then, which others have handled."""
+    scene = Scene()
+    scene.join("one")
+    before = scene.seats["one"].session
+    scene.desk.silent(TAKEOVER_S + 0.1, TAKEOVER_S)
+    late = Seat("one", window=scene.window)
+    scene.desk.heard(late.beat([TOPIC], 0.0), TAKEOVER_S + 1)  # long on its way
+    peer, _ = scene.desk.heard(scene.seats["one"].beat([TOPIC], 0.0), TAKEOVER_S + 1)
+
+    assert before
+    assert peer is None
 
 
 def test_of_an_exclusive_service_the_others_get_nothing() -> None:
@@ -331,7 +414,7 @@ def test_a_member_begins_until_the_time_that_is_granted_from_when_it_asked() -> 
     seat = Seat("one", window=1)
     beat = seat.beat([TOPIC], 100.0)
     grant = Grant(
-        leader="leader", beat=beat.number, for_s=2.0, session="1-1", reports=0, is_whole=True
+        leader="leader", beat=beat.number, for_s=2.0, session="1-1", reports=0, may_go=False
     )
 
     assert 102.0 == seat.granted(grant)

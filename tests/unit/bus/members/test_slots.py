@@ -9,7 +9,6 @@ import pytest
 from penstock.bus.engines.nats.members.slots import (
     NOBODY,
     SLOTS,
-    UNKEYED,
     owners_of,
     slot_of,
     spread,
@@ -22,13 +21,17 @@ def members(count: int) -> list[str]:
 
 
 def test_every_process_says_the_same_of_a_key() -> None:
-    assert [UNKEYED, 239, 26] == [slot_of(key) for key in ("", "order-1", "ключ")]
+    assert [239, 26] == [slot_of(key, 7) for key in ("order-1", "ключ")]
+
+
+def test_what_has_no_key_is_spread_by_its_sequence() -> None:
+    assert [7, 0] == [slot_of("", sequence) for sequence in (7, SLOTS)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 64])
 def test_a_hundred_thousand_keys_are_spread_evenly(count: int) -> None:
     owners = spread([NOBODY] * SLOTS, members(count))
-    keys = Counter(owners[slot_of(f"order-{number}")] for number in range(100_000))
+    keys = Counter(owners[slot_of(f"order-{number}", 0)] for number in range(100_000))
 
     assert set(members(count)) == set(keys)
     assert max(keys.values()) < 1.25 * 100_000 / count

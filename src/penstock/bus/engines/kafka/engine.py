@@ -56,6 +56,7 @@ T = TypeVar("T")
 
 THREADS_MAX = 4
 PROBE_S = 0.5
+RUNNING_LOOK_S = 0.005
 HANDOVER_SHARE = 0.8
 """Part of the poll interval that handlers get when partitions move."""
 HEARTBEATS_KEPT_MS = "3600000"
@@ -434,7 +435,8 @@ class KafkaEngine:
         for one in gone:
             if one.is_stuck and self._reader is not None:
                 self._reader.hold((one.name, one.number), False)  # it may come back
-        await self.on_taken(lambda delivery: delivery.source in gone)
+        while self.on_taken(lambda delivery: delivery.source in gone):  # noqa: ASYNC110  (rare)
+            await asyncio.sleep(RUNNING_LOOK_S)
         self._done.update({(one.name, one.number): one.done for one in gone})
         return [one.settled for one in gone if one.settled is not None]
 

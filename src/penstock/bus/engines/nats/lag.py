@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import inf
 from time import monotonic
 from typing import TypeAlias
@@ -24,7 +24,7 @@ async def lag_of(
     durables: Durables,
     streams: Iterable[str],
     is_wanted: IsWanted,
-    sources: Mapping[tuple[str, str], Source],
+    source_of: Callable[[str, str], Source | None],
 ) -> Lag:
     """Return the backlog of a service."""
     messages, oldest_ns = 0, 0
@@ -39,7 +39,7 @@ async def lag_of(
                 continue
             messages += left
             if left:
-                one_ns = _held_ns(sources.get((stream, pattern))) or await durables.oldest_ns(
+                one_ns = _held_ns(source_of(stream, pattern)) or await durables.oldest_ns(
                     stream, info
                 )
                 oldest_ns = min(filter(None, (oldest_ns, one_ns)), default=0)

@@ -18,6 +18,8 @@ See docs/adr for the reasons.
 
 from __future__ import annotations
 
+from penstock.protocol import subjects
+
 ONE, ALL = "@", "@@"
 """The wildcards of a pattern in the name of a consumer, which may have none."""
 
@@ -66,6 +68,11 @@ class Layout:
 def topic_of(subject: str) -> str:
     """Return the topic of any of these subjects."""
     return subject.partition(".")[2]
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Tell whether a pattern stands for a topic."""
+    return subjects.matches(pattern.encode(), topic.encode())
 
 
 def durable_of(service: str, pattern: str) -> str:

@@ -19,13 +19,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.bus.elapsed import elapsed_s
 from penstock.bus.engine import OnLease, ignore_lease
+from penstock.bus.engines.nats.members.slots import Table
 from penstock.bus.operate.failures import STOPS
 from penstock.client import Client, JetStream
 from penstock.errors import ClientError, JetStreamError
@@ -47,7 +49,7 @@ class Written(msgspec.Struct, frozen=True):
     holder: str = ""
     after: int = 0
     """The record before it, so that no two are the same."""
-    members: dict[str, list[int]] = {}
+    members: Table = {}
     """The slots of each member."""
 
 
@@ -90,8 +92,12 @@ class Lease:
         self._takeover_s = takeover_s
         self._lost = lost
         self._relied = relied
-        self.members: dict[str, list[int]] = {}
-        """The slots of each member, stored together with the holder's name."""
+        self.members: Table = {}
+        """The slots of each member, as they were when it was taken."""
+        self.table: Callable[[], Table] = lambda: self.members
+        """Returns the slots of each member, to be stored with the holder's name."""
+        self.on_stored: Callable[[Table], None] = lambda table: None
+        """Called with the table that is stored now, by this process."""
         self.sequence = 0
         """The record that was last, where this process has written it."""
         self._confirmed_s = 0.0
@@ -99,6 +105,7 @@ class Lease:
         self._seen_s = 0.0
         self._writing = asyncio.Lock()
         self._heard = asyncio.Event()
+        self._due = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self.on_heard: Callable[[Written], None] = lambda written: None
         """Called with the records of other processes."""
@@ -145,7 +152,7 @@ class Lease:
             return False
         self.members = dict(record.written.members)
         self.members.pop(record.holder, None)
-        if not await self._write(self._holder, record.sequence):
+        if not await self._write(self._holder, record.sequence, self.members):
             return False
         if record.holder:
             logger.warning("! %s is silent; this process leads in its place", record.holder)
@@ -162,13 +169,9 @@ class Lease:
             await self.news(RETRY_S)
         return True
 
-    async def update(self, members: dict[str, list[int]]) -> bool:
-        """Store the slots of each member; return whether that worked and the lease is ours."""
-        self.members = members
-        while self.is_held:
-            if await self._renew_now():
-                return True
-        return False
+    def renew(self) -> None:
+        """Write it again soon, with the table of then."""
+        self._due.set()
 
     async def news(self, wait_s: float) -> None:
         """Return when something was written, or after a while."""
@@ -185,11 +188,20 @@ class Lease:
         self._client.connection.watchers.remove(self)
         await self._stop_renewing()
         if self.is_held and self._client.connected:
-            try:
-                await self._leave()
-            except (ClientError, JetStreamError) as error:
-                logger.info("= another process has to wait: %s", error)
+            await self._try(self._leave)
         self.is_held = False
+
+    async def free(self) -> None:
+        """Leave the lease to others, and go on listening to who has it."""
+        await self._stop_renewing()
+        while self.is_fresh and not await self._try(self._leave):  # noqa: ASYNC110  (a retry)
+            await asyncio.sleep(RETRY_S)
+        self.is_held = False
+
+    async def amend(self) -> None:
+        """Leave the table of a lease that nobody has taken."""
+        if self._client.connected:
+            await self._try(self._amend)
 
     def disconnected(self, error: Exception) -> None:
         """Nothing is heard any more."""
@@ -198,6 +210,7 @@ class Lease:
     def reconnected(self) -> None:
         """Have it looked at."""
         self._heard.set()
+        self._due.set()
 
     def closed(self, error: Exception) -> None:
         """Nothing will be heard any more."""
@@ -211,6 +224,7 @@ class Lease:
             if written.holder == self._holder:
                 continue
             self._heard.set()
+            self._due.set()
             # Of two that name the same record the server takes one, most often the first.
             if self._seen is None or written.after > self._seen.after:
                 self._seen, self._seen_s = written, elapsed_s()
@@ -220,44 +234,65 @@ class Lease:
         """Write it again, for as long as it is ours."""
         while self.is_held:
             late_s = elapsed_s() - self._confirmed_s
-            await self.news(max(RETRY_S, self._takeover_s / RENEWALS - late_s))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(RETRY_S, self._takeover_s / RENEWALS - late_s)):
+                    await self._due.wait()
             if not self._client.connected:
                 await asyncio.sleep(RETRY_S)
                 continue
+            self._due.clear()
             try:
                 await self._renew_now()
             except (ClientError, JetStreamError) as error:
                 logger.info("= `%s` cannot be written: %s", self._subject, error)
+                await asyncio.sleep(RETRY_S)
+                self._due.set()
             except STOPS:
                 raise
             except BaseException:
                 # A lease that nobody renews would be another's in a moment.
                 logger.exception("! renewing `%s` failed", self._subject)
 
-    async def _renew_now(self) -> bool:
-        """Write it again; tell whether that is what is written now."""
+    async def _renew_now(self) -> None:
+        """Write it again, or find out who has."""
         async with self._writing:
             if not self.is_held:
-                return False
-            if await self._write(self._holder, self.sequence):
-                return True
-            await self._look()
-            return False
+                return
+            table = self.table()
+            if await self._write(self._holder, self.sequence, table):
+                self.on_stored(table)
+            else:
+                await self._look()
 
     async def _leave(self) -> None:
         """Store a free lease, behind our last record."""
-        while not await self._write("", self.sequence):
+        while not await self._write("", self.sequence, self.table()):
             # A renewal that was given up was stored all the same, and is what comes before.
             record = await self._read()
             if record.holder != self._holder or record.sequence == self.sequence:
                 return
             self.sequence = record.sequence
 
+    async def _amend(self) -> None:
+        record = await self._read()
+        members = dict(record.written.members)
+        if not record.holder and members.pop(self._holder, None) is not None:
+            await self._write("", record.sequence, members)
+
+    async def _try(self, act: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await act()
+        except (ClientError, JetStreamError) as error:
+            logger.info("= another process has to wait: %s", error)
+            return False
+        return True
+
     async def _look(self) -> None:
         """Find the holder: it is us if only the answer to our write was lost."""
         record = await self._read()
         if record.holder == self._holder or record == NOBODY:
             self.sequence = record.sequence
+            self._due.set()  # with which table it was written is not known
             return
         self.is_held = False
         self._seen = None
@@ -273,12 +308,12 @@ class Lease:
             raise
         return Record(message.sequence, read(message.payload))
 
-    async def _write(self, holder: str, after: int) -> bool:
+    async def _write(self, holder: str, after: int, members: Table) -> bool:
         """Write a name behind the record that was last; tell whether it still was."""
         sent_s = elapsed_s()
         reply = await self._client.request(
             self._subject,
-            msgspec.json.encode(Written(holder, after, self.members)),
+            msgspec.json.encode(Written(holder, after, members)),
             headers=[(EXPECTED, str(after))],
             timeout_s=self._takeover_s / RENEWALS,
         )
@@ -286,8 +321,10 @@ class Lease:
         if "error" in answer:
             logger.debug("= `%s`: %s", self._subject, answer["error"])
             return False
-        self.sequence, self._confirmed_s = answer["seq"], sent_s
-        self._relied(sent_s + self._takeover_s * FRESH)
+        self.sequence = answer["seq"]
+        if holder:
+            self._confirmed_s = sent_s
+            self._relied(sent_s + self._takeover_s * FRESH)
         return True
 
     async def _stop_renewing(self) -> None:

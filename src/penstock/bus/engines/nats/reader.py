@@ -14,24 +14,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from time import monotonic
+from typing import Any
 
 from penstock.bus.config.bus import BusConfig
-from penstock.bus.engine import Delivery, KeyOf, Lag, Membership, OnLease, OnTaken
+from penstock.bus.elapsed import elapsed_s
+from penstock.bus.engine import Delivery, IsTaken, KeyOf, Lag, Membership, OnLease, OnTaken
+from penstock.bus.engines.nats.acks import place_of
 from penstock.bus.engines.nats.durables import Durables, within
 from penstock.bus.engines.nats.lag import Left, lag_of
-from penstock.bus.engines.nats.layout import Layout, durable_of, pattern_of
-from penstock.bus.engines.nats.lease import RETRY_S, Lease
+from penstock.bus.engines.nats.layout import Layout, durable_of
+from penstock.bus.engines.nats.lease import RETRY_S, Lease, Written
 from penstock.bus.engines.nats.members.group import Group
-from penstock.bus.engines.nats.narrowing import Done, leave, survey
-from penstock.bus.engines.nats.source import Source, by_source
+from penstock.bus.engines.nats.members.post import Post
+from penstock.bus.engines.nats.members.words import Handed
+from penstock.bus.engines.nats.source import Source
+from penstock.bus.engines.nats.sources import Sources, by_source
 from penstock.bus.engines.nats.streams import StreamAdmin
 from penstock.bus.operate.failures import STOPS
 from penstock.client import Client, JetStream
 from penstock.errors import BusError, ClientError, JetStreamError, PenstockError
+from penstock.hot.wire import Op
 
 logger = logging.getLogger("penstock.bus")
 
@@ -39,8 +45,7 @@ STANDBY_LOOK_S = 0.5
 """How often a standby looks, if it hears nothing."""
 QUIET_SHARE = 8
 """All quiet topics together are asked for at most this fraction (1/n) of the room."""
-LOOK_S_MAX = 2.0
-"""The time limit of a look that keeps everything else waiting."""
+LEAVING_LOOK_S = 0.02
 
 
 class Reader:
@@ -63,47 +68,57 @@ class Reader:
         self._admin = admin
         self._service = config.service
         self._config = config.nats.jetstream.consumer
-        self.withdraw = on_taken
+        self._on_taken = on_taken
         self.begin_until = on_lease
         self.key_of = key_of
         self._layout = Layout(config.namespace)
         self._durables = Durables(jetstream, config.service, self._config)
         self.patterns: list[str] = []
-        self._sources: dict[tuple[str, str], Source] = {}
+        self._sources = Sources(
+            self._source,
+            self._durables,
+            admin,
+            layout=self._layout,
+            service=config.service,
+            leads=lambda: self._leads,
+        )
         """Where messages come from: the server, or the leader, of one consumer each."""
-        self._led: set[tuple[str, str]] = set()
-        """The consumers that this process itself reads from the server."""
-        self._done: dict[tuple[str, str], Done] = {}
-        """The part of each new pattern that wider consumers have handled."""
         self._own_read = 0
         """How many of the topics with a stream of their own were known when all was last read."""
-        self._followers: set[str] = set()
-        """Topics with a stream of their own whose earlier messages may be on the shared one."""
         self._changing = asyncio.Lock()
         self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        """Set when there is something to handle here."""
         self._holder = holder
         self._lease: Lease | None = None
         self._is_reading = False
         self._not_before_s = 0.0
         """The time of the next attempt, after reading failed."""
-        self._losses = 0
-        """How often this process lost the lease to another."""
-        self._standing_by: asyncio.Task[None] | None = None
         self._pumping: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handing_over: asyncio.Task[None] | None = None
+        self._is_over = False
+        """Whether all handlers have ended for good."""
         self._trouble: PenstockError | None = None
         """Why nothing could be read just now."""
         self._is_full = False
         """Whether nothing is asked for until something is settled."""
+        takeover_s = self._config.takeover
+        self._post = Post(
+            client, self._layout, service=config.service, name=holder, takeover_s=takeover_s
+        )
         self._group = Group(
-            client,
             self,
+            self._post.send,
             name=holder,
-            subject=lambda member: self._layout.member_subject(config.service, member),
             window=self._config.max_ack_pending,
-            takeover_s=self._config.takeover,
+            takeover_s=takeover_s,
             ack_wait_s=self._config.ack_wait,
             is_exclusive=self._config.exclusive,
+            patience_s=config.nats.max_reconnect_wait,
+            now=elapsed_s,
         )
+        self._post.serve(self._group)
         self._left = Left()
 
     @property
@@ -135,21 +150,23 @@ class Reader:
             except BaseException:
                 self.patterns = [one for one in self.patterns if one not in new]
                 raise
-        for source in self._sources.values():
+        for source in self._sources:
             source.is_resting = source.is_resting and not self._is_wanted(source.pattern)
         self._arrived.set()
         if self._pumping is None:
-            self._pumping = asyncio.get_running_loop().create_task(self._pump())
+            self._pumping = self._started(self._pump())
 
     def retire(self) -> None:
         """Leave all messages from now on to other processes of the service."""
         self._group.retire()
+        if self._group.desk is not None:
+            self._handing_over = self._started(self._hand_over())
 
     def rest(self, pattern: str) -> None:
         """Stop asking for these topics until `listen` names them again."""
         self.patterns = [one for one in self.patterns if one != pattern]
         self._left.add(pattern)
-        for source in self._sources.values():
+        for source in self._sources:
             source.is_resting = source.is_resting or within(source.pattern, pattern)
 
     async def refresh(self) -> None:
@@ -168,14 +185,15 @@ class Reader:
             for stream, patterns in there.items():
                 for one in patterns:
                     if within(one, pattern) and not self._is_wanted(one):
-                        await self._drop(stream, one)
+                        await self._sources.drop(stream, one)
             self._left.patterns = [one for one in self._left.patterns if not within(one, pattern)]
 
     async def fetch(self, messages_max: int) -> list[Delivery]:
         """Return messages as soon as there are any; after a while maybe none."""
         found = self._group.take(messages_max)
         if not found:
-            await self._wait(self._group.arrived)
+            self._taken.clear()
+            await self._wait(self._taken)
             if self._trouble is not None:
                 error, self._trouble = self._trouble, None
                 raise error
@@ -189,7 +207,7 @@ class Reader:
                 await self._step()
             except PenstockError as error:
                 self._trouble = error
-                self._group.arrived.set()
+                self._taken.set()
                 await asyncio.sleep(RETRY_S)
             except STOPS:
                 raise
@@ -199,28 +217,25 @@ class Reader:
 
     async def _step(self) -> None:
         self._arrived.clear()
-        if not self.patterns or not await self._may_read():
+        is_idle = not self.patterns or self._group.seat.is_leaving
+        if is_idle or not await self._may_read():
             await self._wait(self._arrived)
             return
-        held = (len(one.held) for one in self._sources.values() if not one.is_resting)
+        held = (len(one.held) for one in self._sources if not one.is_resting)
         room = self._group.window - sum(held)
         self._is_full = room <= 0
         if self._is_full:
             await self._wait(self._arrived)
             return
-        losses = self._losses
-        found = await self._fetch(room)
-        # Another process may lead meanwhile: then they are not ours any more.
-        if losses == self._losses:
-            self._group.hand_out(found)
+        self._group.hand_out(await self._fetch(room))
 
     async def _fetch(self, messages_max: int) -> list[Delivery]:
         self._left.tell(self._is_wanted)
-        sources = list(self._sources.values())
+        sources = list(self._sources)
         for source in sources if self._client.connected else ():
             if source.is_doubtful:
-                await self._look_after(source)
-            if source.is_stale and not source.is_resting and await self._is_next(source):
+                await self._sources.look_after(source)
+            if source.is_stale and not source.is_resting and await self._sources.is_next(source):
                 found = await source.recover()
                 if found:
                     return found
@@ -253,16 +268,20 @@ class Reader:
 
     def held(self) -> Iterable[Delivery]:
         """Return deliveries handed out and not settled, in order for each consumer."""
-        return [one for source in self._sources.values() for one in source.handed_out]
+        return [one for source in self._sources for one in source.handed_out]
 
-    def source_at(self, stream: str, durable: str) -> Source:
-        """Return the source that remembers the messages of a consumer."""
-        pattern = pattern_of(self._service, durable)
-        source = self._sources.get((stream, pattern))
-        if source is None:
-            source = self._source(stream, pattern, [], self._is_ours)
-            self._sources[stream, pattern] = source
-        return source
+    def accept(self, message: Op, handed: Handed) -> tuple[Delivery | None, bool]:
+        """Return the delivery of a message from the leader, None if done, and if it is new."""
+        source = self._sources.at(*place_of(message[3]))
+        return source.accept(message, handed.topic, handed.slot)
+
+    def drop(self, is_taken: IsTaken) -> Collection[Delivery]:
+        """Drop deliveries that are not begun, and return those that run: they end here."""
+        return self._on_taken(lambda delivery: delivery.source is not None and is_taken(delivery))
+
+    def arrived(self) -> None:
+        """Take what there is to handle."""
+        self._taken.set()
 
     def woken(self) -> None:
         """Ask for more, if that had to wait."""
@@ -274,14 +293,26 @@ class Reader:
         """The number of acks that may not have reached the server."""
         if not self._is_reading:
             return len(self._group.seat.unheard)
-        return sum(source.untold for source in self._sources.values())
+        return sum(source.untold for source in self._sources)
 
     async def tell(self) -> None:
         """Return once every ack has reached the server; send again what a lost connection took."""
-        if self._group.desk is None:
-            await self._group.heard_out()
+        async with self._changing:  # it may be about to lead
+            self._is_over = self._group.seat.is_leaving
+        if self._handing_over is not None:
+            await asyncio.shield(self._handing_over)
+        await self._post.through(self._config.takeover)
+        if self._group.desk is not None:
+            await self._tell_all()
             return
-        while waiting := [one for one in self._sources.values() if one.has_to_tell]:
+        for source in self._sources:
+            try:
+                await source.confirm()
+            except (ClientError, JetStreamError) as error:
+                logger.info("= acks are not heard: %s", error)
+
+    async def _tell_all(self) -> None:
+        while waiting := [one for one in self._sources if one.has_to_tell]:
             try:
                 for source in waiting:
                     await source.tell()
@@ -291,25 +322,27 @@ class Reader:
 
     async def lag(self) -> Lag:
         """Return the backlog of the service, whichever of its processes reads."""
-        return await lag_of(self._durables, self._streams(), self._is_wanted, self._sources)
+        return await lag_of(self._durables, self._streams(), self._is_wanted, self._sources.get)
 
     async def close(self) -> None:
         """Leave, so that another process can go on."""
         # The handlers have ended by now, or are left behind.
-        tasks = [one for one in (self._standing_by, self._pumping) if one is not None]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._group.close()
-        for source in self._sources.values():
-            if self._group.desk is not None:
+        led, is_through = self._group.desk is not None, self._group.is_through
+        await self._post.close()
+        for source in self._sources:
+            if led:
                 source.release()
             else:
                 source.close()
         self._sources.clear()
         self._is_reading = False
         if self._lease is not None:
-            self._lease.members.pop(self._holder, None)
+            if not led and not is_through:
+                await self._lease.amend()
             await self._lease.close()
 
     async def _start(self) -> None:
@@ -317,28 +350,56 @@ class Reader:
         await self._admin.ensure_dead_letters()
         if self._lease is None:
             self._lease = await self._new_lease(self._lost)
-            self._lease.on_heard = self._group.follow
-        if not self._lease.is_held and not await self._lease.acquire():
-            self._group.follow(self._lease.seen)
+            self._lease.on_heard = self._follow
+            self._lease.table, self._lease.on_stored = self._group.table, self._group.stored
+        lease = self._lease
+        if not lease.is_held and not await lease.acquire():
+            self._follow(lease.seen)
             return
-        self._group.lead(self._lease)
+        if self._group.seat.is_leaving:
+            lease.table = lambda: lease.members
+            await lease.free()
+            return
+        self._group.lead(lease, lease.sequence, lease.members)
         try:
             await self._read_all()
-            await self._drop_others()
+            if self._leads:  # else another process has taken over in the meantime
+                for source in self._sources.unread():
+                    self._group.drop(source)
+                    self._sources.forget(source)
         except BusError:
             await self._leave_it()
             raise
         self._is_reading = self._leads
         await self._left.find(self._durables, self._streams())
 
-    async def _drop_others(self) -> None:
-        """Drop messages that a leader of another release has read in another way."""
-        others = {key: one for key, one in self._sources.items() if key not in self._led}
-        if others:
-            taken = frozenset(others.values())
-            await self.withdraw(lambda delivery: delivery.source in taken)
-        for key in others.keys() & self._sources.keys():
-            self._sources.pop(key).close()
+    def _follow(self, written: Written) -> None:
+        """Follow whoever leads now."""
+        if self._group.follow(written.holder, written.members):
+            self._post.hurry()
+
+    async def _hand_over(self) -> None:
+        """Have another process lead, as soon as there is one, while the handlers here end."""
+        while self._group.may_hand_over or (self._group.desk is not None and not self._is_over):
+            if self._group.close_books() and await self._told() and self._group.close_books():
+                assert self._lease is not None
+                self._group.hand_over()
+                self._stop_reading()
+                self._restart()
+                await self._lease.free()
+                return
+            await asyncio.sleep(LEAVING_LOOK_S)
+
+    async def _told(self) -> bool:
+        """Return whether all acks so far are stored."""
+        try:
+            for source in self._sources:
+                if source.has_to_tell:
+                    await source.tell()
+        except (ClientError, JetStreamError) as error:
+            logger.info("= acks are not heard yet: %s", error)
+            return False
+        return True
 
     async def _check_readable(self, patterns: Iterable[str]) -> None:
         """Raise now if these could not be read when it is our turn."""
@@ -350,11 +411,10 @@ class Reader:
         """Let another process read: this one could not, and would block the others."""
         if self._lease is not None:
             lease, self._lease = self._lease, None
-            self._group.step_down()
-            self._led.clear()
-            lease.members.pop(self._holder, None)
+            self._group.go()
+            self._stop_reading()
             await lease.close()
-            await self._group.let_go()
+            self._group.let_go()
             self._not_before_s = monotonic() + self._config.takeover
 
     async def _new_lease(self, lost: Callable[[], None]) -> Lease:
@@ -389,10 +449,6 @@ class Reader:
 
     async def _may_read(self) -> bool:
         """Tell whether this process reads; become the one that does when it is its turn."""
-        if self._standing_by is not None:
-            # Closing cancels whoever fetches, and what has to be let go of is let go of.
-            await asyncio.shield(self._standing_by)
-            self._standing_by = None
         lease = self._lease
         if lease is not None and lease.is_held and not lease.is_fresh:
             # Nobody can be reached. Whoever comes first when the server is back has it.
@@ -413,19 +469,28 @@ class Reader:
 
     def _lost(self) -> None:
         """Another process reads now."""
-        self._losses += 1
-        self._is_reading = False
-        self._group.step_down()
-        self._standing_by = asyncio.get_running_loop().create_task(self._stand_by())
-        self._arrived.set()
+        self._group.lost()
+        self._stop_reading()
+        self._restart()
+        if self._lease is not None:
+            self._follow(self._lease.seen)
 
-    async def _stand_by(self) -> None:
-        """Drop all messages that came from the server."""
-        await self._group.let_go()
-        for source in self._sources.values():
-            source.close()
-        self._sources.clear()
-        self._led.clear()
+    def _stop_reading(self) -> None:
+        """Read nothing more, also not what was asked for already."""
+        self._is_reading = False
+        self._sources.follow()
+
+    def _restart(self) -> None:
+        """Give up a look for messages that has begun."""
+        if self._pumping is not None:
+            self._pumping.cancel()
+            self._pumping = self._started(self._pump())
+
+    def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _read_all(self) -> None:
         own = len(self._admin.own_topics)
@@ -436,93 +501,12 @@ class Reader:
         """Create a source for every consumer of these topics."""
         for pattern in patterns:
             for stream, own, subject in self._admin.places(pattern):
-                there = await self._durables.ensure(stream, own, subject, self._narrowing)
+                there = await self._durables.ensure(stream, own, subject, self._sources.narrowing)
                 for one in there:
                     if self._leads:  # else another process has taken over in the meantime
-                        await self._add(stream, one, [narrow for narrow in there if narrow != one])
-        # What the shared stream has comes first, also of what was left undone.
-        self._sources = dict(
-            sorted(self._sources.items(), key=lambda pair: pair[0][0] != self._layout.stream)
-        )
-
-    async def _add(self, stream: str, pattern: str, others: list[str]) -> None:
-        if (stream, pattern) in self._led:
-            return
-        source = self.source_at(stream, durable_of(self._service, pattern))
-        source.lead([one for one in others if within(one, pattern)])
-        done = self._done.pop((stream, pattern), None)
-        if done is not None:
-            source.is_done, source.position = done.covers, done.start - 1
-        if stream == self._layout.own_stream(pattern):
-            self._followers.add(pattern)
-        await source.unpin()
-        if self._leads:  # else all sources are dropped, this one too
-            self._led.add((stream, pattern))
-
-    def _source(
-        self, stream: str, pattern: str, excluded: list[str], is_ours: Callable[[], bool]
-    ) -> Source:
-        return Source(
-            self._client,
-            self._jetstream,
-            stream=stream,
-            durable=durable_of(self._service, pattern),
-            pattern=pattern,
-            config=self._config,
-            arrived=self._arrived,
-            is_ours=is_ours,
-            excluded=excluded,
-        )
-
-    @asynccontextmanager
-    async def _narrowing(self, stream: str, wider: str, pattern: str) -> AsyncIterator[int]:
-        """Give where a new pattern begins: with the oldest that a wider one has left."""
-        source = self._source(stream, wider, [], self._is_leased)
-        try:
-            done = None
-            if (stream, wider) not in self._led:
-                await source.unpin()
-                done = await survey(source, pattern)
-            if done is not None:
-                self._done[stream, pattern] = done
-            yield (await source.state()).floor + 1 if done is None else done.start
-            leave(source, pattern)
-        finally:
-            source.release()
-
-    async def _look_after(self, source: Source) -> None:
-        """See whether a consumer that did not answer is still there."""
-        stream, pattern = source.stream, source.pattern
-        try:
-            async with asyncio.timeout(LOOK_S_MAX):
-                source.is_doubtful = not await self._durables.exists(stream, pattern)
-        except (ClientError, JetStreamError, TimeoutError) as error:
-            logger.info("= whether `%s` exists cannot be asked yet: %s", source.durable, error)
-            return
-        if source.is_doubtful:
-            await self._make_again(source)
-
-    async def _make_again(self, source: Source) -> None:
-        """Make a consumer that somebody has deleted: it goes on where this process is."""
-        stream, pattern = source.stream, source.pattern
-        start = source.begin_again()
-        logger.warning(
-            "! the consumer `%s` of `%s` was deleted; it is made again, and begins with message %d",
-            source.durable,
-            stream,
-            start,
-        )
-        subject = next(one for at, _, one in self._admin.places(pattern) if at == stream)
-        await self._durables.make(stream, pattern, subject, start)
-        source.is_doubtful = False
-
-    async def _drop(self, stream: str, pattern: str) -> None:
-        self._done.pop((stream, pattern), None)
-        self._led.discard((stream, pattern))
-        source = self._sources.pop((stream, pattern), None)
-        if source is not None:
-            source.close()
-        await self._durables.delete(stream, pattern)
+                        others = [narrow for narrow in there if narrow != one]
+                        await self._sources.lead(stream, one, others)
+        self._sources.sort()
 
     def _ask(self, sources: list[Source], messages_max: int) -> None:
         """Ask for as much as there is room for: a little of quiet topics, the rest of busy ones."""
@@ -541,36 +525,30 @@ class Reader:
         # Taken at last, with nothing to wait for behind it: what is taken is handed out. And no
         # more of it than had come before it was asked for what comes first.
         counts = {source: source.arrived for source in sources if source.arrived}
-        ready = [source for source in counts if await self._is_next(source)]
+        ready = [source for source in counts if await self._sources.is_next(source)]
         deliveries = [one for source in ready for one in source.take(counts[source])]
         if self._admin.own_topics:
             # Some publisher has not heard yet that the topic has a stream of its own.
-            self._followers |= self._admin.own_topics & {
+            self._sources.followers |= self._admin.own_topics & {
                 delivery.topic
                 for delivery in deliveries
                 if delivery.source.stream == self._layout.stream
             }
         return deliveries
 
-    async def _is_next(self, source: Source) -> bool:
-        """Tell whether all that comes before a source's messages was handed out."""
-        topic = source.pattern
-        if topic not in self._followers or source.stream == self._layout.stream:
-            return True
-        shared = self._layout.stream
-        try:
-            async with asyncio.timeout(LOOK_S_MAX):
-                last = await self._admin.last_sequence(shared, self._layout.subject(topic))
-        except (ClientError, JetStreamError, TimeoutError) as error:
-            logger.info("= what `%s` has first cannot be asked yet: %s", topic, error)
-            return False
-        if not last:
-            self._followers.discard(topic)
-            return True
-        return all(
-            earlier.position >= last and not earlier.is_stale
-            for earlier in self._sources.values()
-            if earlier.stream == shared and earlier.reads(topic)
+    def _source(
+        self, stream: str, pattern: str, excluded: list[str], *, is_starting: bool = False
+    ) -> Source:
+        return Source(
+            self._client,
+            self._jetstream,
+            stream=stream,
+            durable=durable_of(self._service, pattern),
+            pattern=pattern,
+            config=self._config,
+            arrived=self._arrived,
+            is_ours=self._is_leased if is_starting else self._is_ours,
+            excluded=excluded,
         )
 
     def _streams(self) -> list[str]:

@@ -37,7 +37,7 @@ from penstock.bus.engines.nats.acks import (
     stream_sequence,
     stream_sequence_of,
 )
-from penstock.bus.engines.nats.layout import topic_of
+from penstock.bus.engines.nats.layout import matches, topic_of
 from penstock.client import Client, JetStream
 from penstock.client.jetstream.api import field
 from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds
@@ -45,7 +45,7 @@ from penstock.client.jetstream.status import Outcome
 from penstock.errors import ClientError, JetStreamError
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
-from penstock.protocol import subjects, wellknown
+from penstock.protocol import wellknown
 
 logger = logging.getLogger("penstock.bus")
 
@@ -109,6 +109,8 @@ class Source:
         """Whether `recover` must come before anything new."""
         self.is_doubtful = False
         """Whether the consumer may be gone: it did not answer."""
+        self.is_led = True
+        """Whether this process asks the server, and no other one hands messages over."""
         self.held: dict[int, Delivery] = {}
         """Deliveries that are here and not settled, by sequence."""
         self._found: list[Delivery] = []
@@ -265,8 +267,16 @@ class Source:
     def lead(self, excluded: list[str]) -> None:
         """Ask the server from now on: until now another process has handed messages over."""
         self.excluded = excluded
-        self.is_stale, self.is_resting = True, False
+        self.is_led = self.is_stale = True
+        self.is_resting = False
         self._topics.clear()
+
+    def follow(self) -> None:
+        """Ask the server no more: another process does, and what is handed over is remembered."""
+        self._operations.clear()
+        self._found.clear()
+        self.is_led, self._pin = False, b""
+        self._requests.forget()
 
     def accept(self, operation: Op, topic: str, slot: int) -> tuple[Delivery | None, bool]:
         """Accept a message from the leader; return its delivery, None if done, and if it is new."""
@@ -287,11 +297,19 @@ class Source:
 
     def reads(self, topic: str) -> bool:
         """Return whether messages of a topic come from this consumer."""
-        return _matches(self.pattern, topic) and not self._is_excluded(topic)
+        return matches(self.pattern, topic) and not self._is_excluded(topic)
+
+    def forget(self, delivery: Delivery) -> None:
+        """Drop a message that another process gets."""
+        if self.held.get(delivery.sequence) is delivery:
+            del self.held[delivery.sequence]
 
     def settle(self, deliveries: Collection[Delivery]) -> None:
         """Ack messages."""
         self.finish(deliveries)
+        self._acks += len(deliveries)
+        for delivery in deliveries:
+            self._last_ack = delivery.handle
         self._send([ACK_LINE % delivery.handle for delivery in deliveries])
 
     def finish(self, deliveries: Collection[Delivery]) -> None:
@@ -300,8 +318,6 @@ class Source:
         for delivery in deliveries:
             held.pop(delivery.sequence, None)
             settled[delivery.sequence] = None
-            self._last_ack = delivery.handle
-        self._acks += len(deliveries)
         if len(settled) > SETTLED_REMEMBERED_MAX:
             for sequence in list(islice(settled, len(settled) - SETTLED_REMEMBERED_MAX // 2)):
                 del settled[sequence]
@@ -367,6 +383,13 @@ class Source:
         """Return no headers: NATS has them in the block, or there are none."""
         return []
 
+    async def confirm(self) -> None:
+        """Return once the acks of this process are stored, although another one reads now."""
+        if self.untold:
+            acks = self._acks
+            await self._client.request_at(self._last_ack, ACK)
+            self._acks_confirmed = self._acks_told = acks
+
     def disconnected(self, error: Exception) -> None:
         """The server forgot our requests, and messages on their way may be lost."""
         self._requests.forget()
@@ -385,7 +408,7 @@ class Source:
 
     def _receive(self, operations: list[Op]) -> None:
         # A message has a reply subject to ack to; a line about a request has none.
-        messages = [operation for operation in operations if is_ack_subject(operation[3])]
+        messages = [one for one in operations if is_ack_subject(one[3])] if self.is_led else []
         del messages[max(0, ARRIVED_MAX - len(self._operations)) :]
         if messages:
             self._idle_waits = 1
@@ -480,7 +503,7 @@ class Source:
         return topic
 
     def _is_excluded(self, topic: str) -> bool:
-        return any(_matches(one, topic) for one in self.excluded)
+        return any(matches(one, topic) for one in self.excluded)
 
     async def _take_back(self) -> None:
         deadline_s = monotonic() + self._config.ack_wait + GRACE_S
@@ -569,17 +592,4 @@ class Source:
             self._client.connection.outbox.add(b"".join(lines))
 
 
-def _matches(pattern: str, topic: str) -> bool:
-    return subjects.matches(pattern.encode(), topic.encode())
-
-
 _sequence: Callable[[Delivery], int] = lambda delivery: delivery.sequence  # noqa: E731
-
-
-def by_source(deliveries: Collection[Delivery]) -> dict[Source, list[Delivery]]:
-    """Return deliveries by the consumer that each came from."""
-    found: dict[Source, list[Delivery]] = {}
-    for delivery in deliveries:
-        if delivery.source is not None:
-            found.setdefault(delivery.source, []).append(delivery)
-    return found

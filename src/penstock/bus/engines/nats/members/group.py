@@ -5,51 +5,45 @@ The one that has the lease leads: it alone reads from the server, hands events t
 by their slots, and acks what they report. The others send it signs of life, take the events
 they are handed, and report. The next leader learns the same from the lease and from the
 members. The server sends unacked events again, and the member that has one says so.
+
+Whoever leaves begins nothing more. A leader that leaves gives up the lease first, and is a
+member that leaves from then on. A member may go once its leader says that nothing is left
+with it, neither a slot nor an event.
+
+Here is no connection and no clock: `post` has them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from math import inf
 from typing import Any, Protocol
 
-import msgspec
-
-from penstock.bus.elapsed import elapsed_s
-from penstock.bus.engine import PIN_ID, Delivery, IsTaken, Membership
-from penstock.bus.engines.nats.acks import is_ack_subject, place_of
-from penstock.bus.engines.nats.lease import Lease, Written
-from penstock.bus.engines.nats.members.desk import Desk, Entry, Peer
+from penstock.bus.engine import Delivery, IsTaken, Membership
+from penstock.bus.engines.nats.members.desk import Desk, Peer
 from penstock.bus.engines.nats.members.seat import Seat
+from penstock.bus.engines.nats.members.slots import Table, owners_of, slot_of
 from penstock.bus.engines.nats.members.words import (
-    ACKED_AT,
     Beat,
+    Event,
     Grant,
+    Handed,
     Report,
-    event_subject,
-    read_event,
+    Revoke,
+    Word,
 )
-from penstock.bus.engines.nats.source import Source
-from penstock.bus.operate.failures import STOPS
-from penstock.client import Client
-from penstock.errors import ClientError, JetStreamError
-from penstock.hot.wire import Op
-from penstock.protocol import headers as header_block
 
 logger = logging.getLogger("penstock.bus")
 
 BEATS = 4
 """The number of beats of a member within the time after which it counts as dead."""
 EXTENSIONS = 3
-FLUSH_LOOK_S = RETRY_S = 0.05
-LEAVING_S_MAX = 0.5
-"""How long a leaving process waits for a leader."""
 
 
 class House(Protocol):
-    """The reader a group belongs to, as the group needs it."""
+    """The process a group belongs to, as the group needs it."""
 
     patterns: list[str]
 
@@ -59,17 +53,31 @@ class House(Protocol):
     def key_of(self, delivery: Delivery, /) -> str:
         """Return the ordering key of a delivery."""
 
-    def source_at(self, stream: str, durable: str) -> Source:
-        """Return the source that remembers the messages of a consumer."""
+    def accept(self, message: Any, handed: Handed, /) -> tuple[Delivery | None, bool]:
+        """Return the delivery of a message from the leader, None if done, and if it is new."""
 
-    def withdraw(self, is_taken: IsTaken, /) -> Awaitable[None]:
-        """Drop unsettled deliveries that are taken; return once no handler has one."""
+    def drop(self, is_taken: IsTaken, /) -> Collection[Delivery]:
+        """Drop deliveries that are not begun, and return those that run: they end here."""
 
     def begin_until(self, until_s: float, /) -> None:
         """Let handlers begin until `until_s`."""
 
     def woken(self) -> None:
-        """Look again whether there is something to do."""
+        """Look again whether there is something to ask for."""
+
+    def arrived(self) -> None:
+        """Take what there is to handle."""
+
+
+class Lead(Protocol):
+    """The lease, as its holder needs it here."""
+
+    @property
+    def fresh_s(self) -> float:
+        """How long nobody else can lead."""
+
+    def renew(self) -> None:
+        """Write the lease soon, with the table of then."""
 
 
 class Group:
@@ -77,147 +85,204 @@ class Group:
 
     def __init__(
         self,
-        client: Client,
         house: House,
+        send: Callable[[str, Word], None],
         *,
         name: str,
-        subject: Callable[[str], str],
         window: int,
         takeover_s: float,
         ack_wait_s: float,
         is_exclusive: bool,
+        patience_s: float,
+        now: Callable[[], float],
     ) -> None:
         self.desk: Desk | None = None
         """The leader's books; None while another process leads."""
         self.seat = Seat(name, window=window)
-        self.arrived = asyncio.Event()
-        """Set when there is something to take."""
         self.takeovers = 0
-        self._client = client
         self._house = house
+        self._send = send
         self._name = name
-        self._subject = subject
         self._window = window
         self._takeover_s = takeover_s
         self._extend_every_s = ack_wait_s / EXTENSIONS
         self._is_exclusive = is_exclusive
-        self._lease: Lease | None = None
-        self._is_letting_go = self._is_closed = False
-        self._wake = asyncio.Event()
-        self._handed: deque[Delivery] = deque()
-        self._aside: deque[Delivery] = deque()
-        """Events of slots that are being released."""
-        self._releasing: Counter[int] = Counter()
-        self._letting_go = asyncio.Lock()
-        self._slots: dict[str, int] = {}
-        self._writing: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._looked_s = self._extended_s = elapsed_s()
-        self._skipped = len(subject(name)) + 1
-        self._interest = client.listen(f"{subject(name)}.>", self._receive)
-        client.connection.watchers.append(self)
-        self._loop = asyncio.get_running_loop()
-        self._beating = self._loop.create_task(self._beat_for_ever())
+        self._now = now
+        self._lease: Lead | None = None
+        self._queue: deque[Delivery] = deque()
+        """The events for this process to handle, until they are taken."""
+        self._slots: Table = {}
+        """The slots of each member, by the last word of a lease."""
+        self._is_awaited = False
+        """Whether a leader counts on this process, as far as this one knows."""
+        self._patience_s = patience_s
+        self._back_s = -inf
+        """When the connection was back after a break."""
+        self._looked_s = self._extended_s = now()
 
     # Roles.
 
-    def follow(self, written: Written) -> None:
-        """Follow the leader that the lease names, with its table of slots."""
-        self._slots = {name: len(slots) for name, slots in written.members.items()}
-        if self.desk is None and written.holder not in (self._name, self.seat.leader):
-            self.seat.follow(written.holder)
-            self._wake.set()
+    def follow(self, holder: str, table: Table) -> bool:
+        """Follow the leader that the lease names, with its table of slots; tell if it is new."""
+        if self.desk is not None:
+            return False
+        self._slots = table
+        if holder in (self._name, self.seat.leader):
+            return False
+        self.seat.follow(holder)
+        self._beat()
+        return True
 
-    def lead(self, lease: Lease) -> None:
+    def lead(self, lease: Lead, reign: int, table: Table) -> None:
         """Lead from now on, with the table in the lease and the events of this process."""
+        owners = owners_of(table)
+        self._drop(lambda delivery: owners[delivery.slot] != self._name)
+        self.seat.let_go()
+        self.seat.leader = ""
         self._lease = lease
         self.desk = Desk(
             self._name,
-            reign=lease.sequence,
+            reign=reign,
             window=self._window,
             is_exclusive=self._is_exclusive,
-            key_of=self._house.key_of,
+            own=self._queue,
+            slot_of=lambda one: slot_of(self._house.key_of(one), one.sequence),
             held=self._house.held,
         )
-        self.desk.me.is_leaving = self.seat.is_leaving
-        self.desk.begin(lease.members, elapsed_s())
-        letting_go = {slot for slot, times in self._releasing.items() if times}
-        self.desk.me.revoked |= letting_go
-        self.desk.me.told |= letting_go
-        self.desk.own.extend(self._handed)
-        self._handed.clear()
-        self._aside.clear()
-        self.seat.let_go()
-        self.seat.leader = ""
-        self._looked_s = elapsed_s()
+        self.desk.begin(table, self._heard_s)
+        for delivery in self._house.held():
+            delivery.is_revoked = False
+        self._looked_s = self._now()
+        self.push()
 
-    def step_down(self) -> None:
-        """Stop leading."""
-        if self.desk is not None:
-            self.takeovers += self.desk.takeovers
-        self.desk = self._lease = None
+    def lost(self) -> None:
+        """Drop everything: another process leads, and has taken this one for dead."""
+        self._step_down()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Drop everything: other members have the events of this process now."""
+        for delivery in self.seat.unheard:
+            delivery.source.settle([delivery])
+        self._drop(lambda delivery: True)
+        self.seat.let_go()
+        self._is_awaited = False
+        self._beat()
 
     def retire(self) -> None:
         """Leave all events from now on to other members."""
         self.seat.is_leaving = True
+        running = self._house.drop(lambda delivery: True)
+        self._queue.clear()
         if self.desk is not None:
             self.desk.retire()
+            self.desk.back([one.delivery for one in self._own(self.desk, running)])
             self.push()
-        else:
-            self.give_back(self._take(len(self._handed)))
-            self._beat()
+            return
+        back = [one for one in self._house.held() if one not in running]
+        self._forget(back)
+        self._report(back=back)
+        self._beat()
 
-    async def close(self) -> None:
-        """Leave."""
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether this process leads, leaves, and can do the latter as a member."""
+        desk = self.desk
+        if desk is None or self._is_exclusive or not self.seat.is_leaving or not desk.others:
+            return False
+        # The next leader asks the owner of a slot for an event, and nobody else.
+        return all(desk.is_own(entry.delivery) for entry in desk.me.has.values())
+
+    def close_books(self) -> bool:
+        """
+        Have all slots stay where they are, if another process can lead; return whether it can.
+
+        Acks from now on are of events whose member still has their slots when the next
+        process leads, and remembers them. Earlier ones are to be confirmed before that.
+        """
         if self.desk is not None:
-            for peer in self.desk.peers.values():
-                self._answer(self.desk, peer, peer.mark[0])  # all that it was told by now
-        else:
-            await self._take_leave()
-        self._is_closed = True
-        self._client.unlisten(self._interest)
-        self._client.connection.watchers.remove(self)
-        tasks = [self._beating, *self._tasks, *([self._writing] if self._writing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            self.desk.is_closing = self.may_hand_over
+            self.push()
+        return self.may_hand_over
 
-    async def _take_leave(self) -> None:
-        """Have whoever leads know that this process is gone, or comes to lead in a moment."""
-        deadline_s = elapsed_s() + LEAVING_S_MAX
-        while self.seat.session and elapsed_s() < deadline_s and self._client.connected:
-            self._say("beat", self.seat.beat((), elapsed_s(), is_gone=True))
-            await asyncio.sleep(RETRY_S / 5)
+    def hand_over(self) -> None:
+        """Stop leading, before the lease is free, and keep only what runs."""
+        assert self.desk is not None
+        table = self.desk.table()
+        self._step_down()
+        self._slots = table
+        self._drop(lambda delivery: True)
+        self._is_awaited = True
 
-    # What is handled here.
+    def go(self) -> None:
+        """Be in no table from now on, and tell the others."""
+        if self.desk is not None:
+            table = self.desk.table()
+            self._answer_all(self.desk)
+            self._step_down()
+            self._slots = table
+        elif not self.is_through:
+            # Nobody leads, as when all stop at once. Acks count, whoever says them.
+            for delivery in self.seat.unheard:
+                delivery.source.settle([delivery])
+        elif self.seat.leader:
+            self._send(self.seat.leader, self.seat.beat((), self._now(), is_gone=True))
+        self._slots = {name: one for name, one in self._slots.items() if name != self._name}
+        self.seat.leader = ""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is awaited from the leader."""
+        return self.desk is not None or self.seat.is_answered
+
+    @property
+    def is_through(self) -> bool:
+        """Whether a leader has all reports, and of one that leaves nothing in its books."""
+        if not self.seat.is_leaving:
+            return not self.seat.unheard
+        if self.desk is not None:
+            return not self.desk.has_leaving  # they have nobody else to report to
+        return not self._is_awaited or self.seat.may_go
+
+    # The table in the lease.
+
+    def table(self) -> Table:
+        """Return what the lease has to say about slots when it is written now."""
+        return self._slots if self.desk is None else self.desk.table()
+
+    def stored(self, table: Table) -> None:
+        """Hear that the lease was written."""
+        if self.desk is not None:
+            self.desk.stored(table)
+            self.push()
 
     @property
     def membership(self) -> Membership:
         """The members that share the work, as far as this process knows."""
         desk = self.desk
         if desk is None:
-            return Membership(self._name, self.seat.leader, self._slots, self.takeovers)
-        slots = {name: len(slots) for name, slots in desk.table(desk.owners).items()}
-        return Membership(self._name, self._name, slots, self.takeovers + desk.takeovers)
+            slots = {name: len(slots) for name, slots in self._slots.items()}
+            return Membership(self._name, self.seat.leader, slots, self.takeovers)
+        owned = {name: desk.owners.count(name) for name in desk.peers}
+        return Membership(self._name, self._name, owned, self.takeovers + desk.takeovers)
+
+    # What is handled here.
 
     def take(self, messages_max: int) -> list[Delivery]:
         """Return the events for this process to handle."""
-        taken = self._take(messages_max)
-        if not (self._handed if self.desk is None else self.desk.own):
-            self.arrived.clear()
-        return taken
-
-    def _take(self, messages_max: int) -> list[Delivery]:
-        queue = self._handed if self.desk is None else self.desk.own
+        queue = self._queue
         return [queue.popleft() for _ in range(min(messages_max, len(queue)))]
 
-    def settle(self, source: Source, deliveries: Collection[Delivery]) -> None:
+    def settle(self, source: Any, deliveries: Collection[Delivery]) -> None:
         """Ack messages, directly or through the leader."""
-        if self.desk is not None:
+        desk = self.desk
+        if desk is not None:
             source.settle(deliveries)
             for delivery in deliveries:
-                self.desk.done(delivery)
+                desk.done(delivery)
             self._house.woken()
+            if not desk.is_plain:
+                self.push()
             return
         reported = [one for one in deliveries if self.seat.knows(one)]
         source.finish(reported)
@@ -225,23 +290,21 @@ class Group:
             # Of a leader that is gone. An ack says that something was handled, whoever says it.
             source.settle([one for one in deliveries if not self.seat.knows(one)])
         if reported:
-            self._say("report", self.seat.report(done=reported))
+            self._report(done=reported)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """Give events that were not begun to other members."""
+        """Give events to other members that were not begun, or failed and are not ours any more."""
         if self.desk is not None:
             self.desk.back(deliveries)
             self.push()
             return
-        for delivery in deliveries:
-            delivery.source.held.pop(delivery.sequence, None)
-        if deliveries:
-            self._say("report", self.seat.report(back=deliveries))
+        self._forget(deliveries)
+        self._report(back=deliveries)
 
     @property
     def shares(self) -> bool:
         """Whether there are others to hand events to."""
-        return self.desk is None or len(self.desk.peers) > 1
+        return self.desk is None or not self.desk.is_plain
 
     # The leader's part.
 
@@ -262,112 +325,72 @@ class Group:
             self.desk.take(deliveries)
             self.push()
 
+    def drop(self, source: Any) -> None:
+        """Drop events of a consumer that is not read any more."""
+        if self.desk is not None:
+            self.desk.forget([one for one in self._house.held() if one.source is source])
+        self._drop(lambda delivery: delivery.source is source)
+
     def push(self) -> None:
-        """Send the pending messages to members, and store the pending changes of owners."""
+        """Send the pending messages to members, and have pending changes of owners stored."""
         desk, lease = self.desk, self._lease
-        if desk is None or lease is None or not lease.is_fresh or self._is_closed:
+        if desk is None or lease is None or lease.fresh_s <= 0:
+            return
+        if desk.is_plain:
+            if self._queue:
+                self._house.arrived()
             return
         for entry in desk.hand_out():
-            self._send(desk, entry)
+            assert entry.peer is not None
+            session, delivery = desk.session(entry.peer), entry.delivery
+            self._send(entry.peer.name, Event(session, entry.number, delivery.slot, delivery))
         for peer, slots in list(desk.revocations()):
             self._revoke(desk, peer, slots)
-        if desk.own:
-            self.arrived.set()
-        if self._writing is None and (owners := desk.movable()) is not None:
-            self._writing = self._loop.create_task(self._write(desk, lease, owners))
-            self._writing.add_done_callback(self._written)
+        if self._queue:
+            self._house.arrived()
+        if desk.has_to_write:
+            lease.renew()
 
-    async def _write(self, desk: Desk, lease: Lease, owners: list[str]) -> None:
-        """Store the owners of the slots, and act on them once they are stored."""
-        while True:
-            try:
-                if await lease.update(desk.table(owners)):
-                    desk.written(owners)
-                return
-            except (ClientError, JetStreamError) as error:
-                logger.info("= who has which keys cannot be written down yet: %s", error)
-                await asyncio.sleep(FLUSH_LOOK_S)
+    def reconnected(self) -> None:
+        """Say at once that this process lives, and give the others time to do so."""
+        self._back_s = self._now()
+        if self.desk is not None:
+            self.desk.awake(self._heard_s)
+        self._beat()
 
-    def _written(self, task: asyncio.Task[None]) -> None:
-        self._writing = None
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("! sharing keys", exc_info=task.exception())
-        self.push()
+    @property
+    def _heard_s(self) -> float:
+        """When members that can say nothing yet count as heard."""
+        # After a break of the broker they come back one after another.
+        return max(self._now(), self._back_s + self._patience_s)
 
-    def _send(self, desk: Desk, entry: Entry) -> None:
-        peer, delivery = entry.peer, entry.delivery
-        assert peer is not None
-        block, payload = delivery.block, delivery.payload
-        if len(block) + len(payload) > self._client.connection.payload_bytes_max:
-            block = _without_pin(block)
-        base, session = self._subject(peer.name), desk.session(peer)
-        subject = event_subject(base, session, entry.number, entry.slot, delivery.topic)
-        reply = delivery.handle.removeprefix(ACKED_AT)
-        self._client.send_nowait(subject, payload, reply, block)
+    def tick(self) -> None:
+        """Do what is to be done `BEATS` times in the time of a take-over."""
+        if self.desk is None:
+            self._beat()
+        else:
+            self._look_around(self.desk)
 
     def _revoke(self, desk: Desk, peer: Peer, slots: list[int]) -> None:
-        if peer is desk.me:
-            self._start(self._release_own(desk, slots))
+        if peer is not desk.me:
+            number = desk.next_number(peer)
+            self._send(peer.name, Revoke(desk.session(peer), number, slots))
             return
-        subject = f"{self._subject(peer.name)}.revoke.{desk.session(peer)}.{desk.next_number(peer)}"
-        self._client.send_nowait(subject.encode(), msgspec.json.encode(slots), b"", b"")
-
-    async def _release_own(self, desk: Desk, slots: list[int]) -> None:
-        """Release slots that another member gets."""
         taken = frozenset(slots)
-        queued = [one for one in desk.own if one.slot in taken]
-        for delivery in queued:
-            desk.own.remove(delivery)
-        await self._house.withdraw(lambda delivery: delivery.slot in taken)
-        if desk is self.desk:
-            left = [one for one in desk.me.has.values() if one.slot in taken]
-            desk.back([entry.delivery for entry in left])
-            desk.released(desk.me, slots)
-            self.push()
-
-    def _heard_beat(self, desk: Desk, beat: Beat) -> None:
-        lease = self._lease
-        if lease is None or not lease.is_fresh:
-            return  # it may be another's by now
-        known = set(desk.peers)
-        peer, again = desk.heard(beat, elapsed_s())
-        if known != set(desk.peers):
-            lease.members = desk.table(desk.owners)
-            logger.info("= members of this service: %s", ", ".join(sorted(desk.peers)))
-        self._answer(desk, peer or Peer(beat.member, 0.0), beat.number)
-        for entry in again:
-            self._send(desk, entry)
-        self.push()
-
-    def _answer(self, desk: Desk, peer: Peer, beat: int) -> None:
-        assert self._lease is not None
-        grant = Grant(
-            leader=self._name,
-            beat=beat,
-            for_s=self._lease.fresh_s,
-            session=desk.session(peer) if peer.session else "",
-            reports=peer.reports,
-            is_whole=desk.may_move,
-        )
-        subject = f"{self._subject(peer.name)}.grant"
-        self._client.send_nowait(subject.encode(), msgspec.json.encode(grant), b"", b"")
-
-    def _heard_report(self, desk: Desk, report: Report) -> None:
-        done: dict[Source, list[Delivery]] = {}
-        for delivery in desk.reported(report):
-            done.setdefault(delivery.source, []).append(delivery)
-        for source, deliveries in done.items():
-            source.settle(deliveries)
-        self._house.woken()
-        self.push()
+        running = self._house.drop(lambda delivery: delivery.slot in taken)
+        for delivery in [one for one in self._queue if one.slot in taken]:
+            self._queue.remove(delivery)
+        own = self._own(desk, running)
+        desk.back([one.delivery for one in own if one.delivery.slot in taken])
+        desk.released(desk.me, slots)
 
     def _look_around(self, desk: Desk) -> None:
         """Remove silent members, and put off the deadlines of events that others have."""
-        now_s = elapsed_s()
-        if now_s - self._looked_s > 2 * self._takeover_s / BEATS:
-            # It is this process that was away: what the others said is still to be read.
-            for peer in desk.peers.values():
-                peer.heard_s = max(peer.heard_s, now_s - self._takeover_s / 2)
+        now_s = self._now()
+        assert self._lease is not None
+        if self._lease.fresh_s <= 0 or now_s - self._looked_s > 2 * self._takeover_s / BEATS:
+            # The broker was away, or this process: nobody could be heard.
+            desk.awake(self._heard_s)
         self._looked_s = now_s
         for peer in desk.silent(now_s, self._takeover_s):
             logger.warning("! %s is silent; others have its keys now", peer.name)
@@ -377,179 +400,127 @@ class Group:
                 delivery.source.extend([delivery])
         self.push()
 
-    # The part of a member that follows.
+    def _answer_all(self, desk: Desk) -> None:
+        for peer in desk.peers.values():
+            if peer.session and peer is not desk.me:
+                self._answer(desk, peer, peer.beat)  # all that it was told by now
 
-    def _heard_event(self, operation: Op, said: bytes) -> None:
-        session, number, slot, topic = read_event(said)
-        reply = ACKED_AT + operation[3]
-        if not is_ack_subject(reply) or not self.seat.is_next(session, number):
+    def _answer(self, desk: Desk, peer: Peer, beat: int) -> None:
+        assert self._lease is not None
+        grant = Grant(
+            leader=self._name,
+            beat=beat,
+            for_s=self._lease.fresh_s,
+            session=desk.session(peer) if peer.session else "",
+            reports=peer.reports,
+            may_go=desk.may_go(peer),
+        )
+        self._send(peer.name, grant)
+
+    # What goes back and forth.
+
+    def heard(self, word: Beat | Report | Grant | Revoke) -> None:
+        """Hear a word of another member."""
+        desk = self.desk
+        if desk is not None:
+            if isinstance(word, Beat):
+                self._heard_beat(desk, word)
+            elif isinstance(word, Report):
+                self._heard_report(desk, word)
+        elif isinstance(word, Grant):
+            self._heard_grant(word)
+        elif isinstance(word, Revoke):
+            self._heard_revoke(word)
+
+    def _heard_beat(self, desk: Desk, beat: Beat) -> None:
+        if self._lease is None or self._lease.fresh_s <= 0:
+            return  # another process may lead by now
+        known = set(desk.peers)
+        peer, again = desk.heard(beat, self._now())
+        if known != set(desk.peers):
+            self._lease.renew()
+            logger.info("= members of this service: %s", ", ".join(sorted(desk.peers)))
+        self._answer(desk, peer or Peer(beat.member, 0.0), beat.number)
+        for entry in again:
+            session = desk.session(peer) if peer is not None else ""
+            delivery = entry.delivery
+            self._send(beat.member, Event(session, entry.number, delivery.slot, delivery))
+        self.push()
+
+    def _heard_report(self, desk: Desk, report: Report) -> None:
+        done: dict[Any, list[Delivery]] = {}
+        for delivery in desk.reported(report):
+            done.setdefault(delivery.source, []).append(delivery)
+        for source, deliveries in done.items():
+            source.settle(deliveries)
+        self._house.woken()
+        self.push()
+
+    def heard_event(self, handed: Handed, message: Any) -> None:
+        """Take an event that the leader hands to this process."""
+        if self.desk is not None or not self.seat.is_next(handed.session, handed.number):
             return  # what is missing, and this, comes again
-        source = self._house.source_at(*place_of(reply))
-        message = (*operation[:3], reply, *operation[4:])
-        delivery, is_new = source.accept(message, topic, slot)
+        delivery, is_new = self._house.accept(message, handed)
         if delivery is None:
-            self._say("report", self.seat.report(numbers=[number]))
+            self._report(numbers=[handed.number])
             return
-        self.seat.hand(delivery, number)
-        if self._releasing[slot]:
-            self._aside.append(delivery)  # it may be one that was dropped
-        elif is_new and self.seat.is_leaving:
+        self.seat.hand(delivery, handed.number)
+        delivery.is_revoked = self.seat.is_leaving
+        if is_new and self.seat.is_leaving:
             self.give_back([delivery])
         elif is_new:
-            self._handed.append(delivery)
-            self.arrived.set()
+            self._queue.append(delivery)
+            self._house.arrived()
 
     def _heard_grant(self, grant: Grant) -> None:
         if grant.leader != self.seat.leader:
             return
         until_s = self.seat.granted(grant)
-        if until_s is not None:
+        if until_s is None:
+            if not self.seat.is_leaving:
+                logger.warning("! others have the keys of this process now; it begins anew")
+            self.let_go()
+        elif until_s:
+            self._is_awaited = True
             self._house.begin_until(until_s)
-        elif self.seat.is_leaving:
-            self.seat.session = ""  # the leader knows that this process is gone
-        elif self.seat.session and not self._is_letting_go:
-            logger.warning("! others have the keys of this process now; it begins anew")
-            self._start(self.let_go())
 
-    def _heard_revoke(self, session: str, number: int, slots: list[int]) -> None:
-        if self.seat.is_next(session, number):
-            self._releasing.update(slots)
-            self._start(self._release(session, frozenset(slots)))
-
-    async def _release(self, session: str, taken: frozenset[int]) -> None:
-        """Release slots: once running handlers have ended, give back events not begun."""
-        async with self._letting_go:
-            try:
-                self._handed = deque(one for one in self._handed if one.slot not in taken)
-                await self._house.withdraw(lambda delivery: delivery.slot in taken)
-            finally:
-                self._releasing.subtract(taken)
-            if self.desk is not None:
-                # It leads by now, and counts on what it has here.
-                self.desk.back([one for one in self._house.held() if one.slot in taken])
-                self.desk.released(self.desk.me, taken)
-                self.push()
-            elif session == self.seat.session:
-                back = self.seat.of_slots(taken)
-                self._drop(taken, ())
-                self._say("report", self.seat.report(back=back, released=sorted(taken)))
-            else:
-                self._take_again(taken)
-
-    def _take_again(self, taken: frozenset[int]) -> None:
-        """Have what is handed out again meanwhile, by a leader that has not taken it away."""
-        self._aside = deque(one for one in self._aside if self.seat.knows(one))
-        again = [one for one in self._aside if not self._releasing[one.slot]]
-        self._drop(taken, again)
-        self._aside = deque(one for one in self._aside if self._releasing[one.slot])
-        self._handed.extend(again)
-        self.arrived.set()
-
-    def _drop(self, taken: frozenset[int], kept: Collection[Delivery]) -> None:
-        """Forget events of some slots that are handed out and not handled here."""
-        for delivery in self._house.held():
-            if delivery.slot in taken and delivery not in kept:
-                delivery.source.held.pop(delivery.sequence, None)
-
-    async def let_go(self) -> None:
-        """Drop everything: other members have the events of this process now."""
-        self._is_letting_go = True
-        for delivery in self.seat.unheard:
-            delivery.source.settle([delivery])
-        self.seat.let_go()
-        self._handed.clear()
-        self._aside.clear()
-        await self._house.withdraw(lambda delivery: delivery.source is not None)
-        for delivery in list(self._house.held()):
-            delivery.source.held.pop(delivery.sequence, None)
-        self._is_letting_go = False
-        self._beat()
-
-    async def heard_out(self) -> None:
-        """Return once the leader, or else the server, has every report."""
-        for delivery in self.seat.unheard:
-            delivery.source.settle([delivery])
-        began_s = elapsed_s()
-        while self.seat.unheard:
-            wait_s = self._takeover_s if self.seat.leader else LEAVING_S_MAX
-            if self._client.connected and elapsed_s() - began_s > wait_s:
-                return
-            self._beat()
-            await asyncio.sleep(FLUSH_LOOK_S)
-
-    # What goes back and forth.
-
-    def disconnected(self, error: Exception) -> None:
-        """Nothing is heard any more."""
-
-    def reconnected(self) -> None:
-        """Say at once that this process lives; and give the others time to do so."""
-        self._looked_s = 0.0
-        self._beat()
-
-    def closed(self, error: Exception) -> None:
-        """Nothing will be heard any more."""
-
-    def _receive(self, operations: list[Op]) -> None:
-        for operation in operations:
-            try:
-                self._read(operation)
-            except (ValueError, msgspec.MsgspecError) as error:
-                logger.info("= a member says what cannot be read: %s", error)
-
-    def _read(self, operation: Op) -> None:
-        kind, _, rest = operation[1][self._skipped :].partition(b".")
-        data, desk = operation[5][operation[4] :], self.desk
-        if desk is not None and kind == b"beat":
-            self._heard_beat(desk, msgspec.json.decode(data, type=Beat))
-        elif desk is not None and kind == b"report":
-            self._heard_report(desk, msgspec.json.decode(data, type=Report))
-        elif desk is None and kind == b"event":
-            self._heard_event(operation, rest)
-        elif desk is None and kind == b"grant":
-            self._heard_grant(msgspec.json.decode(data, type=Grant))
-        elif desk is None and kind == b"revoke":
-            session, number = rest.decode().split(".")
-            self._heard_revoke(session, int(number), msgspec.json.decode(data, type=list[int]))
-
-    def _say(self, kind: str, word: Beat | Report) -> None:
-        if not self.seat.leader:
+    def _heard_revoke(self, revoke: Revoke) -> None:
+        if not self.seat.is_next(revoke.session, revoke.number):
             return
-        subject = f"{self._subject(self.seat.leader)}.{kind}"
-        self._client.send_nowait(subject.encode(), msgspec.json.encode(word), b"", b"")
+        taken = frozenset(revoke.slots)
+        back = self._drop(lambda delivery: delivery.slot in taken)
+        self._report(back=back, released=revoke.slots)
+
+    def _report(self, **said: Any) -> None:
+        report = self.seat.report(**said)
+        if self.seat.leader and self.seat.session:
+            self._send(self.seat.leader, report)
 
     def _beat(self) -> None:
-        if self.desk is None and self._house.patterns and not self._is_letting_go:
-            self._say("beat", self.seat.beat(self._house.patterns, elapsed_s()))
+        if self.desk is None and self.seat.leader and (self._house.patterns or self._is_awaited):
+            self._send(self.seat.leader, self.seat.beat(self._house.patterns, self._now()))
 
-    async def _beat_for_ever(self) -> None:
-        every_s = wait_s = self._takeover_s / BEATS
-        while True:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-                wait_s = RETRY_S
-            except TimeoutError:
-                # Who leads may not be ready yet to answer.
-                wait_s = every_s if self.seat.is_answered else min(2 * wait_s, every_s)
-            self._wake.clear()
-            try:
-                if self.desk is not None:
-                    self._look_around(self.desk)
-                elif self._client.connected:
-                    self._beat()
-            except STOPS:
-                raise
-            except BaseException:
-                logger.exception("! looking after the members of a service failed")
+    # What is forgotten.
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _step_down(self) -> None:
+        if self.desk is not None:
+            self.takeovers += self.desk.takeovers
+        self.desk = self._lease = None
+        self._slots = {}
 
+    def _drop(self, is_taken: IsTaken) -> list[Delivery]:
+        """Drop events of this process that are not begun; return them."""
+        running = self._house.drop(is_taken)
+        back = [one for one in self._house.held() if is_taken(one) and one not in running]
+        self._forget(back)
+        kept = [one for one in self._queue if not is_taken(one)]
+        self._queue.clear()  # not replaced: the desk has it too
+        self._queue.extend(kept)
+        return back
 
-def _without_pin(block: bytes) -> bytes:
-    """Return headers without the one that the server has added."""
-    pairs = [pair for pair in header_block.decode(block) if pair[0] != PIN_ID]
-    return header_block.encode(pairs) if pairs else b""
+    def _forget(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.source.forget(delivery)
+
+    def _own(self, desk: Desk, running: Collection[Delivery]) -> list[Any]:
+        return [one for one in desk.me.has.values() if one.delivery not in running]

@@ -26,31 +26,29 @@ class Seat:
         self.leader = ""
         self.session = ""
         """Its session at the leader; empty while it has no events."""
-        self.life = 0
-        """Grows each time the member drops all its events."""
         self.is_leaving = False
+        self.may_go = False
+        """Whether the leader says that nothing is left here, since this is leaving."""
         self._window = window
         self._next = 1
         self._beats = self._answered = self._reports = 0
-        self._sent_s: dict[int, float] = {}
+        self._sent: dict[int, tuple[float, str]] = {}
+        """When each beat was sent, and the session at that time."""
         self._numbers: dict[Delivery, int] = {}
         self._unheard: dict[int, list[Delivery]] = {}
         """Events reported as done, until the leader confirms the report; by report."""
-        self._doubtful: list[Delivery] = []
-        """Events reported in an earlier session. The leader sends those it missed again."""
 
     def beat(self, patterns: Sequence[str], now_s: float, *, is_gone: bool = False) -> Beat:
         """Return the next beat for the leader."""
         self._beats += 1
-        self._sent_s[self._beats] = now_s
-        if len(self._sent_s) > BEATS_REMEMBERED_MAX:
-            del self._sent_s[next(iter(self._sent_s))]
+        self._sent[self._beats] = now_s, self.session
+        if len(self._sent) > BEATS_REMEMBERED_MAX:
+            del self._sent[next(iter(self._sent))]
         return Beat(
             member=self.me,
             number=self._beats,
             answered=self._answered,
             session=self.session,
-            life=self.life,
             next=self._next,
             reports=self._reports,
             patterns=list(patterns),
@@ -60,17 +58,24 @@ class Seat:
         )
 
     def granted(self, grant: Grant) -> float | None:
-        """Return the time until which it may begin events; None if the leader does not know it."""
-        self._answered = max(self._answered, grant.beat)
+        """
+        Return the time until which it may begin events; None if the leader does not know it.
+
+        A grant that answers a beat of an earlier session gives nothing: the member may have
+        been taken for dead in between, and what it is said to have then is not what it has.
+        """
+        sent_s, session = self._sent.get(grant.beat, (0.0, None))
+        if session is None or self.session not in (session, grant.session):
+            return 0.0
         if not grant.session:
-            return None
+            return None if session else 0.0
+        self._answered = max(self._answered, grant.beat)
         if grant.session != self.session:
             self._begin(grant.session)
-        elif grant.is_whole:
-            self._doubtful.clear()  # by the next grant of a session all was handed out
         for number in [one for one in self._unheard if one <= grant.reports]:
             del self._unheard[number]
-        return self._sent_s.get(grant.beat, 0.0) + grant.for_s
+        self.may_go = self.is_leaving and grant.may_go
+        return sent_s + grant.for_s
 
     def is_next(self, session: str, number: int) -> bool:
         """Return whether a message is the next one, and then expect the one after it."""
@@ -112,7 +117,7 @@ class Seat:
     @property
     def unheard(self) -> list[Delivery]:
         """Events that are done, but the leader may not know it."""
-        return [*self._doubtful, *(one for some in self._unheard.values() for one in some)]
+        return [one for some in self._unheard.values() for one in some]
 
     @property
     def is_answered(self) -> bool:
@@ -123,15 +128,15 @@ class Seat:
         """Follow another leader, and wait for its word."""
         self.leader = leader
         self._answered = 0
+        self.may_go = False
 
     def let_go(self) -> None:
-        """Drop everything."""
+        """Be without a session."""
         self._begin("")
-        self._doubtful.clear()
-        self.life += 1
 
     def _begin(self, session: str) -> None:
-        self._doubtful = self.unheard
+        # The leader sends again what it has not heard of: it is known, and reported again.
         self.session, self._next, self._reports = session, 1, 0
         self._numbers.clear()
         self._unheard.clear()
+        self.may_go = False

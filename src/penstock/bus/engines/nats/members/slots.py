@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 from zlib import crc32
 
 SLOTS = 256
 """How many there are: four for each of 64 members. Changing it would reorder what is in flight."""
 
-UNKEYED = -1
-"""The slot of a message that keeps its order with nothing."""
-
 NOBODY = ""
 
+Table: TypeAlias = dict[str, list[int]]
+"""The slots of each member, as they are stored."""
 
-def slot_of(key: str) -> int:
-    """Return the slot of a key; every process says the same."""
-    return crc32(key.encode(errors="surrogatepass")) % SLOTS if key else UNKEYED
+
+def slot_of(key: str, sequence: int) -> int:
+    """Return the slot of a key; a message without a key has one by its sequence."""
+    return (crc32(key.encode(errors="surrogatepass")) if key else sequence) % SLOTS
 
 
 def spread(owners: Sequence[str], members: Collection[str]) -> list[str]:
@@ -57,9 +58,9 @@ def owners_of(table: Mapping[str, Collection[int]]) -> list[str]:
     return owners
 
 
-def table_of(owners: Sequence[str], members: Collection[str]) -> dict[str, list[int]]:
+def table_of(owners: Sequence[str], members: Collection[str]) -> Table:
     """Return which slots each of the members has."""
-    table: dict[str, list[int]] = {member: [] for member in members}
+    table: Table = {member: [] for member in members}
     for slot, owner in enumerate(owners):
         if owner in table:
             table[owner].append(slot)

@@ -1,12 +1,14 @@
 """
-The messages between the members of a service, over core NATS.
+The messages between the members of a service.
+
+`post` sends them over core NATS:
 
 | subject                                             | from   | content                       |
 |-----------------------------------------------------|--------|-------------------------------|
 | `events-members.S.L.beat`                           | member | a sign of life: `Beat`        |
 | `events-members.S.L.report`                         | member | its finished events: `Report` |
 | `events-members.S.M.grant`                          | leader | the member's rights: `Grant`  |
-| `events-members.S.M.revoke.SESSION.NUMBER`          | leader | slots to release              |
+| `events-members.S.M.revoke`                         | leader | slots to release: `Revoke`    |
 | `events-members.S.M.event.SESSION.NUMBER.SLOT.T`    | leader | an event of topic `T`         |
 
 `S` is the service, `M` a member and `L` the leader. An event travels as the server sent it.
@@ -15,10 +17,11 @@ Its reply is the ack subject without the common prefix, so the event does not gr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock.bus.engine import Delivery
 from penstock.protocol import wellknown
 
 
@@ -31,8 +34,6 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """The last beat that it has heard an answer to."""
     session: str
     """Its session; empty if it has no events."""
-    life: int
-    """Grows each time it has let go of everything."""
     next: int
     """The number of the session that it waits for."""
     reports: int
@@ -55,8 +56,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the leader does not know the member, whose keys others have."""
     reports: int
     """How many reports of the session it has heard."""
-    is_whole: bool
-    """Whether all that the server had waited for an ack of was handed out before."""
+    may_go: bool
+    """Whether nothing is left at a member that leaves: no slot, and no event."""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
@@ -67,13 +68,33 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     number: int
     done: list[int]
     back: list[int]
-    """Events it has not begun; other members may have them."""
+    """Events it has not begun, or that failed; other members may have them."""
     released: list[int]
-    """Slots of which it has nothing any more."""
+    """Slots of which it begins nothing any more."""
+
+
+class Revoke(msgspec.Struct, frozen=True, array_like=True):
+    """Slots that a member has to release."""
+
+    session: str
+    number: int
+    slots: list[int]
+
+
+class Event(NamedTuple):
+    """An event for a member."""
+
+    session: str
+    number: int
+    slot: int
+    delivery: Delivery
+
+
+Word: TypeAlias = Beat | Grant | Report | Revoke | Event
 
 
 class Handed(NamedTuple):
-    """An event that a member was handed."""
+    """The data in the subject of an event."""
 
     session: str
     number: int
@@ -81,9 +102,10 @@ class Handed(NamedTuple):
     topic: str
 
 
-def event_subject(base: str, session: str, number: int, slot: int, topic: str) -> bytes:
+def event_subject(base: str, event: Event) -> bytes:
     """Return where an event is sent."""
-    return f"{base}.event.{session}.{number}.{slot}.{topic}".encode()
+    session, number, slot, delivery = event
+    return f"{base}.event.{session}.{number}.{slot}.{delivery.topic}".encode()
 
 
 ACKED_AT = wellknown.ACK.encode()

@@ -39,7 +39,7 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> ServerProcess:
 
 def shop(url: str, namespace: str, **settings: Any) -> EventBus:
     """Return a process of a service."""
-    consumer = ConsumerConfig(**{"takeover": TAKEOVER_S, "exclusive": False} | settings)
+    consumer = ConsumerConfig(**{"takeover": TAKEOVER_S} | settings)
     nats = NatsConfig(urls=(url,), jetstream=JetStreamConfig(consumer=consumer, stream=UNBOUNDED))
     return EventBus(BusConfig(type="nats", namespace=namespace, service="shop", nats=nats))
 
@@ -108,7 +108,7 @@ async def process(
         await listening
 
 
-@pytest.mark.parametrize("leads", [False], ids=["another"])
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader", "another"])
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 @asynchronous
 async def test_the_keys_of_a_member_that_dies_go_on_in_order_at_the_others(

@@ -247,7 +247,6 @@ def test_a_service_goes_on_within_five_seconds_of_the_death_of_its_process() -> 
     """The holder has written its lease just then, and the standby looks just before it may."""
     config = ConsumerConfig()
 
-    assert config.exclusive
     assert config.takeover + STANDBY_LOOK_S + config.fetch_wait < 5.0
 
 

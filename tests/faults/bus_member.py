@@ -33,8 +33,8 @@ POISON = 211
 IN_FLIGHT_MAX = 300
 TAKEOVERS_S = {"": 3.0, "rolled": 120.0}
 """Nobody kills the latter, however slow the machine: only a clean stop hands it over."""
-SHARED = bool(os.environ.get("LEDGER_SHARED"))
-"""Whether the processes of a service share its keys, instead of standing by."""
+EXCLUSIVE = bool(os.environ.get("LEDGER_EXCLUSIVE"))
+"""Whether one process of a service handles while the others stand by, instead of sharing."""
 SESSIONS_S = {"": 120.0, "work": 6.0, "crew": 6.0}
 """On Kafka only processes of the named are killed; a broker may be away for a while."""
 
@@ -76,7 +76,7 @@ def _nats(urls: tuple[str, ...], service: str) -> NatsConfig:
     takeover_s = TAKEOVERS_S.get(service, TAKEOVERS_S[""])
     jetstream = JetStreamConfig(
         consumer=ConsumerConfig(
-            max_ack_pending=IN_FLIGHT_MAX, takeover=takeover_s, exclusive=not SHARED
+            max_ack_pending=IN_FLIGHT_MAX, takeover=takeover_s, exclusive=EXCLUSIVE
         ),
         # A server of several keeps what all of them keep.
         stream=StreamConfig(replicas=len(urls)),

@@ -29,9 +29,9 @@ class ConsumerConfig(Checked):
     fetch_batch: int = setting(500, "Messages asked for at once.", positive=True)
     fetch_wait: float = setting(0.1, "Time a request for messages stands.", positive=True)
     exclusive: bool = setting(
-        True,
-        "One process at a time handles for this service, and others stand by. False: all of "
-        "them share the work by key; see `docs/guides/scaling.md` for what that promises.",
+        False,
+        "One process at a time handles for this service, and others stand by; otherwise all of "
+        "them share the work by key.",
     )
     takeover: float = setting(
         3.0,

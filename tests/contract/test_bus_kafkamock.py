@@ -35,6 +35,7 @@ NOT_ON_THE_MOCK = {
     "whichever_member_stops_the_others_go_on_and_repeat_nothing",
     "a_release_that_rolls_over_all_members_repeats_nothing",
     "a_key_that_fails_keeps_no_other_from_being_shared",
+    "a_member_that_is_restarted_under_its_name_repeats_nothing",
 }
 ON_THE_MOCK = [one for one in SCENARIOS if one.__name__ not in NOT_ON_THE_MOCK]
 

@@ -27,18 +27,18 @@ class Crew:
         self.counts: Counter[int] = Counter()
         """How many events each has handled."""
         self._world = world
-        self._settings: dict[str, Any] = {
-            "service": "crew",
-            "consumer": {"exclusive": False},
-        } | settings
+        self._settings: dict[str, Any] = {"service": "crew"} | settings
         self.running: Counter[str] = Counter()
         """Handlers that run right now, by key."""
         self.overlaps = 0
         """How often a key was handled twice at a time."""
 
-    async def join(self, pause_s: float = 0.0) -> EventBus:
-        """Return a member that is open."""
-        bus = self._world.open(**self._settings)
+    async def join(self, pause_s: float = 0.0, *, instance: str = "") -> EventBus:
+        """Return a member that is open; where a broker knows members by name, with a name."""
+        settings = dict(self._settings)
+        if instance:
+            settings["consumer"] = settings.get("consumer", {}) | {"instance": instance}
+        bus = self._world.open(**settings)
         number = len(self.counts)
         self.counts[number] = 0
 
@@ -160,6 +160,29 @@ async def a_release_that_rolls_over_all_members_repeats_nothing(world: World) ->
         await crew.seen.count(2 * EVENTS)
 
         crew.check(2 * EVENTS)
+
+
+@scenario
+async def a_member_that_is_restarted_under_its_name_repeats_nothing(world: World) -> None:
+    async with AsyncExitStack() as stack:
+        publishing = await _opened(world, stack)
+        crew = Crew(world)
+        first, second = [await crew.join(instance=name) for name in ("first", "second")]
+        stack.push_async_callback(second.close)
+        await shared([first, second])
+        before = second.snapshot().slots
+        publishes = asyncio.ensure_future(trickle(publishing, range(2 * EVENTS)))
+        await crew.seen.until(lambda: len(crew.seen.events) > EVENTS // 2)
+        await first.close()
+        if not second.features.by_pattern:
+            assert before == second.snapshot().slots, "its place is kept for it"
+        again = await crew.join(instance="first")
+        stack.push_async_callback(again.close)
+        await publishes
+        await crew.seen.count(2 * EVENTS)
+
+        crew.check(2 * EVENTS)
+        assert crew.counts[2] > 0, crew.counts
 
 
 @scenario

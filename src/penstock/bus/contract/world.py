@@ -41,7 +41,7 @@ class World:
         jetstream = base.nats.jetstream
         jetstream = replace(
             jetstream,
-            consumer=replace(jetstream.consumer, **(consumer or {})),
+            consumer=replace(jetstream.consumer, **_known_to(jetstream.consumer, consumer or {})),
             # A server may set aside as much as a stream may grow to, and worlds are many.
             stream=replace(jetstream.stream, **({"max_bytes": STREAM_BYTES_MAX} | (stream or {}))),
         )

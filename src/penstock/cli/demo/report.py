@@ -23,7 +23,14 @@ TITLE = "Orders, from the socket to the lake"
 
 def render(story: Story) -> str:
     """Return the page."""
-    parts = [_header(story), _tiles(story), _checks(story), _service(story), _acts(story)]
+    parts = [
+        _header(story),
+        _tiles(story),
+        _checks(story),
+        _service(story),
+        _killed(story),
+        _acts(story),
+    ]
     if story.windows:
         parts += [_regions(story), _latency(story)]
     return document(f"Penstock: {TITLE.lower()}", "\n".join(parts))
@@ -77,6 +84,17 @@ def _service(story: Story) -> str:
         charts.timeline([(0, published), (1, handled)], spell=axis_rate),
         ("published", "handled"),
     )
+
+
+def _killed(story: Story) -> str:
+    shop = story.shop
+    told = (
+        f"Two processes shared the orders. When {shop.killed_at:,} events were handled, one of "
+        f"them was killed. After {shop.taken_over_s:.1f} s the other one had its orders and went "
+        f"on with them, each in order. {shop.repeated:,} events were handled twice: those the "
+        "killed process had handled, and could not report any more."
+    )
+    return section("A process is killed", told, "")
 
 
 def _rates(moments: Sequence[Moment], counts: Sequence[int]) -> list[Point]:
@@ -141,6 +159,7 @@ def closing_screen(story: Story) -> str:
     figures = (
         f"  {human_rate(rate(story))} through the bus, "
         f"{story.shop.failures:,} handler failures on purpose, "
+        f"a killed process replaced after {story.shop.taken_over_s:.1f} s, "
         f"broker memory {story.resident_bytes / MIB:.0f} MB"
     )
     return "\n".join([*marks, figures])

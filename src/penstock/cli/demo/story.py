@@ -49,7 +49,12 @@ class Story:
             f"{shop.published:,} published, {shop.handled:,} handled": (
                 shop.events == shop.published == shop.handled
             ),
-            f"{shop.out_of_order:,} out of order, as the handlers saw it": shop.out_of_order == 0,
+            f"{shop.out_of_order:,} out of order in two processes, one of them killed, "
+            f"{shop.repeated:,} repeated": (
+                shop.out_of_order == 0
+                and 0 < shop.killed_at
+                and shop.repeated <= shop.in_flight_max
+            ),
         }
         return checks if self.without_spark else checks | self._checks_of_spark()
 
@@ -102,7 +107,10 @@ def _serve_orders(screen: Screen, story: Story, url: str, orders: int) -> None:
 
 
 def _progress(shop: Shop) -> str:
-    return f"{shop.published:,} published, {shop.handled:,} handled, {shop.failures:,} retried"
+    killed = ", a process killed" if shop.killed_at else ""
+    return (
+        f"{shop.published:,} published, {shop.handled:,} handled, {shop.failures:,} retried{killed}"
+    )
 
 
 @contextmanager

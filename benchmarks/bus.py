@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import busloads, busrivals
+from benchmarks import busloads, busmembers, busrivals
 from benchmarks.command import begin, command_line, program, write_json
 from penstock.bench.report import machine
 from penstock.bench.report.machine import OTHERS_SHARE_MAX, Meter
@@ -22,6 +22,8 @@ from penstock.bench.scenarios.turns import say
 from penstock.net.process import ServerProcess
 from penstock.protocol.tables import markdown
 
+PROCESSES = (1, 2, 4, 8)
+SHARE_MIN = 0.85
 IN_FLIGHT = (500, 1000, 2500, 5000, 10_000)
 GROWTH_NOISE = 0.95
 """A figure may be this fraction of the previous one and still count as not lower."""
@@ -61,6 +63,7 @@ class Bench:
         self._growth(embedded)
         if self._url:
             self._rivals()
+            self._members()
         self._leaks(embedded)
         return self._rows
 
@@ -153,6 +156,32 @@ class Bench:
             return
         figure = f"{through:,.0f} through; ours {handled / through:.1f}x"
         self._add(Row("FastStream on nats-server", figure))
+
+    def _members(self) -> None:
+        """Measure a service of many processes."""
+        url = self._url
+        rates, others = self._measured(
+            lambda: [asyncio.run(busmembers.scaling(url, count)) for count in PROCESSES]
+        )
+        shares = [rate / rates[0] for rate in rates]
+        enough = all(
+            share >= SHARE_MIN * count for share, count in zip(shares, PROCESSES, strict=True)
+        )
+        figure = " ".join(f"{share:.2f}x" for share in shares)
+        self._add(Row("handler of 2 ms, 1, 2, 4, 8 processes", figure, ">= 0.85 N", enough, others))
+        rounds = max(3, 30 // self._scale)
+        (p50, p99), others = self._measured(lambda: asyncio.run(busmembers.hand_overs(url, rounds)))
+        figure = f"p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+        self._add(Row("a process is replaced", figure, "p99 < 1000 ms", p99 < 1000, others))
+        (uneven, twice), others = self._measured(lambda: asyncio.run(busmembers.many(url, 64)))
+        figure = f"most has {uneven:.2f}x its share, {twice} twice"
+        self._add(Row("64 members, 100,000 keys", figure, "0 twice", twice == 0, others))
+        asked, others = self._measured(lambda: asyncio.run(busmembers.idle(url, 8)))
+        self._add(
+            Row(
+                "8 idle members", f"{asked:.1f} requests/s", "<= 20 requests/s", asked <= 20, others
+            )
+        )
 
     def _leaks(self, config: Any) -> None:
         left, others = self._measured(lambda: asyncio.run(busloads.leaks(config, 2000)))

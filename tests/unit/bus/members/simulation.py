@@ -403,7 +403,7 @@ class Process:
         self._reign = 0
 
     def begin(self) -> None:
-        self._every(TAKEOVER_S / BEATS, lambda: self.is_connected and self.group.tick())
+        self._every(TAKEOVER_S / BEATS, self.group.tick)
         self._every(TAKEOVER_S / RENEWALS, self.lease.write)
         self._every(0.05, self.lease.look)
         self._every(0.02, self._read)

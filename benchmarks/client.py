@@ -18,7 +18,16 @@ from benchmarks import clientloads as loads
 from benchmarks.clientloads import Load
 from benchmarks.command import begin, chosen, command_line, program, write_json
 from penstock import hot
-from penstock.bench.report.ratios import COMPARED, OURS, THEIRS, Figures, Goal, Row, both, table
+from penstock.bench.report.ratios import (
+    COMPARED,
+    OURS,
+    THEIRS,
+    Figures,
+    Goal,
+    RatioRow,
+    both,
+    table,
+)
 from penstock.bench.scenarios.turns import say, take_turns
 from penstock.net.process import ServerProcess
 
@@ -92,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     for shape in chosen(SHAPES, options):
         say(shape.name)
-        rows.append(row := Row(shape.name, Goal("rate", shape.goal, "/s")))
+        rows.append(row := RatioRow(shape.name, Goal("rate", shape.goal, "/s")))
         with ServerProcess(nats_server, own_session=True) as server:
             sides = (
                 Client(OURS, shape.ours, shape.count),

@@ -23,7 +23,7 @@ from penstock.bench.report.ratios import (
     COMPARED,
     OTHERS,
     Figures,
-    Row,
+    RatioRow,
     ratio_of,
     summary,
     table,
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         print(error, file=sys.stderr)
         return 2
-    rows: list[Row] = []
+    rows: list[RatioRow] = []
     interrupted = _measure_all(programs, rows, options)
     _print_report(header, rows, options)
     return 130 if interrupted else int(any(row.failures for row in rows))
@@ -73,13 +73,15 @@ def _header(programs: Sequence[Program]) -> dict[str, str]:
     return found
 
 
-def _measure_all(programs: Sequence[Program], rows: list[Row], options: argparse.Namespace) -> bool:
+def _measure_all(
+    programs: Sequence[Program], rows: list[RatioRow], options: argparse.Namespace
+) -> bool:
     """Fill `rows` shape by shape; return whether it was interrupted."""
     shapes = chosen(SHAPES, options)
     try:
         for number, shape in enumerate(shapes, 1):
             say(f"[{number}/{len(shapes)}] {shape.name}")
-            rows += (shape_rows := [Row(shape.name, goal) for goal in shape.goals])
+            rows += (shape_rows := [RatioRow(shape.name, goal) for goal in shape.goals])
             _measure_shape(shape, programs, shape_rows, options)
     except KeyboardInterrupt:
         say("interrupted")
@@ -88,7 +90,7 @@ def _measure_all(programs: Sequence[Program], rows: list[Row], options: argparse
 
 
 def _measure_shape(
-    shape: Shape, programs: Sequence[Program], rows: list[Row], options: argparse.Namespace
+    shape: Shape, programs: Sequence[Program], rows: list[RatioRow], options: argparse.Namespace
 ) -> None:
     with ExitStack() as stack:
         servers = []
@@ -126,7 +128,9 @@ def _figures(server: ServerProcess, shape: Shape, *, quick: bool) -> loads.Figur
     return {**figures, "resident_mb": resident_mb[0]}
 
 
-def _print_report(header: dict[str, str], rows: list[Row], options: argparse.Namespace) -> None:
+def _print_report(
+    header: dict[str, str], rows: list[RatioRow], options: argparse.Namespace
+) -> None:
     for name, value in header.items():
         print(f"{name}: {value}")
     columns = [*COMPARED, OTHERS, *(PURE_COLUMNS if options.pure else ())]

@@ -13,7 +13,7 @@ from benchmarks.command import add_servers, begin, both_servers, command_line, w
 from benchmarks.requests import Client, create_consumer, create_stream
 from penstock.bench.report import machine
 from penstock.bench.report.machine import Meter
-from penstock.bench.report.ratios import COMPARED, Figures, Goal, Row, both, failures, table
+from penstock.bench.report.ratios import COMPARED, Figures, Goal, RatioRow, both, failures, table
 from penstock.bench.scenarios.turns import take_turns
 from penstock.net.process import Program, ServerProcess
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     rows = []
     for name, work in works.items():
-        rows.append(Row(name, GOAL))
+        rows.append(RatioRow(name, GOAL))
         take_turns(rows[-1:], programs, options.rounds, work)
     print(table("work", COLUMNS, rows))
     write_json(options, [row.as_json() for row in rows])

@@ -22,7 +22,7 @@ from penstock.bench.report.ratios import (
     THEIRS,
     Figures,
     Goal,
-    Row,
+    RatioRow,
     both,
     failures,
     table,
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(f"{time.strftime('%Y-%m-%d %H:%M %Z')}, {machine.describe()}\n")
-    rows: list[Row] = []
+    rows: list[RatioRow] = []
     try:
         for work in chosen(WORKS, options):
             say(work.name)
-            rows.append(Row(work.name, Goal("msgs/s", work.bound, "/s")))
+            rows.append(RatioRow(work.name, Goal("msgs/s", work.bound, "/s")))
             _measure(rows[-1], work, programs, options)
     finally:
         if rows:
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(
-    row: Row, work: Work, programs: Sequence[Program], options: argparse.Namespace
+    row: RatioRow, work: Work, programs: Sequence[Program], options: argparse.Namespace
 ) -> None:
     take_turns(
         [row],

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from benchmarks.command import add_servers, begin, both_servers, command_line, write_json
 from benchmarks.requests import Client, create_consumer, create_stream, request
 from penstock.bench.report import machine
-from penstock.bench.report.ratios import COMPARED, Figures, Goal, Row, both, failures, table
+from penstock.bench.report.ratios import COMPARED, Figures, Goal, RatioRow, both, failures, table
 from penstock.bench.scenarios.turns import take_turns
 from penstock.net.process import HOST, Program, ServerProcess
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{time.strftime('%Y-%m-%d %H:%M %Z')}, {machine.describe()}\n")
     rows = []
     for name, (add, count) in WORKS.items():
-        rows.append(Row(f"{name}, of {count // divisor:,}", GOAL))
+        rows.append(RatioRow(f"{name}, of {count // divisor:,}", GOAL))
         take_turns(
             rows[-1:],
             programs,

@@ -17,7 +17,16 @@ from typing import Any
 
 from benchmarks.command import begin, chosen, command_line, write_json
 from penstock.bench.report import machine
-from penstock.bench.report.ratios import OURS, THEIRS, Figures, Goal, Row, table, value_of, verdict
+from penstock.bench.report.ratios import (
+    OURS,
+    THEIRS,
+    Figures,
+    Goal,
+    RatioRow,
+    table,
+    value_of,
+    verdict,
+)
 from penstock.bench.scenarios.turns import take_turns
 from penstock.hot import answers, consuming, deliveries, fanout, outbox, records, s2, wire
 from penstock.protocol import wellknown
@@ -231,9 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(row.is_met() is False for row in rows))
 
 
-def gain(work: Work, sides: Sequence[Twin], seconds: float, rounds: int) -> Row:
+def gain(work: Work, sides: Sequence[Twin], seconds: float, rounds: int) -> RatioRow:
     """Measure one function in both forms."""
-    row = Row(work.name, Goal("calls", GAIN_MIN, "/s"))
+    row = RatioRow(work.name, Goal("calls", GAIN_MIN, "/s"))
     calls = {side.name: work.make(side) for side in sides}
     take_turns([row], sides, rounds, lambda side: measure(calls[side.name], seconds))
     return row

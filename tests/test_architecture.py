@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -68,6 +69,9 @@ NEVER = [
 
 RINGS = {"jetstream": 3, "core": 7, "net": 3, "bus": 3}
 """The largest ring of each part; a part that is not named has none."""
+
+SHARED_NAMES_MAX = 29
+"""How many class names may stand for two things, such as `Account` and `Connection`. May fall."""
 
 WORLD = {"asyncio", "random", "select", "selectors", "socket", "subprocess", "threading", "time"}
 """Where sockets, threads, time and chance come from."""
@@ -212,6 +216,18 @@ def test_a_ring_is_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
 
     assert sorted(map(sorted, rings_of(graph))) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    names = Counter(
+        node.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    shared = sorted(name for name, times in names.items() if times > 1)
+
+    assert len(shared) <= SHARED_NAMES_MAX, shared
 
 
 def test_the_package_reads_like_a_map() -> None:

@@ -32,7 +32,7 @@ from penstock.bus.outbox import (
     RelayConfig,
     SqliteStore,
 )
-from penstock.bus.outbox.store import Store
+from penstock.bus.outbox.store import OutboxStore
 
 QUICK = RelayConfig(poll_s=0.01, backoff_s=0.05)
 
@@ -42,7 +42,7 @@ class Database(NamedTuple):
 
     dialect: Dialect
     connect: Callable[[], Any]
-    store: Callable[[], Store]
+    store: Callable[[], OutboxStore]
     address: str
 
 

@@ -17,9 +17,9 @@ from penstock.client.messages import status_of
 from penstock.errors import RequestTimeout
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions, parse_sink, parse_source
-from penstock.spark.sink.publish import Window
+from penstock.spark.sink.publish import SinkWindow
 from penstock.spark.sink.sink import Encoder
-from penstock.spark.sink.stored import Stored
+from penstock.spark.sink.stored import StoredRows
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
 from penstock.spark.source.position import Range
@@ -56,7 +56,7 @@ def test_rows_are_stored_and_read_once_although_the_leader_dies(
         {"data": [b"%d" % n for n in numbers], "message_id": [f"row-{n}" for n in numbers]}
     )
 
-    with Window(connection, 500) as window:
+    with SinkWindow(connection, 500) as window:
         tokens, frames = Encoder(sink, "job-1").encode(batch, window.reply_prefix)
         window.add(tokens[:1000], frames[:1000])
         dead = leader(Broker(cluster[0].url), "TRIO", cluster)
@@ -90,7 +90,7 @@ def test_a_task_that_begins_without_a_leader_waits_for_one(cluster: list[ServerP
 
     with (
         ThreadPoolExecutor() as others,
-        Window(connection, 500, stored=Stored(connection, time.time(), "")) as window,
+        SinkWindow(connection, 500, stored=StoredRows(connection, time.time(), "")) as window,
     ):
         tokens, frames = Encoder(sink, "job").encode(row, window.reply_prefix)
         # One that is alone can neither lead nor say whether there is such a stream.

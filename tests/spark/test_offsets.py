@@ -16,14 +16,14 @@ from penstock.errors import ClientError, StoreError
 from penstock.spark.connection import Connection
 from penstock.spark.options import parse_source
 from penstock.spark.source.limited import StreamReader
-from penstock.spark.source.source import Reader as BatchReader
+from penstock.spark.source.source import RangeReader as BatchReader
 from penstock.spark.source.streams import Finder
 
-Reader = Callable[..., StreamReader]
+RangeReader = Callable[..., StreamReader]
 
 
 @pytest.fixture
-def reader(broker: Broker) -> Iterator[Reader]:
+def reader(broker: Broker) -> Iterator[RangeReader]:
     """Return a function that makes a driver's reader."""
     readers = []
 
@@ -63,7 +63,7 @@ def sequence(offset: Any, stream: str) -> int:
 
 
 def test_a_batch_is_split_the_same_way_whoever_reads_it_again(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     broker.fill(stream, 100)
     first = reader(stream, minPartitions=3)
@@ -77,7 +77,7 @@ def test_a_batch_is_split_the_same_way_whoever_reads_it_again(
     assert [planned, planned] == [ranges(other, start, end) for other in others]
 
 
-def test_nothing_new_is_no_new_offset(broker: Broker, stream: str, reader: Reader) -> None:
+def test_nothing_new_is_no_new_offset(broker: Broker, stream: str, reader: RangeReader) -> None:
     broker.fill(stream, 10)
     driver = reader(stream)
     end = driver.latestOffset(driver.initialOffset(), ReadAllAvailable())
@@ -87,7 +87,7 @@ def test_nothing_new_is_no_new_offset(broker: Broker, stream: str, reader: Reade
 
 
 def test_a_quiet_subject_of_a_busy_stream_makes_no_batches(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     driver = reader(stream, subjects=f"{stream}.quiet")
     start = driver.initialOffset()
@@ -103,7 +103,7 @@ def test_a_quiet_subject_of_a_busy_stream_makes_no_batches(
     assert end == driver.latestOffset(end, ReadMaxRows(5))
 
 
-def test_a_hole_is_skipped_in_one_step(broker: Broker, stream: str, reader: Reader) -> None:
+def test_a_hole_is_skipped_in_one_step(broker: Broker, stream: str, reader: RangeReader) -> None:
     broker.fill(stream, 100)
     delete(broker, stream, range(2, 90))
     driver = reader(stream)
@@ -114,7 +114,7 @@ def test_a_hole_is_skipped_in_one_step(broker: Broker, stream: str, reader: Read
 
 
 def test_a_checkpoint_with_nothing_to_read_stays_ahead_of_the_head(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """Or what retention removes in front of it would look like a loss after a restart."""
     broker.update(stream, max_msgs=50)
@@ -136,7 +136,7 @@ def test_a_checkpoint_with_nothing_to_read_stays_ahead_of_the_head(
 
 
 def test_a_stream_that_ends_before_its_checkpoint_is_a_loss(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     broker.fill(stream, 10)
     driver = reader(stream)
@@ -148,7 +148,7 @@ def test_a_stream_that_ends_before_its_checkpoint_is_a_loss(
 
 
 def test_a_stream_with_too_few_consumers_says_so(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     from penstock.spark.source.fetch import read_range
     from penstock.spark.source.position import Range
@@ -164,7 +164,7 @@ def test_a_stream_with_too_few_consumers_says_so(
 
 
 def test_ranges_of_a_sparse_stream_hold_as_many_messages_each(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """Whether messages were deleted, or are on other subjects."""
     broker.publish([(f"{stream}.busy", b"")] * 900 + [(f"{stream}.rare", b"")] * 100)
@@ -192,7 +192,7 @@ def test_a_batch_job_is_balanced_too(broker: Broker, stream: str) -> None:
     assert [(1, 950), (951, 1000)] == [tuple(task.pieces[0].sequences) for task in tasks]  # type: ignore[attr-defined]
 
 
-def test_a_limit_counts_messages(broker: Broker, stream: str, reader: Reader) -> None:
+def test_a_limit_counts_messages(broker: Broker, stream: str, reader: RangeReader) -> None:
     """Of the subjects that are read."""
     broker.fill(stream, 2000)
     driver = reader(stream, subjects=f"{stream}.3", maxMessagesPerTrigger=50)
@@ -208,7 +208,7 @@ def test_a_limit_counts_messages(broker: Broker, stream: str, reader: Reader) ->
 
 
 def test_a_stream_that_allows_no_more_consumers_is_split_by_sequences(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     name = f"{stream}_full"
     broker.create(name, max_consumers=1)
@@ -223,7 +223,7 @@ def test_a_stream_that_allows_no_more_consumers_is_split_by_sequences(
 
 
 def test_bytes_of_a_batch_are_known_where_messages_have_grown(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """The average of the stream would allow 93 of the large ones at a time."""
     broker.publish([(f"{stream}.a", b"")] * 1000 + [(f"{stream}.a", bytes(10_000))] * 100)
@@ -240,7 +240,7 @@ def test_bytes_of_a_batch_are_known_where_messages_have_grown(
 
 
 def test_a_batch_waits_for_enough_messages_but_not_for_ever(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     patient = reader(stream, minMessagesPerTrigger=30, maxTriggerDelay="1h")
     hasty = reader(stream, minMessagesPerTrigger=30, maxTriggerDelay="1ms")
@@ -278,7 +278,7 @@ def places(offset: Any) -> dict[str, int]:
 
 
 def test_several_streams_are_read_together(
-    broker: Broker, pair: tuple[str, str], reader: Reader
+    broker: Broker, pair: tuple[str, str], reader: RangeReader
 ) -> None:
     a, b = pair
     driver = reader(f"{b}, {a}", maxMessagesPerTrigger=20)
@@ -300,7 +300,7 @@ def test_several_streams_are_read_together(
 
 
 def test_every_stream_has_a_position_of_its_own(
-    broker: Broker, pair: tuple[str, str], reader: Reader
+    broker: Broker, pair: tuple[str, str], reader: RangeReader
 ) -> None:
     a, b = pair
     time = broker.run(lambda js: js.streams.get(b, seq=1)).time
@@ -314,7 +314,7 @@ def test_every_stream_has_a_position_of_its_own(
 
 
 def test_a_pattern_finds_streams_while_a_query_runs(
-    broker: Broker, stream: str, pair: tuple[str, str], reader: Reader
+    broker: Broker, stream: str, pair: tuple[str, str], reader: RangeReader
 ) -> None:
     driver = StreamReader(
         *parse_source(
@@ -366,7 +366,9 @@ def test_many_streams_are_not_asked_for_all_the_time(broker: Broker, stream: str
         assert 1 == last()
 
 
-def test_a_deleted_stream_is_a_loss(broker: Broker, pair: tuple[str, str], reader: Reader) -> None:
+def test_a_deleted_stream_is_a_loss(
+    broker: Broker, pair: tuple[str, str], reader: RangeReader
+) -> None:
     a, b = pair
     strict, lax = reader(f"{a},{b}"), reader(f"{a},{b}", failOnDataLoss=False)
     start = strict.initialOffset()
@@ -388,7 +390,7 @@ def test_a_deleted_stream_is_a_loss(broker: Broker, pair: tuple[str, str], reade
 
 
 def test_a_task_that_fails_tells_of_all_that_its_batch_loses(
-    broker: Broker, stream: str, reader: Reader, caplog: pytest.LogCaptureFixture
+    broker: Broker, stream: str, reader: RangeReader, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What another task has read is not finished, and cannot be read again."""
     broker.fill(stream, 120)
@@ -406,7 +408,7 @@ def test_a_task_that_fails_tells_of_all_that_its_batch_loses(
 
 
 def test_streams_can_be_added_to_a_query_but_not_taken_away(
-    broker: Broker, pair: tuple[str, str], reader: Reader
+    broker: Broker, pair: tuple[str, str], reader: RangeReader
 ) -> None:
     a, b = pair
     alone, both = reader(a), reader(f"{a},{b}")
@@ -423,7 +425,7 @@ def test_streams_can_be_added_to_a_query_but_not_taken_away(
 
 
 def test_a_stream_that_is_gone_is_remembered(
-    broker: Broker, pair: tuple[str, str], reader: Reader
+    broker: Broker, pair: tuple[str, str], reader: RangeReader
 ) -> None:
     """Or another one under its name would be read as if it went on."""
     a, b = pair
@@ -447,7 +449,7 @@ def test_a_stream_that_is_gone_is_remembered(
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_stream_that_is_gone_can_be_left_out_at_once(
-    broker: Broker, pair: tuple[str, str], reader: Reader, is_made_anew: bool
+    broker: Broker, pair: tuple[str, str], reader: RangeReader, is_made_anew: bool
 ) -> None:
     """Also of a micro-batch that was planned with it."""
     a, b = pair
@@ -472,7 +474,7 @@ def test_a_stream_that_is_gone_can_be_left_out_at_once(
 
 
 def test_a_checkpoint_that_says_nothing_of_streams_is_told(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """Damaged, or of another source."""
     for offset in (
@@ -487,7 +489,7 @@ def test_a_checkpoint_that_says_nothing_of_streams_is_told(
 
 
 def test_subjects_can_be_taken_from_a_query_but_not_added(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """What is older of them would never be read, nor would anybody say so."""
     broker.publish([(f"{stream}.{'ab'[n % 2]}", b"") for n in range(20)])
@@ -507,7 +509,7 @@ def test_subjects_can_be_taken_from_a_query_but_not_added(
 
 
 def test_subjects_may_ask_for_the_same_in_other_words(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     """What the stream holds decides where the words do not, and what it holds that is older."""
     words = ("", ">", f"{stream}.>", f"{stream}.*.*, {stream}.*, {stream}.*", "*.*, *.*.*")
@@ -535,7 +537,7 @@ def test_subjects_may_ask_for_the_same_in_other_words(
 
 
 def test_a_subject_that_has_nothing_older_can_be_added(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     broker.publish([(f"{stream}.a", b"")] * 10)
     one = reader(stream, subjects=f"{stream}.a")
@@ -547,7 +549,7 @@ def test_a_subject_that_has_nothing_older_can_be_added(
 
 
 def test_a_batch_is_read_again_on_the_subjects_it_was_planned_with(
-    broker: Broker, stream: str, reader: Reader
+    broker: Broker, stream: str, reader: RangeReader
 ) -> None:
     broker.publish([(f"{stream}.{'ab'[n % 2]}", b"") for n in range(20)])
     planner = reader(stream, subjects=f"{stream}.a")

@@ -16,7 +16,7 @@ from penstock.errors import ConnectFailed
 from penstock.spark.options import parse_sink, parse_source
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.ownership import source_of
-from penstock.spark.sink.publish import Window
+from penstock.spark.sink.publish import SinkWindow
 from penstock.spark.sink.sink import Encoder
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
@@ -89,7 +89,7 @@ def test_a_sink_rides_out_an_outage(broker: Broker, stream: str, away: Relay) ->
         {"servers": away.url, "subject": f"{stream}.a", "messageIds": "none"}
     )
     batch = pa.record_batch({"data": [b"%d" % n for n in range(100)]})
-    with Window(connection, 10) as window:
+    with SinkWindow(connection, 10) as window:
         tokens, frames = Encoder(sink, "job").encode(batch, window.reply_prefix)
         window.add(tokens[:50], frames[:50])
         window.flush()
@@ -116,7 +116,7 @@ def test_what_was_quiet_for_too_long_connects_again(
     start = driver.initialOffset()
     connection, sink = parse_sink({"servers": away.url, "subject": f"{stream}.a"})
     row = pa.record_batch({"data": [b"1"], "message_id": ["row-1"]})
-    with Window(connection, 10) as window:
+    with SinkWindow(connection, 10) as window:
         away.dismiss(why)
 
         window.add(*Encoder(sink, "job").encode(row, window.reply_prefix))
@@ -144,7 +144,7 @@ def test_a_sink_waits_for_the_server_it_begins_with(
     away.leave()
 
     def work() -> None:
-        with Window(connection, 10) as window:
+        with SinkWindow(connection, 10) as window:
             opened.append(window)
 
     thread = starting(work)

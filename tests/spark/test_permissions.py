@@ -15,7 +15,7 @@ from tests.spark.conftest import Broker
 
 from penstock.errors import PenstockError
 from penstock.spark.options import parse_sink, parse_source
-from penstock.spark.sink.publish import Window
+from penstock.spark.sink.publish import SinkWindow
 from penstock.spark.sink.sink import Encoder, plan, write
 from penstock.spark.source.limited import StreamReader
 
@@ -128,7 +128,7 @@ def test_a_sink_needs_its_subjects_and_an_inbox(guarded: ServerProcess) -> None:
     connection, sink = parse_sink(
         options(guarded, "sink", subject="S.a", stream="S", messageIds="none")
     )
-    with Window(connection, 10) as window:
+    with SinkWindow(connection, 10) as window:
         window.add(
             *Encoder(sink, "").encode(pa.record_batch({"data": [b"x"]}), window.reply_prefix)
         )

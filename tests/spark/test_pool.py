@@ -16,8 +16,8 @@ from tests.spark.conftest import Broker
 from tests.spark.relay import Relay
 
 from penstock.spark.options import parse_sink, parse_source
-from penstock.spark.pool import Pool, Worker, lend
-from penstock.spark.sink.publish import Window
+from penstock.spark.pool import Pool, WorkerPool, lend
+from penstock.spark.sink.publish import SinkWindow
 from penstock.spark.sink.sink import Encoder
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
@@ -95,7 +95,7 @@ def test_a_sink_uses_a_connection_again(broker: Broker, stream: str, relay: Rela
         {"servers": relay.url, "subject": f"{stream}.a", "messageIds": "none"}
     )
     for _ in range(3):
-        with Window(connection, 10) as window:
+        with SinkWindow(connection, 10) as window:
             rows = pa.record_batch({"data": [b"x"] * 100})
             window.add(*Encoder(sink, "").encode(rows, window.reply_prefix))
             window.flush()
@@ -159,7 +159,7 @@ def test_a_forked_process_begins_with_none(options: Any) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        os._exit(len(Worker.pool._free))
+        os._exit(len(WorkerPool.pool._free))
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with lend(options[0], NAME) as again:

@@ -18,7 +18,7 @@ from tests.spark.relay import Relay
 from penstock.errors import ClientError
 from penstock.spark.connection import Connection
 from penstock.spark.options import ConnectionOptions, SourceOptions, parse_sink, parse_source
-from penstock.spark.sink.publish import Window
+from penstock.spark.sink.publish import SinkWindow
 from penstock.spark.sink.sink import Encoder
 from penstock.spark.source import fetch
 from penstock.spark.source.fetch import read_range
@@ -346,7 +346,7 @@ def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> 
     batch = identified(5000)
     results = []
     for _ in range(2):
-        with Window(connection, 500) as window:
+        with SinkWindow(connection, 500) as window:
             window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
             window.flush()
             results.append((window.acked, window.duplicates))
@@ -358,7 +358,7 @@ def test_what_is_published_twice_is_stored_once(broker: Broker, stream: str) -> 
 def test_a_window_is_sent_again_on_a_new_connection(broker: Broker, stream: str) -> None:
     connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
     batch = identified(2000)
-    with Window(connection, 5000) as window:
+    with SinkWindow(connection, 5000) as window:
         window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
         # As if the network had gone away: nothing is acked, and nobody can know what was stored.
         window._connection._sock.shutdown(2)  # type: ignore[union-attr]
@@ -374,7 +374,7 @@ def test_a_publisher_is_held_to_its_rate(broker: Broker, stream: str) -> None:
     connection, sink = parse_sink({"servers": broker.url, "subject": f"{stream}.a"})
     batch = identified(100)
     started_s = time.monotonic()
-    with Window(connection, 500, 200) as window:
+    with SinkWindow(connection, 500, 200) as window:
         window.add(*Encoder(sink, "job-1").encode(batch, window.reply_prefix))
         window.flush()
 

@@ -18,9 +18,9 @@ from tests.spark.relay import Relay
 
 from penstock.errors import ClientError
 from penstock.spark.options import ConnectionOptions, SinkOptions, parse_sink
-from penstock.spark.sink.publish import CHUNK_BYTES, Window
-from penstock.spark.sink.sink import Encoder, Written, check, plan, write
-from penstock.spark.sink.stored import Stored
+from penstock.spark.sink.publish import CHUNK_BYTES, SinkWindow
+from penstock.spark.sink.sink import Encoder, TaskReport, check, plan, write
+from penstock.spark.sink.stored import StoredRows
 from penstock.spark.source.source import PenstockDataSource
 
 WINDOW_S = 1
@@ -60,8 +60,8 @@ def test_acks_that_are_lost_for_longer_than_the_window_double_nothing(
     name = target(broker, stream)
     with Relay(server.port) as relay:
         connection, sink = options(relay.url, name)
-        stored = Stored(options(broker.url, name)[0], time.time(), "")
-        with Window(connection, 500, stored=stored) as window:
+        stored = StoredRows(options(broker.url, name)[0], time.time(), "")
+        with SinkWindow(connection, 500, stored=stored) as window:
             encoder = Encoder(sink, "job")
             relay.mute()
             window.add(*encoder.encode(identified(1, ROWS), window.reply_prefix))
@@ -84,9 +84,9 @@ def test_a_task_that_runs_for_longer_than_the_window_doubles_nothing(
     connection, sink = options(broker.url, name)
     began_s = time.time()
 
-    def attempt() -> tuple[Window, Encoder]:
-        stored = Stored(connection, began_s, name)
-        return Window(connection, 500, stored=stored).__enter__(), Encoder(sink, "job")
+    def attempt() -> tuple[SinkWindow, Encoder]:
+        stored = StoredRows(connection, began_s, name)
+        return SinkWindow(connection, 500, stored=stored).__enter__(), Encoder(sink, "job")
 
     windows = [attempt(), attempt()]
     for first, last in ((1, ROWS), (ROWS + 1, 2 * ROWS)):
@@ -131,7 +131,7 @@ def test_a_look_that_took_longer_than_the_server_remembers_is_taken_again(
     clock = Timed([0, 400, 0])
     with Relay(server.port, clock.pass_on) as relay:
         connection, sink = options(relay.url, name)
-        stored = Stored(connection, time.time() - 3600, name, clock=clock)
+        stored = StoredRows(connection, time.time() - 3600, name, clock=clock)
         frames = Encoder(sink, "job").encode(identified(1, 1), b"_INBOX.x.")[1]
 
         assert set() == stored.left_out(frames)
@@ -149,7 +149,7 @@ def test_a_target_that_cannot_be_looked_at_in_time_is_an_error(
     clock = Timed([0, *[50.0] * 20])
     with Relay(server.port, clock.pass_on) as relay:
         connection, sink = options(relay.url, name)
-        stored = Stored(connection, time.time() - 3600, name, clock=clock)
+        stored = StoredRows(connection, time.time() - 3600, name, clock=clock)
         frames = Encoder(sink, "job").encode(identified(1, 1), b"_INBOX.x.")[1]
 
         with pytest.raises(ClientError, match="hint: a longer one"):
@@ -178,14 +178,14 @@ def test_a_window_that_is_sent_again_is_sent_in_pieces(
     """So that a network that takes one of them in time is fast enough, however large it is."""
     sent: list[int] = []
 
-    class Counting(Stored):
+    class Counting(StoredRows):
         def left_out(self, frames: Iterable[bytes]) -> set[int]:
             sent.append(sum(map(len, frames)))
             return set()
 
     with Relay(server.port) as relay:
         connection, sink = options(relay.url, stream)
-        with Window(connection, 500, stored=Counting(connection, 0, "")) as window:
+        with SinkWindow(connection, 500, stored=Counting(connection, 0, "")) as window:
             rows = pa.record_batch(
                 {"data": [bytes(200_000)] * 20, "message_id": [f"row-{n}" for n in range(20)]}
             )
@@ -207,8 +207,8 @@ def test_a_work_queue_is_written_to_for_longer_than_the_window(
     name = f"{stream}_queue"
     broker.create(name, retention="workqueue", duplicate_window=WINDOW_S * 1_000_000_000)
     connection, sink = options(broker.url, name)
-    stored = Stored(connection, time.time() - 2 * WINDOW_S, name)
-    with Window(connection, 500, stored=stored) as window:
+    stored = StoredRows(connection, time.time() - 2 * WINDOW_S, name)
+    with SinkWindow(connection, 500, stored=stored) as window:
         window.add(*Encoder(sink, "job").encode(identified(1, ROWS), window.reply_prefix))
         window.flush()
 
@@ -350,7 +350,7 @@ def test_a_job_with_a_prefix_can_be_run_again_at_any_time(broker: Broker, stream
 
     def job() -> tuple[int, int]:
         written = PenstockDataSource(given).writer(schema, overwrite=False).write(iter([rows]))
-        assert isinstance(written, Written)
+        assert isinstance(written, TaskReport)
         return written.messages, written.duplicates
 
     first = job()

@@ -13,7 +13,7 @@ from tests.spark.conftest import Broker
 from penstock.errors import ClientError, ConfigError, PermissionDenied
 from penstock.spark.options import parse_source
 from penstock.spark.source.limited import StreamReader
-from penstock.spark.source.source import PenstockDataSource, Reader
+from penstock.spark.source.source import PenstockDataSource, RangeReader
 
 SCHEMA = {
     "type": "struct",
@@ -23,7 +23,7 @@ SCHEMA = {
 
 def plan_batch(*options: Any) -> None:
     """Do what the driver does first for a batch."""
-    Reader(*options).partitions()
+    RangeReader(*options).partitions()
 
 
 def plan_streaming(*options: Any) -> None:

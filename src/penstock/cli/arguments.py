@@ -136,13 +136,13 @@ def _similar(name: str, names: Sequence[str]) -> str | None:
 def _parser(verb: Verb) -> ArgumentParser:
     import argparse
 
-    class Parser(argparse.ArgumentParser):
+    class QuietParser(argparse.ArgumentParser):
         """A parser that leaves messages and exit codes to us."""
 
         def error(self, message: str) -> NoReturn:
             raise ConfigError(_reword(message))
 
-    parser = Parser(add_help=False, allow_abbrev=False)
+    parser = QuietParser(add_help=False, allow_abbrev=False)
     for each in verb.arguments:
         settings = dict(each.settings)
         if "type" in settings:

@@ -126,7 +126,7 @@ def _compare_engines(options: Options) -> int:
     from penstock.bench.scenarios import engines
 
     loads = engines.QUICK_LOADS if options.quick else engines.LOADS
-    figures: list[engines.Figures] = []
+    figures: list[engines.LoadFigures] = []
     found = engines.compare(
         options.engines,
         loads=loads,

@@ -15,7 +15,7 @@ from penstock.cli.terminal import table
 from penstock.config.file.directives import FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
 from penstock.config.file.explaining import DEFAULT, Setting, settings
 from penstock.config.file.flags import Flag, parse_flags
-from penstock.config.file.loading import Options, load
+from penstock.config.file.loading import ServerOptions, load
 from penstock.errors import ConfigError
 
 USAGE = """\
@@ -72,13 +72,13 @@ def as_table(rows: list[Setting]) -> str:
     return table(("SETTING", "VALUE", "FROM"), cells, left=3)
 
 
-def as_json(rows: list[Setting], options: Options) -> str:
+def as_json(rows: list[Setting], options: ServerOptions) -> str:
     """Return the settings for programs."""
     shown = {row.directive: {"value": row.value, "from": row.source} for row in rows}
     return json.dumps({"settings": shown, "warnings": list(options.warnings)}, indent=2)
 
 
-def warn(options: Options) -> None:
+def warn(options: ServerOptions) -> None:
     """Print a warning for each setting that has no effect."""
     for warning in options.warnings:
         print(f"penstock: warning: {warning}", file=sys.stderr)

@@ -14,7 +14,7 @@ from penstock.cli.terminal import table
 from penstock.cli.values import read_positive, show_count, show_size
 from penstock.errors import ClientError, ConfigError
 from penstock.spark.pipelines.folder import LocalFolder
-from penstock.spark.pipelines.snapshot import Part, parts_of
+from penstock.spark.pipelines.snapshot import SnapshotPart, parts_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -102,7 +102,7 @@ def query(lake: Path, text: str) -> Rows:
         return Rows([column[0] for column in answer.description or ()], answer.fetchall())
 
 
-def _parts(lake: Path) -> list[Part]:
+def _parts(lake: Path) -> list[SnapshotPart]:
     """Return the parts of the newest snapshot; none if the directory is not a snapshot."""
     return parts_of(LocalFolder(lake))
 

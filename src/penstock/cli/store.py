@@ -16,7 +16,7 @@ from penstock.cli.terminal import table
 from penstock.config.file.loading import ENVIRONMENT_PREFIX, load
 from penstock.config.jetstream import JetStreamConfig
 from penstock.errors import StoreError, reason
-from penstock.jetstream.files.storecheck import Report, check, is_store, repair
+from penstock.jetstream.files.storecheck import StoreReport, check, is_store, repair
 from penstock.jetstream.files.storekey import find_key, is_keyed
 from penstock.jetstream.files.streamcheck import check_stream
 from penstock.jetstream.store.file.disk import LOCK, Disk, RealDisk
@@ -145,11 +145,11 @@ def _check(disk: Disk, directory: str, as_json: bool) -> int:
     return EXIT_FAILURE if problems else 0
 
 
-def _check_stream(disk: Disk, directory: str) -> Report:
-    return Report(directory, problems=check_stream(disk, directory))
+def _check_stream(disk: Disk, directory: str) -> StoreReport:
+    return StoreReport(directory, problems=check_stream(disk, directory))
 
 
-def _row(report: Report) -> tuple[str, ...]:
+def _row(report: StoreReport) -> tuple[str, ...]:
     figures = (
         report.segments,
         report.messages,

@@ -44,7 +44,7 @@ class Figures:
 async def watch(context: Context, look: Callable[[], Awaitable[Figures]]) -> None:
     """Show updated figures until Ctrl-C."""
     arguments = context.arguments
-    screen = Screen() if sys.stdout.isatty() and not arguments.json else None
+    screen = LiveLines() if sys.stdout.isatty() and not arguments.json else None
     looks = 0
     while True:
         figures = await _look(context, look) if looks else await look()
@@ -70,7 +70,7 @@ async def _look(context: Context, look: Callable[[], Awaitable[Figures]]) -> Fig
         return None
 
 
-class Screen:
+class LiveLines:
     """A few lines of a terminal, redrawn in place."""
 
     def __init__(self) -> None:

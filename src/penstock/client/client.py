@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from penstock.client.connection.connection import Connection
 from penstock.client.connection.interest import Interest
 from penstock.client.connection.servers import split_urls
-from penstock.client.inbox import Inbox, unique_token
+from penstock.client.inbox import ReplyInbox, unique_token
 from penstock.client.jetstream.jetstream import JetStream, JetStreamOptions, JetStreamSettings
 from penstock.client.messages import Headers, Message, check_responders, encode_headers
 from penstock.client.options import ClientOptions, ClientSettings
@@ -40,7 +40,7 @@ class Client:
         self.options = options
         self.connection = connection or Connection(options)
         self._outbox = self.connection.outbox
-        self._inbox = Inbox(self.connection)
+        self._inbox = ReplyInbox(self.connection)
         self._subscriptions: set[Subscription] = set()
         self._subjects: dict[str, bytes] = {}
         self._heads: dict[str, bytes] = {}

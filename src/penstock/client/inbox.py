@@ -24,7 +24,7 @@ def unique_token() -> str:
     return "".join(secrets.choice(LETTERS) for _ in range(22))
 
 
-class Inbox:
+class ReplyInbox:
     """The requests waiting for a reply."""
 
     def __init__(self, connection: Connection) -> None:

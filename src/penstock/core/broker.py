@@ -20,7 +20,7 @@ from penstock.config.accounts import GLOBAL
 from penstock.config.server import ServerConfig
 from penstock.core.account import Account, Figures, sum_figures
 from penstock.core.directory import Directory
-from penstock.core.host import Timer
+from penstock.core.host import ScheduledCall
 from penstock.core.identity.auth import Authenticator, Elsewhere, Verified
 from penstock.core.identity.authenticators import authenticator_for, websocket_authenticator
 from penstock.core.reports import trace
@@ -61,7 +61,7 @@ class Broker:
         clock_ns: Callable[[], int],
         random: Callable[[], float],
         random_bytes: Callable[[int], bytes],
-        call_later: Callable[[float, Callable[[], None]], Timer],
+        call_later: Callable[[float, Callable[[], None]], ScheduledCall],
     ) -> None:
         self.config = config
         self.server_id = server_id

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.session import Session
 
 
-class Timer(Protocol):
+class ScheduledCall(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
@@ -43,7 +43,7 @@ class Host(Protocol):
         """The time, in nanoseconds."""
 
     @property
-    def call_later(self) -> Callable[[float, Callable[[], None]], Timer]:
+    def call_later(self) -> Callable[[float, Callable[[], None]], ScheduledCall]:
         """Call a function after a delay in seconds."""
 
     @property

@@ -27,7 +27,7 @@ from penstock.hot.wire import CONNECT, FAIL, INFO, KIND, OK, PING, PONG, PUB, SU
 from penstock.protocol import subjects, times
 
 if TYPE_CHECKING:
-    from penstock.core.host import Host, Timer
+    from penstock.core.host import Host, ScheduledCall
 
 log = logging.getLogger("penstock")
 
@@ -115,7 +115,7 @@ class Session(hot.Outlet):
         """Whether the system account knows of this session."""
         self._is_counted = False
         """Whether the account counts this session among its connections."""
-        self._expiry: Timer | None = None
+        self._expiry: ScheduledCall | None = None
         """Ends the session when its authentication expires."""
         self.parser = Parser(hot.parse_commands, limits.max_payload, limits.max_control_line)
         self.subscriptions: dict[bytes, Subscription] = {}

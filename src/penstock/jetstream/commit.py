@@ -144,7 +144,7 @@ class Change:
 class Together:
     """Pieces of work that run one after the other; each may fail on its own."""
 
-    def __init__(self, works: Sequence[Work | None], crew: Crew) -> None:
+    def __init__(self, works: Sequence[Work | None], crew: SyncThreads) -> None:
         self.works = works
         self._crew = crew
         # If the thread stops halfway, the remaining ones are not durable.
@@ -195,7 +195,7 @@ class Together:
         return failed
 
 
-class Crew:
+class SyncThreads:
     """
     Threads that wait for the disk side by side, for as long as the server runs.
 
@@ -228,7 +228,7 @@ def release(item: Durable) -> Work | None:
 class Commit:
     """One sync under way. `run` belongs in a thread, everything else on the loop."""
 
-    def __init__(self, items: Iterable[Durable], crew: Crew) -> None:
+    def __init__(self, items: Iterable[Durable], crew: SyncThreads) -> None:
         begun = [(item, *_begun(item)) for item in items]
         self._items = [(item, error) for item, _, error in begun]
         self._works = Together([work for _, work, _ in begun], crew)

@@ -20,7 +20,7 @@ from penstock.jetstream.config import originrules, rules
 from penstock.jetstream.config.patterns import STEPS_MAX, PatternIndex, Steps, TooManySteps
 from penstock.jetstream.config.stream import StreamConfig
 from penstock.jetstream.consumers import consumers
-from penstock.jetstream.consumers.replies import FLOW_CONTROL_PREFIX, Replies
+from penstock.jetstream.consumers.replies import FLOW_CONTROL_PREFIX, ConsumerReplies
 from penstock.jetstream.context import Context
 from penstock.jetstream.copies.originlookup import OriginLookup
 from penstock.jetstream.files.streamfiles import Creation, StreamFiles, close_store
@@ -45,7 +45,7 @@ Made = Callable[[Stream | None, JetStreamError | None], None]
 """Takes the stream once the request is fulfilled, or the error that prevented it."""
 
 
-class Engine:
+class JetStreamEngine:
     """The streams of one account."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Engine:
         self.unreadable: dict[str, str] = {}
         """Streams on disk that could not be brought back, and why."""
         self._subscriptions: list[Subscription] = []
-        self._replies = Replies(account, self.consumer)
+        self._replies = ConsumerReplies(account, self.consumer)
         self._housekeeping = Housekeeping(account.name)
         shared.tenants.append(self)
 

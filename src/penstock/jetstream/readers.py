@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Reader(Protocol):
+class RetainingReader(Protocol):
     """A reader for which a stream may have to keep messages."""
 
     def wants(self, subject: bytes) -> bool:
@@ -15,7 +15,7 @@ class Reader(Protocol):
         """Tell whether it wants this message and has not settled it yet."""
 
 
-class Copier(Reader, Protocol):
+class Copier(RetainingReader, Protocol):
     """A mirror or a source that reads the stream."""
 
     def on_messages(self) -> None:

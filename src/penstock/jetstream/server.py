@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.jetstream.api import clusterapi, consumerapi, snapshotapi, streamapi
 from penstock.jetstream.api.api import Api
-from penstock.jetstream.engine import UNLIMITED, Engine
+from penstock.jetstream.engine import UNLIMITED, JetStreamEngine
 
 if TYPE_CHECKING:
     from penstock.config.accounts import JetStreamLimits
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 CALLS = streamapi.CALLS | snapshotapi.CALLS | consumerapi.CALLS | clusterapi.CALLS
 
 
-class JetStream:
+class JetStreamAccounts:
     """The accounts of one server that have JetStream."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
-        self.engines: dict[str, Engine] = {}
+        self.engines: dict[str, JetStreamEngine] = {}
         self._apis: dict[str, Api] = {}
 
     def add(
@@ -34,9 +34,9 @@ class JetStream:
         *,
         limits: JetStreamLimits = UNLIMITED,
         remotes: Mapping[str, Remote] | None = None,
-    ) -> Engine:
+    ) -> JetStreamEngine:
         """Give an account JetStream, which stays closed until `open`."""
-        engine = Engine(account, self.shared, files=files, limits=limits, remotes=remotes)
+        engine = JetStreamEngine(account, self.shared, files=files, limits=limits, remotes=remotes)
         self.engines[account.name] = engine
         self._apis[account.name] = Api(engine, CALLS)
         return engine

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.jetstream.commit import Allowance, Commit, Crew, Durable, release
+from penstock.jetstream.commit import Allowance, Commit, Durable, SyncThreads, release
 from penstock.jetstream.files.rubbish import Rubbish
 from penstock.jetstream.store.file.disk import Disk
 from penstock.jetstream.store.values import Work
@@ -66,7 +66,7 @@ class Shared:
         """All accounts that have JetStream."""
         self.dirty: dict[Durable, str] = {}
         """Items with changes that no commit has covered yet, in order, and their accounts."""
-        self.crew = Crew()
+        self.crew = SyncThreads()
         self.allowance = Allowance()
         self.rubbish = Rubbish(disk)
         """The files of deleted streams of all accounts."""

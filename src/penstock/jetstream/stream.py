@@ -38,7 +38,7 @@ from penstock.jetstream.intake.publish import Intake
 from penstock.jetstream.intake.readback import ReadBack
 from penstock.jetstream.losses import Losses
 from penstock.jetstream.promise import NO_END
-from penstock.jetstream.readers import Copier, Reader
+from penstock.jetstream.readers import Copier, RetainingReader
 from penstock.jetstream.shared import RETRY_NS
 from penstock.jetstream.store.retreat import Retreat
 from penstock.jetstream.store.store import Store
@@ -478,7 +478,7 @@ class Stream:
         self.skip_purged(EVERYTHING)
 
     @property
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[RetainingReader]:
         """All readers for which messages are kept."""
         return [*self.consumers.values(), *self.followers]
 
@@ -497,14 +497,14 @@ class Stream:
         if not self.is_closed:
             self.consumers_changed()
 
-    def on_acked(self, reader: Reader, sequences: Iterable[int]) -> None:
+    def on_acked(self, reader: RetainingReader, sequences: Iterable[int]) -> None:
         """Drop messages that retention kept only for this reader: it has settled them."""
         if self.config.retention == "workqueue":
             self.remove(sequences)
         elif self.config.retention == "interest":
             self._drop_unneeded(reader, tuple(sequences))
 
-    def _drop_unneeded(self, reader: Reader, sequences: tuple[int, ...]) -> None:
+    def _drop_unneeded(self, reader: RetainingReader, sequences: tuple[int, ...]) -> None:
         others = [each for each in self.readers if each is not reader]
         try:
             self.remove([each for each in sequences if not self._is_needed(each, others)])
@@ -514,11 +514,11 @@ class Stream:
             deadline_ns = self.context.clock_ns() + RETRY_NS
             self.context.timers.at(deadline_ns, lambda now_ns: self._drop_again(reader, sequences))
 
-    def _drop_again(self, reader: Reader, sequences: tuple[int, ...]) -> None:
+    def _drop_again(self, reader: RetainingReader, sequences: tuple[int, ...]) -> None:
         if not self.is_closed:
             self._drop_unneeded(reader, sequences)
 
-    def _is_needed(self, sequence: int, readers: list[Reader]) -> bool:
+    def _is_needed(self, sequence: int, readers: list[RetainingReader]) -> bool:
         message = self.store.get(sequence) if readers else None
         return message is not None and any(each.needs(sequence, message[2]) for each in readers)
 

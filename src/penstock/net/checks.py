@@ -34,7 +34,7 @@ LET_IN = ""
 BUSY = "Too many passwords wait to be checked. Please try again later."
 
 
-class Checks:
+class CredentialChecks:
     """The checks of one server."""
 
     def __init__(self, reactor: Reactor) -> None:

@@ -25,11 +25,11 @@ from penstock.core.account import Account
 from penstock.core.broker import Broker
 from penstock.errors import StoreError, cause, reason
 from penstock.jetstream.api.accountpurge import AccountPurge
-from penstock.jetstream.api.refusal import Refusal
+from penstock.jetstream.api.refusal import RefusingApi
 from penstock.jetstream.commit import Commit, Together
 from penstock.jetstream.files.storekey import check_unlocked, unlock
 from penstock.jetstream.files.streamfiles import StreamFiles
-from penstock.jetstream.server import JetStream
+from penstock.jetstream.server import JetStreamAccounts
 from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.file.disk import Disk, Lock, RealDisk
 from penstock.jetstream.store.file.encryption import Keys, encrypted
@@ -93,7 +93,7 @@ class Journal:
             clock_ns=broker.clock_ns,
             random=random.random,
         )
-        self._jetstream = JetStream(self._shared)
+        self._jetstream = JetStreamAccounts(self._shared)
         self.engines = self._jetstream.engines
         """One engine for each account with JetStream."""
         for name, limits in jetstream_accounts(broker).items():
@@ -102,7 +102,7 @@ class Journal:
         others = broker.accounts.keys() - self.engines.keys()
         self._domain = config.domain or ""
         self._refusals = {
-            name: Refusal(broker.accounts[name], self._domain, is_system=name == system.name)
+            name: RefusingApi(broker.accounts[name], self._domain, is_system=name == system.name)
             for name in others
         }
         self._purge = AccountPurge(system, self._domain, self.engines)
@@ -153,7 +153,7 @@ class Journal:
             self._housekeeping.append(self.engines[name])
             self._jetstream.open(name)
         for name in self._broker.accounts.keys() - self.engines.keys() - self._refusals.keys():
-            self._refusals[name] = Refusal(
+            self._refusals[name] = RefusingApi(
                 self._broker.accounts[name], self._domain, is_system=False
             )
             self._refusals[name].open()

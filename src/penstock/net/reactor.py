@@ -19,7 +19,7 @@ from typing import Protocol
 from penstock.config.server import Limits
 from penstock.core.broker import TURN_NS, Broker
 from penstock.core.session import Session
-from penstock.net.checks import Checks
+from penstock.net.checks import CredentialChecks
 from penstock.net.connection import SHARE_BYTES, Channel, Connection
 from penstock.net.poller import READ, WRITE, poller_for
 
@@ -72,7 +72,7 @@ class Reactor:
         self.read_view = memoryview(self.read_buffer)
         self.small_buffer = self.read_view[:SHARE_BYTES]
         """The start of the buffer, for publishers that are held back."""
-        self.checks = Checks(self)
+        self.checks = CredentialChecks(self)
         self.stalled_clients = 0
         self.before_flush: Callable[[], None] | None = None
         """Called before each write: messages that it publishes go out at once."""

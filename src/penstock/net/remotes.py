@@ -19,7 +19,7 @@ from penstock.client.options import ClientOptions, tls_context
 from penstock.config.remotes import RemoteConfig
 from penstock.errors import ConfigError, PenstockError, PermissionDenied
 from penstock.hot.wire import Op
-from penstock.jetstream.copies.remote import Receive, Watcher
+from penstock.jetstream.copies.remote import Receive, RemoteWatcher
 from penstock.protocol import wellknown
 
 log = logging.getLogger("penstock")
@@ -58,14 +58,14 @@ class ClientRemote:
         self._name = config.name
         self._options = _options(config, name)
         self._flush = flush
-        self._watchers: list[Watcher] = []
+        self._watchers: list[RemoteWatcher] = []
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_idle = asyncio.Event()
 
     # For the streams that copy from it.
 
-    def attach(self, watcher: Watcher) -> None:
+    def attach(self, watcher: RemoteWatcher) -> None:
         """Connect for the first watcher, and report changes to it."""
         self._watchers.append(watcher)
         self._is_idle.clear()
@@ -75,7 +75,7 @@ class ClientRemote:
         elif self._task is None or self._task.done():
             self._task = loop.create_task(self._run())
 
-    def detach(self, watcher: Watcher) -> None:
+    def detach(self, watcher: RemoteWatcher) -> None:
         """Disconnect soon, if this was the last watcher."""
         self._watchers.remove(watcher)
         if not self._watchers:
@@ -175,7 +175,7 @@ class ClientRemote:
         except TimeoutError:
             return
 
-    def _tell_connected(self, watcher: Watcher) -> None:
+    def _tell_connected(self, watcher: RemoteWatcher) -> None:
         if watcher in self._watchers and self._client is not None:
             watcher.on_connected()
             self._flush()

@@ -30,7 +30,7 @@ from penstock.net.connection import Connection
 from penstock.net.listeners.acceptor import Door, tls_info, websocket_info
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
 from penstock.net.listeners.listener import listening_socket
-from penstock.net.monitor.usage import Usage
+from penstock.net.monitor.usage import CpuShare
 from penstock.net.reactor import Reactor
 from penstock.net.system.sysrequests import SystemRequests
 from penstock.protocol.addresses import split_address
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import ssl
     import tempfile
 
-    from penstock.config.file.loading import Options
+    from penstock.config.file.loading import ServerOptions
     from penstock.config.transport import TlsConfig
     from penstock.net.committer import Journal
     from penstock.net.listeners.handshake import Tls
@@ -93,12 +93,12 @@ class Server:
         """The directory of account tokens, if one is configured."""
         self._account_server: AccountServer | None = None
         """The HTTP source of account tokens, if one is configured."""
-        self.usage = Usage()
+        self.usage = CpuShare()
         self.http_requests: Counter[str] = Counter()
         """The number of requests for each path of the monitoring."""
         self.load_again: Callable[[], str] | None = None
         """Reloads the configuration file, if there is one; returns an error text, or ""."""
-        self.options: Options | None = None
+        self.options: ServerOptions | None = None
         """The options of the process, with the place of each; None for a server in a program."""
         self._monitor: Monitor | None = None
         self._https_context: ssl.SSLContext | None = None

@@ -81,7 +81,7 @@ class Pool:
             self._closer.start()
 
 
-class Worker:
+class WorkerPool:
     """The connection pool of this process."""
 
     pool = Pool()
@@ -90,17 +90,17 @@ class Worker:
 @contextmanager
 def lend(options: ConnectionOptions, name: str) -> Iterator[Connection]:
     """Lend a connection of this process; keep it, if all goes well."""
-    connection = Worker.pool.take(options, name)
+    connection = WorkerPool.pool.take(options, name)
     try:
         yield connection
     except BaseException:
         connection.close()
         raise
-    Worker.pool.give_back(connection)
+    WorkerPool.pool.give_back(connection)
 
 
 def _forget() -> None:
-    Worker.pool = Pool()
+    WorkerPool.pool = Pool()
 
 
 os.register_at_fork(after_in_child=_forget)

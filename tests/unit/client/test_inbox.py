@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.aio import asynchronous
 
-from penstock.client.inbox import Inbox
+from penstock.client.inbox import ReplyInbox
 from penstock.client.options import ClientOptions
 from penstock.errors import ConnectionLost
 
@@ -27,7 +27,7 @@ class Link:
 @asynchronous
 async def test_a_reply_that_comes_while_the_request_is_still_being_sent_is_not_lost() -> None:
     link = Link()
-    inbox = Inbox(link)  # type: ignore[arg-type]
+    inbox = ReplyInbox(link)  # type: ignore[arg-type]
     token, reply = inbox.open(b"asked")
     message = (b"MSG", reply, b"1", b"", 0, b"answer")
     link.receive([message, message])
@@ -39,7 +39,7 @@ async def test_a_reply_that_comes_while_the_request_is_still_being_sent_is_not_l
 
 @asynchronous
 async def test_a_connection_that_closes_while_a_request_is_being_sent_fails_it() -> None:
-    inbox = Inbox(Link())  # type: ignore[arg-type]
+    inbox = ReplyInbox(Link())  # type: ignore[arg-type]
     token, _ = inbox.open(b"asked")
     inbox.closed(ConnectionLost("gone"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.client.jetstream import api
-from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.jetstream.status import NextStep, read_status, unfilled
 from penstock.client.messages import Headers, Metadata, encode_headers, parse_metadata, status_of
 from penstock.errors import ClientError, JetStreamError, NoResponders
 from penstock.hot.wire import MSG, Op
@@ -61,21 +61,21 @@ def test_headers_are_given_as_mapping_or_pairs(headers: Headers, block: bytes) -
 @pytest.mark.parametrize(
     ("line", "outcome"),
     [
-        ("100 Idle Heartbeat", Outcome.ALIVE),
-        ("404 No Messages", Outcome.OVER),
-        ("408 Request Timeout", Outcome.OVER),
-        ("409 Batch Completed", Outcome.OVER),
-        ("409 Message Size Exceeds MaxBytes", Outcome.OVER),
-        ("409 Leadership Change", Outcome.GONE),
-        ("409 Server Shutdown", Outcome.GONE),
-        ("503", Outcome.GONE),
-        ("409 Consumer Deleted", Outcome.FAILED),
-        ("409 Exceeded MaxRequestBatch of 5", Outcome.FAILED),
-        ("409 Consumer is push based", Outcome.FAILED),
-        ("400 Bad Request - heartbeat value too large", Outcome.FAILED),
+        ("100 Idle Heartbeat", NextStep.ALIVE),
+        ("404 No Messages", NextStep.OVER),
+        ("408 Request Timeout", NextStep.OVER),
+        ("409 Batch Completed", NextStep.OVER),
+        ("409 Message Size Exceeds MaxBytes", NextStep.OVER),
+        ("409 Leadership Change", NextStep.GONE),
+        ("409 Server Shutdown", NextStep.GONE),
+        ("503", NextStep.GONE),
+        ("409 Consumer Deleted", NextStep.FAILED),
+        ("409 Exceeded MaxRequestBatch of 5", NextStep.FAILED),
+        ("409 Consumer is push based", NextStep.FAILED),
+        ("400 Bad Request - heartbeat value too large", NextStep.FAILED),
     ],
 )
-def test_a_status_says_what_to_do_next(line: str, outcome: Outcome) -> None:
+def test_a_status_says_what_to_do_next(line: str, outcome: NextStep) -> None:
     assert outcome is read_status(status(line))[0]
 
 

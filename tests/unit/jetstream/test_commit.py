@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import FailingDisk, World
 
-from penstock.jetstream.commit import Crew, Together
+from penstock.jetstream.commit import SyncThreads, Together
 from penstock.jetstream.timers import Timers
 
 OPERATIONS = ("create", "rename", "sync_directory", "make_directory", "write", "sync")
@@ -208,7 +208,7 @@ def test_an_item_that_fails_before_a_later_sync_is_told_so_too(tmp_path: Path) -
 
 def test_a_thread_that_ended_halfway_has_made_nothing_durable() -> None:
     first, second = Item(), Item()
-    together = Together([first, None, second], Crew())
+    together = Together([first, None, second], SyncThreads())
 
     together.finish()
 

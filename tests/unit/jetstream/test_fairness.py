@@ -255,10 +255,10 @@ def test_accounts_have_turns_and_each_keeps_its_order() -> None:
     assert in_turns(dict.fromkeys(ours, "A"), 7) == ours
 
 
-def neighbour(world: World) -> engine.Engine:
+def neighbour(world: World) -> engine.JetStreamEngine:
     """Return the engine of another account, which shares the commits of the world's."""
     first = world.engine
-    beside = engine.Engine(
+    beside = engine.JetStreamEngine(
         Account("B", route_cache_size=100, random=first.account.random),
         world.shared,
         files=StreamFiles(world.disk, world.config.store_dir, "B"),

@@ -18,7 +18,7 @@ from penstock.core.broker import Broker
 from penstock.hot import wire
 from penstock.jetstream.copies.remote import Remote
 from penstock.jetstream.files.streamfiles import StreamFiles
-from penstock.jetstream.server import JetStream
+from penstock.jetstream.server import JetStreamAccounts
 from penstock.jetstream.shared import Shared
 from penstock.jetstream.store.file.disk import RealDisk
 from penstock.jetstream.store.values import Message, complete
@@ -91,7 +91,7 @@ class World:
             clock_ns=lambda: self.now_ns,
             random=chance.random,
         )
-        self.jetstream = JetStream(self.shared)
+        self.jetstream = JetStreamAccounts(self.shared)
         account = self.broker.default_account
         self.engine = self.jetstream.add(account, self.files(), remotes=self.remotes)
         self.jetstream.open(account.name)

@@ -48,7 +48,7 @@ class Member:
     errors: list[str] = field(default_factory=list)
 
 
-class Crew:
+class LoadProcesses:
     """All processes of a run, alive inside a `with` block."""
 
     def __init__(self, plan: Plan, url: str) -> None:

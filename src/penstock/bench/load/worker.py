@@ -49,10 +49,10 @@ def main(job: Job, pipe: Connection, counters: Any) -> None:
     raise_open_files_limit()
     # The measured code creates no cycles; a garbage collection would only be a pause.
     gc.disable()
-    asyncio.run(Worker(job, pipe, counters).run())
+    asyncio.run(LoadWorker(job, pipe, counters).run())
 
 
-class Worker:
+class LoadWorker:
     """All clients of this process, and the pipe to the parent."""
 
     def __init__(self, job: Job, pipe: Connection, counters: Any) -> None:

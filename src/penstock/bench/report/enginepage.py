@@ -9,7 +9,7 @@ from html import escape
 from penstock.bench.report import charts, machine, sections
 from penstock.bench.report.charts import Bar, Point
 from penstock.bench.report.style import document
-from penstock.bench.scenarios.engines import METRICS, Figures, Metric, of
+from penstock.bench.scenarios.engines import METRICS, ComparedFigure, LoadFigures, of
 
 METHOD = """\
 <ul>
@@ -24,7 +24,7 @@ window lets them: it is mostly waiting behind other events.</li>
 </ul>"""
 
 
-def render(figures: Sequence[Figures], engines: Sequence[str], *, rounds: int) -> str:
+def render(figures: Sequence[LoadFigures], engines: Sequence[str], *, rounds: int) -> str:
     """Return the page."""
     title = f"The event bus on {' and '.join(engines)}"
     loads = list(dict.fromkeys(one.messages for one in figures))
@@ -47,7 +47,7 @@ def _header(title: str, rounds: int) -> str:
     )
 
 
-def _growth(figures: Sequence[Figures], engines: Sequence[str], loads: Sequence[int]) -> str:
+def _growth(figures: Sequence[LoadFigures], engines: Sequence[str], loads: Sequence[int]) -> str:
     series = [
         (
             number,
@@ -65,7 +65,10 @@ def _growth(figures: Sequence[Figures], engines: Sequence[str], loads: Sequence[
 
 
 def _bars(
-    figures: Sequence[Figures], engines: Sequence[str], loads: Sequence[int], metric: Metric
+    figures: Sequence[LoadFigures],
+    engines: Sequence[str],
+    loads: Sequence[int],
+    metric: ComparedFigure,
 ) -> str:
     rows = [
         (
@@ -78,7 +81,7 @@ def _bars(
 
 
 def _bar(
-    figures: Sequence[Figures], number: int, engine: str, messages: int, metric: Metric
+    figures: Sequence[LoadFigures], number: int, engine: str, messages: int, metric: ComparedFigure
 ) -> Bar:
     one = of(figures, engine, messages)
     if one is None:
@@ -86,7 +89,7 @@ def _bar(
     return Bar(number, metric.read(one), metric.spell(metric.read(one)))
 
 
-def _table(figures: Sequence[Figures], engines: Sequence[str], loads: Sequence[int]) -> str:
+def _table(figures: Sequence[LoadFigures], engines: Sequence[str], loads: Sequence[int]) -> str:
     heads = "".join(f"<th>{escape(head)}</th>" for head in ("", *engines))
     rows = []
     for messages in loads:

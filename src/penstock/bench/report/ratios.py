@@ -15,7 +15,7 @@ OURS, THEIRS = "ours", "theirs"
 Figures: TypeAlias = Mapping[str, float]
 """The figures of one side in one round, by name; `others`: the share of other processes."""
 
-Column: TypeAlias = tuple[str, Callable[["Row"], str]]
+Column: TypeAlias = tuple[str, Callable[["RatioRow"], str]]
 """A title, and the cell of a row."""
 
 VERDICTS = {True: "yes", False: "NO", None: "-"}
@@ -54,7 +54,7 @@ class Goal:
 
 
 @dataclass
-class Row:
+class RatioRow:
     """One line of a table: the figures of a work, from every side and round."""
 
     name: str
@@ -121,10 +121,10 @@ class Row:
         return [one[figure] for one in rounds]
 
 
-def value_of(side: str) -> Callable[[Row], str]:
+def value_of(side: str) -> Callable[[RatioRow], str]:
     """Return the cell with the figure of a side."""
 
-    def cell(row: Row) -> str:
+    def cell(row: RatioRow) -> str:
         value = row.value(side)
         if side in row.failures:
             return "FAILED"
@@ -133,24 +133,24 @@ def value_of(side: str) -> Callable[[Row], str]:
     return cell
 
 
-def ratio_of(side: str) -> Callable[[Row], str]:
+def ratio_of(side: str) -> Callable[[RatioRow], str]:
     """Return the cell with the figure of a side divided by theirs."""
 
-    def cell(row: Row) -> str:
+    def cell(row: RatioRow) -> str:
         ratio = row.ratio(side)
         return "-" if ratio is None else f"{ratio:.2f}x"
 
     return cell
 
 
-def both(figure: str, digits: int) -> Callable[[Row], str]:
+def both(figure: str, digits: int) -> Callable[[RatioRow], str]:
     """Return the cell with another figure of both sides."""
     return lambda row: " / ".join(
         f"{row.least(side, figure):.{digits}f}" for side in (OURS, THEIRS)
     )
 
 
-def verdict(row: Row) -> str:
+def verdict(row: RatioRow) -> str:
     """Return whether the goal is met; a question mark where the machine was busy."""
     return VERDICTS[row.is_met()] + ("?" if row.is_noisy() else "")
 
@@ -165,14 +165,14 @@ COMPARED: Sequence[Column] = (
 OTHERS: Column = ("others", lambda row: f"{row.others_share():.0%}")
 
 
-def table(first: str, columns: Sequence[Column], rows: Iterable[Row]) -> str:
+def table(first: str, columns: Sequence[Column], rows: Iterable[RatioRow]) -> str:
     """Return the rows as Markdown; `first` is the title of their names."""
     titles = [first, *(title for title, _ in columns)]
     lines = [[row.title, *(cell(row) for _, cell in columns)] for row in rows]
     return markdown(titles, lines, left=len(titles))
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[RatioRow]) -> str:
     """Return the number of goals met, and every failure in full."""
     compared = [row for row in rows if row.is_met() is not None]
     met = sum(row.is_met() is True and not row.is_noisy() for row in compared)
@@ -183,7 +183,7 @@ def summary(rows: Sequence[Row]) -> str:
     return "\n".join([line, *failures(rows)])
 
 
-def failures(rows: Iterable[Row]) -> list[str]:
+def failures(rows: Iterable[RatioRow]) -> list[str]:
     """Return every failure, once."""
     found = {
         f"FAILED {row.name}, {side}: {reason}"

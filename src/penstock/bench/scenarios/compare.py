@@ -10,7 +10,7 @@ from penstock.bench.report.report import human_bytes, human_time
 from penstock.bench.report.result import Outcome
 from penstock.bench.scenarios.plan import Plan
 from penstock.bench.scenarios.rounds import by_server, measure, median_round
-from penstock.bench.scenarios.runner import Watcher
+from penstock.bench.scenarios.runner import RunWatcher
 from penstock.bench.scenarios.scenarios import find
 from penstock.errors import ConfigError
 from penstock.protocol.tables import markdown
@@ -83,7 +83,7 @@ def suite(base: Plan, *, quick: bool = False, only: str = "") -> list[Shape]:
 
 
 def compare(
-    shapes: Sequence[Shape], servers: Sequence[str], *, rounds: int, watcher: Watcher
+    shapes: Sequence[Shape], servers: Sequence[str], *, rounds: int, watcher: RunWatcher
 ) -> Iterator[Result]:
     """Run every shape on every server. Yield each result as soon as it has an outcome."""
     for shape in shapes:

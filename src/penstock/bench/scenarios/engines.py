@@ -33,7 +33,7 @@ KAFKA_SETTINGS = ("log.flush.interval.messages=1",)
 
 
 @dataclass(frozen=True)
-class Broker:
+class EngineAddress:
     """The address of an engine, and its process if it is not in the program itself."""
 
     url: str
@@ -41,7 +41,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Figures:
+class LoadFigures:
     """The results of one load on one engine."""
 
     engine: str
@@ -56,11 +56,11 @@ class Figures:
     disordered: int
 
 
-class Metric:
+class ComparedFigure:
     """One figure to compare: its name, how to read it, and how to format it."""
 
     def __init__(
-        self, name: str, read: Callable[[Figures], float], spell: Callable[[float], str]
+        self, name: str, read: Callable[[LoadFigures], float], spell: Callable[[float], str]
     ) -> None:
         self.name = name
         self.read = read
@@ -68,17 +68,21 @@ class Metric:
 
 
 METRICS = (
-    Metric("events/s", lambda one: one.rate, lambda value: f"{value:,.0f}"),
-    Metric("latency p50", lambda one: one.latency_ns_50, lambda value: human_time(int(value))),
-    Metric("latency p99", lambda one: one.latency_ns_99, lambda value: human_time(int(value))),
-    Metric("memory, program", lambda one: one.program_bytes, human_bytes),
-    Metric(
+    ComparedFigure("events/s", lambda one: one.rate, lambda value: f"{value:,.0f}"),
+    ComparedFigure(
+        "latency p50", lambda one: one.latency_ns_50, lambda value: human_time(int(value))
+    ),
+    ComparedFigure(
+        "latency p99", lambda one: one.latency_ns_99, lambda value: human_time(int(value))
+    ),
+    ComparedFigure("memory, program", lambda one: one.program_bytes, human_bytes),
+    ComparedFigure(
         "memory, broker",
         lambda one: one.broker_bytes,
         lambda value: human_bytes(value) if value else "-",
     ),
-    Metric("tasks", lambda one: one.tasks, lambda value: f"{value:,.0f}"),
-    Metric("threads", lambda one: one.threads, lambda value: f"{value:,.0f}"),
+    ComparedFigure("tasks", lambda one: one.tasks, lambda value: f"{value:,.0f}"),
+    ComparedFigure("threads", lambda one: one.threads, lambda value: f"{value:,.0f}"),
 )
 
 
@@ -93,12 +97,12 @@ def parse(text: str) -> tuple[str, ...]:
 
 def compare(
     engines: Sequence[str], *, loads: Sequence[int], rounds: int, say: Callable[[str], None]
-) -> Iterator[Figures]:
+) -> Iterator[LoadFigures]:
     """Run every load on every engine; yield the median round of each."""
     with ExitStack() as stack:
         brokers = {engine: _start(engine, stack) for engine in engines}
         for messages in loads:
-            found: dict[str, list[Figures]] = {engine: [] for engine in engines}
+            found: dict[str, list[LoadFigures]] = {engine: [] for engine in engines}
             for number in range(rounds):
                 for engine in engines:
                     say(f"{messages:,} events on {engine}, round {number + 1} of {rounds}")
@@ -107,7 +111,7 @@ def compare(
                 yield sorted(each, key=lambda one: one.rate)[len(each) // 2]
 
 
-def render(figures: Sequence[Figures], engines: Sequence[str]) -> str:
+def render(figures: Sequence[LoadFigures], engines: Sequence[str]) -> str:
     """Return the table, with a line for each figure of each load."""
     rows = [
         [f"{messages:,} events: {metric.name}", *_texts(figures, engines, messages, metric)]
@@ -117,33 +121,33 @@ def render(figures: Sequence[Figures], engines: Sequence[str]) -> str:
     return markdown(["load", *engines], rows)
 
 
-def of(figures: Sequence[Figures], engine: str, messages: int) -> Figures | None:
+def of(figures: Sequence[LoadFigures], engine: str, messages: int) -> LoadFigures | None:
     """Return the figures of one engine under one load."""
     found = (one for one in figures if (one.engine, one.messages) == (engine, messages))
     return next(found, None)
 
 
 def _texts(
-    figures: Sequence[Figures], engines: Sequence[str], messages: int, metric: Metric
+    figures: Sequence[LoadFigures], engines: Sequence[str], messages: int, metric: ComparedFigure
 ) -> list[str]:
     found = [of(figures, engine, messages) for engine in engines]
     return ["-" if one is None else metric.spell(metric.read(one)) for one in found]
 
 
-def _start(engine: str, stack: ExitStack) -> Broker:
+def _start(engine: str, stack: ExitStack) -> EngineAddress:
     if engine == "embedded":
-        return Broker("embedded:")
+        return EngineAddress("embedded:")
     if engine == "nats":
         server = stack.enter_context(started("nats-sync", jetstream=True))
-        return Broker(server.url, server.pid)
+        return EngineAddress(server.url, server.pid)
     from penstock.bus.testing.kafka import KafkaBroker
 
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-"))
     broker = stack.enter_context(KafkaBroker(directory, settings=KAFKA_SETTINGS))
-    return Broker(broker.url, broker.pid)
+    return EngineAddress(broker.url, broker.pid)
 
 
-def _run(engine: str, broker: Broker, messages: int) -> Figures:
+def _run(engine: str, broker: EngineAddress, messages: int) -> LoadFigures:
     command = [sys.executable, "-m", "penstock.bench.load.engineload", broker.url, str(messages)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_S_MAX, stdin=subprocess.DEVNULL
@@ -154,7 +158,7 @@ def _run(engine: str, broker: Broker, messages: int) -> Figures:
     found: dict[str, Any] = json.loads(done.stdout)
     if found["disordered"]:
         raise EngineFailed(f"{engine}: {found['disordered']:,} events came out of order")
-    return Figures(
+    return LoadFigures(
         engine=engine,
         messages=messages,
         rate=found["rate"],

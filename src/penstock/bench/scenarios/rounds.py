@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from penstock.bench.report.result import Outcome
 from penstock.bench.scenarios.plan import Plan
-from penstock.bench.scenarios.runner import Target, Watcher, run
+from penstock.bench.scenarios.runner import MeasuredServer, RunWatcher, run
 from penstock.bench.scenarios.scenarios import find
 from penstock.bench.scenarios.servers import open_server
 from penstock.bench.scenarios.turns import in_turns
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 
 
 def measure(
-    plan: Plan, servers: Sequence[str], *, rounds: int, watcher: Watcher
+    plan: Plan, servers: Sequence[str], *, rounds: int, watcher: RunWatcher
 ) -> Iterator[Outcome]:
     """
     Run a plan in rounds, each on every server, and yield the outcomes.
@@ -24,7 +24,7 @@ def measure(
     interrupt ends the rounds after the outcome of the interrupted run.
     """
     with ExitStack() as stack:
-        targets: list[Target] = []
+        targets: list[MeasuredServer] = []
         for name in servers:
             try:
                 jetstream = find(plan.scenario).uses_jetstream

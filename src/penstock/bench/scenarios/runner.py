@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.bench.load.processes import Crew, CrewError, Member
+from penstock.bench.load.processes import CrewError, LoadProcesses, Member
 from penstock.bench.report.histogram import Histogram
 from penstock.bench.report.result import Outcome, Tally
 from penstock.bench.scenarios.plan import Plan
@@ -15,7 +15,7 @@ from penstock.bench.scenarios.scenarios import Scenario, find
 from penstock.errors import PenstockError
 
 
-class Target(Protocol):
+class MeasuredServer(Protocol):
     """A server to measure."""
 
     @property
@@ -35,7 +35,7 @@ class Target(Protocol):
         """Its resident memory, if it can be known."""
 
 
-class Watcher(Protocol):
+class RunWatcher(Protocol):
     """Shows the progress of a run."""
 
     def show(self, plan: Plan, server: str, done: int, expected: int) -> None:
@@ -45,7 +45,7 @@ class Watcher(Protocol):
         """Remove the display: the run is over."""
 
 
-def run(plan: Plan, target: Target, watcher: Watcher) -> Outcome:
+def run(plan: Plan, target: MeasuredServer, watcher: RunWatcher) -> Outcome:
     """
     Run a scenario once.
 
@@ -72,9 +72,11 @@ def run(plan: Plan, target: Target, watcher: Watcher) -> Outcome:
     return outcome
 
 
-def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outcome) -> None:
+def _measure(
+    scenario: Scenario, target: MeasuredServer, watcher: RunWatcher, outcome: Outcome
+) -> None:
     plan = outcome.plan
-    with Crew(plan, target.url) as crew:
+    with LoadProcesses(plan, target.url) as crew:
         crew.prepare()
         problem = ""
         try:
@@ -89,7 +91,7 @@ def _measure(scenario: Scenario, target: Target, watcher: Watcher, outcome: Outc
         outcome.errors = crew.errors() + ([problem] if problem else [])
 
 
-def _watch(crew: Crew, scenario: Scenario, watcher: Watcher, outcome: Outcome) -> str:
+def _watch(crew: LoadProcesses, scenario: Scenario, watcher: RunWatcher, outcome: Outcome) -> str:
     """Return when all clients are done, or with the reason why they never will be."""
     plan = outcome.plan
     awaited = _awaited(crew.members, scenario, plan)
@@ -119,7 +121,7 @@ def _counted_slots(scenario: Scenario, plan: Plan) -> tuple[int, int]:
     return 0, publishers
 
 
-def _put_together(crew: Crew, scenario: Scenario, outcome: Outcome) -> None:
+def _put_together(crew: LoadProcesses, scenario: Scenario, outcome: Outcome) -> None:
     publishers = crew.tallies(publishing=True)
     subscribers = crew.tallies(publishing=False)
     counted = subscribers if scenario.counts_subscribers(outcome.plan) else publishers
@@ -148,7 +150,7 @@ def _compare_with_store(outcome: Outcome, stored: int) -> None:
         outcome.received = stored
 
 
-def _clean(scenario: Scenario, plan: Plan, target: Target) -> None:
+def _clean(scenario: Scenario, plan: Plan, target: MeasuredServer) -> None:
     """Delete the scenario's streams; a dead server has none."""
     if scenario.clean is None:
         return

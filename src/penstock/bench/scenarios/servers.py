@@ -59,10 +59,12 @@ def parse(text: str) -> list[str]:
     return names
 
 
-def open_server(name: str, *, jetstream: bool) -> AbstractContextManager[ServerProcess | Remote]:
+def open_server(
+    name: str, *, jetstream: bool
+) -> AbstractContextManager[ServerProcess | RemoteServer]:
     """Return the server with this name: started for a `with` block, or remote."""
     if "://" in name:
-        return Remote(name)
+        return RemoteServer(name)
     return started(name, jetstream=jetstream)
 
 
@@ -73,7 +75,7 @@ def started(name: str, *, jetstream: bool) -> ServerProcess:
     return ServerProcess(program, config, own_session=True)
 
 
-class Remote:
+class RemoteServer:
     """A server that somebody else runs."""
 
     resident_bytes: int | None = None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from penstock.bench.report.ratios import Figures, Row
+from penstock.bench.report.ratios import Figures, RatioRow
 from penstock.errors import PenstockError
 
 
@@ -28,7 +28,7 @@ def in_turns(sides: Iterable[AnySide], rounds: int) -> Iterator[AnySide]:
 
 
 def take_turns(
-    rows: Sequence[Row],
+    rows: Sequence[RatioRow],
     sides: Sequence[AnySide],
     rounds: int,
     measure: Callable[[AnySide], Figures],
@@ -48,7 +48,7 @@ def take_turns(
         say(f"    {side.name}: {_spelt(rows, figures)}")
 
 
-def note_failure(rows: Sequence[Row], side: str, error: Exception) -> None:
+def note_failure(rows: Sequence[RatioRow], side: str, error: Exception) -> None:
     """Note why a side has no figures."""
     say(f"    {side}: {error}")
     for row in rows:
@@ -60,7 +60,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _spelt(rows: Sequence[Row], figures: Figures) -> str:
+def _spelt(rows: Sequence[RatioRow], figures: Figures) -> str:
     values = ", ".join(row.goal.spell(figures[row.goal.figure]) for row in rows)
     more = f", {figures['cpu_us']:.1f} µs CPU each" if "cpu_us" in figures else ""
     return f"{values}{more} (others {figures.get('others', 0.0):.0%})"

@@ -23,7 +23,7 @@ from typing import TypeVar
 from penstock.bus.bus import EventBus
 from penstock.bus.keyed import Failure, in_order_by_key
 from penstock.bus.operate.failures import STOPS, describe
-from penstock.bus.outbox.store import Postponement, Row, Store
+from penstock.bus.outbox.store import OutboxStore, Postponement, Row
 from penstock.config.setting import Checked, setting
 from penstock.protocol.times import DAY_S
 
@@ -49,7 +49,9 @@ class RelayConfig(Checked):
 class Relay:
     """Moves events from a database to an open bus. Use with `async with`."""
 
-    def __init__(self, bus: EventBus, store: Store, config: RelayConfig | None = None) -> None:
+    def __init__(
+        self, bus: EventBus, store: OutboxStore, config: RelayConfig | None = None
+    ) -> None:
         self.published_total = 0
         self.failed_total = 0
         self._bus = bus

@@ -25,7 +25,7 @@ class Postponement(NamedTuple):
     error: str
 
 
-class Store(Protocol):
+class OutboxStore(Protocol):
     """The outbox as its one relay sees it."""
 
     def open(self) -> bool:

@@ -8,7 +8,7 @@ CRLF = b"\r\n"
 WITH_PAYLOAD = frozenset((b"PUB", b"HPUB", b"MSG", b"HMSG"))
 
 
-class Frame(NamedTuple):
+class ProxiedFrame(NamedTuple):
     """One operation, with its payload."""
 
     verb: bytes
@@ -17,7 +17,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-def split(buffer: bytes) -> tuple[list[Frame], bytes]:
+def split(buffer: bytes) -> tuple[list[ProxiedFrame], bytes]:
     """Return the operations that are complete, and what is left."""
     frames, start = [], 0
     while (line_end := buffer.find(CRLF, start)) != -1:
@@ -30,6 +30,6 @@ def split(buffer: bytes) -> tuple[list[Frame], bytes]:
         if end > len(buffer):
             break
         subject = words[1].decode(errors="replace") if verb in WITH_PAYLOAD else ""
-        frames.append(Frame(verb, subject, buffer[start:end]))
+        frames.append(ProxiedFrame(verb, subject, buffer[start:end]))
         start = end
     return frames, buffer[start:]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from penstock.bus.testing.frames import Frame, split
+from penstock.bus.testing.frames import ProxiedFrame, split
 from penstock.protocol import subjects
 
 HOST = "127.0.0.1"
@@ -38,7 +38,7 @@ class Fault:
     hits: int = 0
     """How many it has happened to."""
 
-    def strikes(self, frame: Frame, direction: Direction) -> bool:
+    def strikes(self, frame: ProxiedFrame, direction: Direction) -> bool:
         """Tell whether it happens to this message, and count it."""
         if not frame.subject or self.count == 0 or direction != self.direction:
             return False
@@ -164,7 +164,7 @@ class FaultProxy:
             writer.transport.abort()
 
     async def _pass_on(
-        self, frame: Frame, writer: asyncio.StreamWriter, direction: Direction
+        self, frame: ProxiedFrame, writer: asyncio.StreamWriter, direction: Direction
     ) -> None:
         await self._flows.wait()
         struck = [fault for fault in self._faults if fault.strikes(frame, direction)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock import hot
 from penstock.cli.doctor.findings import BAD, OK, WARNING, Finding
 from penstock.cli.values import show_count, show_size
-from penstock.config.file.loading import Options, load
+from penstock.config.file.loading import ServerOptions, load
 from penstock.errors import ConfigError
 from penstock.protocol.version import NATS_VERSION, VERSION
 
@@ -66,7 +66,7 @@ def _configuration(path: str) -> Iterator[Finding]:
     yield from _disk(options)
 
 
-def _disk(options: Options) -> Iterator[Finding]:
+def _disk(options: ServerOptions) -> Iterator[Finding]:
     jetstream = options.server.jetstream
     if jetstream is None:
         return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.main import executable
 from penstock.cli.serve import log
-from penstock.config.file.loading import Options
+from penstock.config.file.loading import ServerOptions
 from penstock.errors import ConfigError, PenstockError, reason
 from penstock.net.collector import Collector
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
@@ -47,7 +47,7 @@ class Process:
     """Runs one server from start to stop, and handles signals in between."""
 
     def __init__(
-        self, options: Options, load_again: Callable[[], Options], collector: Collector
+        self, options: ServerOptions, load_again: Callable[[], ServerOptions], collector: Collector
     ) -> None:
         self._options = options
         self._load_again = load_again
@@ -149,7 +149,7 @@ class Process:
         logger.info("Reloaded server configuration")
         return ""
 
-    def _tell_changes(self, options: Options, waiting: list[str]) -> None:
+    def _tell_changes(self, options: ServerOptions, waiting: list[str]) -> None:
         """Log every changed setting. Those that wait for a restart are already logged."""
         from penstock.config.file.explaining import settings
 

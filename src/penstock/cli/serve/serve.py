@@ -15,7 +15,7 @@ from penstock.cli.commands import EXIT_FAILURE, EXIT_USAGE
 from penstock.cli.serve import log
 from penstock.config.file.directives import DIRECTIVES, FLAGS, IGNORED_FLAGS, REFUSED_FLAGS
 from penstock.config.file.flags import Flag, Given, parse_flags, spell
-from penstock.config.file.loading import Options, load
+from penstock.config.file.loading import ServerOptions, load
 from penstock.config.server import ProcessConfig
 from penstock.errors import ConfigError
 from penstock.net.collector import Collector
@@ -124,7 +124,7 @@ def _check(path: str | None, given: list[Given]) -> int:
     return 0
 
 
-def _check_files(options: Options) -> None:
+def _check_files(options: ServerOptions) -> None:
     """Read the TLS files, as the server does at its start."""
     websocket = options.server.websocket
     for tls in (options.server.tls, websocket.tls if websocket is not None else None):
@@ -137,7 +137,7 @@ def _check_files(options: Options) -> None:
 def _serve(path: str | None, given: list[Given], collector: Collector) -> int:
     """Run the server until it stops."""
 
-    def load_again() -> Options:
+    def load_again() -> ServerOptions:
         options = load(path, os.environ, given)
         _check_files(options)
         return options

@@ -20,7 +20,7 @@ from penstock.client.connection.handshake import dial
 from penstock.client.connection.info import read_info
 from penstock.client.connection.interest import Interest
 from penstock.client.connection.link import Link
-from penstock.client.connection.outbox import Outbox
+from penstock.client.connection.outbox import LinkOutbox
 from penstock.client.connection.pings import Pings
 from penstock.client.connection.servers import Server, ServerPool, parse_url
 from penstock.client.options import ClientOptions
@@ -76,7 +76,7 @@ class Connection:
         self.info: dict[str, Any] = {}
         self.payload_bytes_max = -1
         """The server's `max_payload`; -1, less than any payload, when nothing can be sent."""
-        self.outbox = Outbox(
+        self.outbox = LinkOutbox(
             flush_bytes=options.flush_bytes, pending_bytes_max=options.pending_bytes_max
         )
         self.pings = Pings(

@@ -17,7 +17,7 @@ PUBLISHES = (b"PUB ", b"HPUB ")
 PONG_LINE = b"PONG\r\n"
 
 
-class Outbox:
+class LinkOutbox:
     """Encoded operations on their way to the current link, if there is one."""
 
     def __init__(self, *, flush_bytes: int, pending_bytes_max: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from penstock.client.connection.outbox import Outbox
+from penstock.client.connection.outbox import LinkOutbox
 
 PING_LINE = b"PING\r\n"
 
@@ -15,7 +15,12 @@ class Pings:
     """The pings of the current link without a pong yet, oldest first."""
 
     def __init__(
-        self, outbox: Outbox, *, interval_s: float, outstanding_max: int, stale: Callable[[], None]
+        self,
+        outbox: LinkOutbox,
+        *,
+        interval_s: float,
+        outstanding_max: int,
+        stale: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._outbox = outbox

@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from penstock.client.jetstream.api import CoreClient
 from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds, split
-from penstock.client.jetstream.status import Outcome
+from penstock.client.jetstream.status import NextStep
 from penstock.client.messages import Message
 from penstock.config.setting import setting
 from penstock.errors import ConfigError, ConnectionClosed, RequestTimeout, SlowConsumer
@@ -156,11 +156,11 @@ class Consume:
             self._arrived.set()
         for status in statuses:
             outcome, error = self._requests.read(status)
-            if outcome is Outcome.OVER:
+            if outcome is NextStep.OVER:
                 self._over()
-            elif outcome is Outcome.GONE:
+            elif outcome is NextStep.GONE:
                 self._gone(error)
-            elif outcome is Outcome.FAILED:
+            elif outcome is NextStep.FAILED:
                 self._fail(error)
 
     def _over(self) -> None:

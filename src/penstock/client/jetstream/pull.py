@@ -21,7 +21,7 @@ from penstock.client.jetstream.consume import (
     wanted,
 )
 from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds, split
-from penstock.client.jetstream.status import Outcome
+from penstock.client.jetstream.status import NextStep
 from penstock.client.messages import Message
 from penstock.errors import RequestTimeout
 from penstock.hot.wire import Op
@@ -179,7 +179,7 @@ class PullConsumer:
             if status[1] != self._requests.reply:
                 continue
             outcome, error = self._requests.read(status)
-            if outcome in (Outcome.FAILED, Outcome.GONE):
+            if outcome in (NextStep.FAILED, NextStep.GONE):
                 self._error = error
-            if outcome is not Outcome.ALIVE:
+            if outcome is not NextStep.ALIVE:
                 self._done.set()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.client.jetstream.api import encode
-from penstock.client.jetstream.status import Outcome, read_status, unfilled
+from penstock.client.jetstream.status import NextStep, read_status, unfilled
 from penstock.hot.wire import Op
 
 
@@ -38,10 +38,10 @@ class PullRequests:
         """Count messages. A server may send more than it was asked for."""
         self.outstanding = max(0, self.outstanding - messages)
 
-    def read(self, status: Op) -> tuple[Outcome, Exception]:
+    def read(self, status: Op) -> tuple[NextStep, Exception]:
         """Read a status line; return the next step, and the error of a caller that gives up."""
         outcome, error = read_status(status)
-        if outcome is Outcome.OVER:
+        if outcome is NextStep.OVER:
             self.arrived(unfilled(status))
         return outcome, error
 

@@ -10,7 +10,7 @@ from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
 
 
-class Outcome(Enum):
+class NextStep(Enum):
     """The next step after a status line."""
 
     ALIVE = "the request is still open"
@@ -23,24 +23,24 @@ OVER_TEXTS = ("batch completed", "message size exceeds maxbytes")
 GONE_TEXTS = ("leadership change", "server shutdown", "interest expired", "requests pending")
 
 
-def read_status(operation: Op) -> tuple[Outcome, Exception]:
+def read_status(operation: Op) -> tuple[NextStep, Exception]:
     """Return the next step, and the error to raise if the caller gives up instead."""
     code, description = status_of(operation)
     if not code:
-        return Outcome.FAILED, ClientError(
+        return NextStep.FAILED, ClientError(
             "the answer to a pull request is neither a message nor a status"
         )
     error = JetStreamError(ApiError(code, 0, description))
     text = description.lower()
     if code == 100:
-        return Outcome.ALIVE, error
+        return NextStep.ALIVE, error
     if code == 503:
-        return Outcome.GONE, NoResponders("the consumer does not answer; hint: does it exist?")
+        return NextStep.GONE, NoResponders("the consumer does not answer; hint: does it exist?")
     if text.startswith(GONE_TEXTS):
-        return Outcome.GONE, error
+        return NextStep.GONE, error
     if code in (404, 408) or (code == 409 and text.startswith(OVER_TEXTS)):
-        return Outcome.OVER, error
-    return Outcome.FAILED, error
+        return NextStep.OVER, error
+    return NextStep.FAILED, error
 
 
 def unfilled(operation: Op) -> int:

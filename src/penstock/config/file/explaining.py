@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from penstock.config.file.directives import SECTIONS, WEBSOCKET
-from penstock.config.file.loading import Options
+from penstock.config.file.loading import ServerOptions
 from penstock.config.jetstream import JetStreamConfig
 from penstock.config.server import Authorization, Limits, ProcessConfig, ServerConfig
 from penstock.config.transport import TlsConfig, WebSocketConfig
@@ -26,7 +26,7 @@ class Setting:
     source: str
 
 
-def settings(options: Options) -> Iterator[Setting]:
+def settings(options: ServerOptions) -> Iterator[Setting]:
     """Yield the settings in effect. A listener that is off has none."""
     for (config, prefix), holder in _holders(options).items():
         if holder is None:
@@ -48,7 +48,7 @@ def written(value: Any, *, is_size: bool) -> str:
     return str(value)
 
 
-def _holders(options: Options) -> dict[tuple[type, str], Any]:
+def _holders(options: ServerOptions) -> dict[tuple[type, str], Any]:
     """Return the instance of each part of the configuration; None for a part that is off."""
     server = options.server
     websocket = server.websocket

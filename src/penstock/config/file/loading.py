@@ -72,7 +72,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServerOptions:
     """The options of a server process, from all sources together."""
 
     server: ServerConfig
@@ -91,7 +91,7 @@ class _Findings:
         self.warnings: list[str] = []
 
 
-def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> Options:
+def load(path: str | None, environ: Mapping[str, str], given: Iterable[Given]) -> ServerOptions:
     """Return the options from a configuration file, the environment and the flags."""
     findings = _Findings()
     directives: Block = {}
@@ -228,7 +228,7 @@ class _Builder:
         self.errors = errors
         self.environ = environ
 
-    def options(self) -> Options | None:
+    def options(self) -> ServerOptions | None:
         """Return the options, or `None` if there were errors."""
         server = self._make(
             ServerConfig,
@@ -243,7 +243,7 @@ class _Builder:
             return None
         self._check(lambda: _check_limits(server.limits))
         sources = {name: _source(node) for name, node in self.directives.items()}
-        return Options(server=server, process=process, sources=sources)
+        return ServerOptions(server=server, process=process, sources=sources)
 
     def _make(self, config: type[Made], prefix: str = "", **extra: Any) -> Made | None:
         """Return an instance of `config` from its directives; `None` if there are errors."""

@@ -23,7 +23,7 @@ from penstock.protocol.version import NATS_VERSION
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
-    from penstock.core.host import Timer
+    from penstock.core.host import ScheduledCall
     from penstock.core.session import Session
 
 log = logging.getLogger("penstock")
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     user_key: str
     """The key that the answer must be about."""
     done: Done
-    timer: Timer
+    timer: ScheduledCall
     """Ends the wait for the answer."""
 
 

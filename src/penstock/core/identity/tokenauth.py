@@ -129,14 +129,14 @@ def identity_of(
     )
 
 
-class Refused(InvalidToken):
+class TokenRefused(InvalidToken):
     """A valid token that does not permit this connection."""
 
 
 def demand(condition: bool) -> None:
     """Refuse unless a condition holds."""
     if not condition:
-        raise Refused("its user may not connect now, or not like this")
+        raise TokenRefused("its user may not connect now, or not like this")
 
 
 def _says(value: Any) -> bool:
@@ -176,6 +176,6 @@ def _allowed_until(rules: Mapping[str, Any], now_s: float) -> float:
     try:
         end_s = hours.allowed_until(rules["times"], rules.get("times_location", ""), now_s)
     except ValueError:
-        raise Refused("its times make no sense") from None
+        raise TokenRefused("its times make no sense") from None
     demand(end_s is not None)
     return end_s or 0

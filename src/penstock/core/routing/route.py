@@ -78,7 +78,7 @@ class Subscription(hot.Receiver):
         """Whether the server itself listens. Such a subscription gets no imported streams."""
         self.origin: Subscription | None = None
         """Of a shadow: the subscription in the importing account that it stands for."""
-        self.stream_import: StreamImport | None = None
+        self.stream_import: ImportShadows | None = None
         """Of a shadow: its import, which translates the subjects."""
         self.traced: Traced | None = None
         """Takes traced messages for a handler; None if the handler adds nothing to a trace."""
@@ -118,7 +118,7 @@ class Subscription(hot.Receiver):
         return (publish[KIND], relation.to_local(publish[SUBJECT]), *publish[REPLY:])
 
 
-class StreamImport(Protocol):
+class ImportShadows(Protocol):
     """A stream import as its shadows see it."""
 
     relation: Relation
@@ -131,7 +131,7 @@ class StreamImport(Protocol):
         """The name of the account that imports it."""
 
 
-class Follower(Protocol):
+class InterestFollower(Protocol):
     """Follows the subscriptions of an account."""
 
     def inserted(self, subscription: Subscription) -> None:
@@ -220,7 +220,7 @@ class RouteTable:
         self.trie: Trie[Subscription] = Trie()
         self.cache: dict[bytes, Route] = {}
         self.inserts = self.removes = self.matches = 0
-        self.followers: tuple[Follower, ...] = ()
+        self.followers: tuple[InterestFollower, ...] = ()
         self._cache_size = self._room = cache_size
         # First token → second token → remembered subjects: one inbox does not touch the others.
         self._by_tokens: dict[bytes, dict[bytes, set[bytes]]] = {}

@@ -39,7 +39,7 @@ SWEEP_MIN = 1024
 """The number of pending answers from which expired ones are swept."""
 
 
-class Waiting(NamedTuple):
+class PendingAnswer(NamedTuple):
     """A pending answer."""
 
     asker: Replies
@@ -67,7 +67,7 @@ class Replies:
         self._clock_ns = clock_ns
         self._call_later = call_later
         self._prefix = f"{REPLY_PREFIX}{new_id()}.".encode()
-        self._waiting: dict[bytes, Waiting] = {}
+        self._waiting: dict[bytes, PendingAnswer] = {}
         self._sweep_at = SWEEP_MIN
         self._listening: Subscription | None = None
 
@@ -94,7 +94,7 @@ class Replies:
             self._sweep()
         subject = self.new_subject()
         until_ns = self._clock_ns() + int(export.response_s_max * times.SECOND_NS)
-        self._waiting[subject] = Waiting(asker, reply, export, until_ns, measured, asked)
+        self._waiting[subject] = PendingAnswer(asker, reply, export, until_ns, measured, asked)
         if measured is not None:
             self._call_later(export.response_s_max, lambda: self._give_up(subject, measured))
         return subject
@@ -171,7 +171,7 @@ class Replies:
             publishes = single_messages(publishes[0])[:1]
         waiting.asker.account.deliver_as(waiting.reply, publishes)
 
-    def _take(self, subject: bytes, *, is_end: bool) -> Waiting | None:
+    def _take(self, subject: bytes, *, is_end: bool) -> PendingAnswer | None:
         """Return the pending answer unless it has expired; remove it with its last answer."""
         waiting, now_ns = self._waiting.get(subject), self._clock_ns()
         if waiting is None:

@@ -14,7 +14,7 @@ from penstock.protocol import subjects
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
-    from penstock.jetstream.engine import Engine
+    from penstock.jetstream.engine import JetStreamEngine
 
 CALL = b"ACCOUNT.PURGE."
 SUBJECT = PREFIX + CALL
@@ -24,7 +24,9 @@ ANSWER = encode_answer("account_purge", {"initiated": True})
 class AccountPurge:
     """Answers once the streams cannot come back; immediately for an account without streams."""
 
-    def __init__(self, system: Account, domain: str, engines: Mapping[str, Engine]) -> None:
+    def __init__(
+        self, system: Account, domain: str, engines: Mapping[str, JetStreamEngine]
+    ) -> None:
         self._system = system
         self._domain = domain
         self._engines = engines

@@ -30,7 +30,7 @@ from penstock.protocol import errorcodes, jsontext, strictjson, subjects
 if TYPE_CHECKING:
     from penstock.core.reports.messagetrace import MessageTrace
     from penstock.core.session import Session
-    from penstock.jetstream.engine import Engine
+    from penstock.jetstream.engine import JetStreamEngine
     from penstock.jetstream.stream import Stream
 
 log = logging.getLogger("penstock")
@@ -43,11 +43,11 @@ TYPE = "io.nats.jetstream.api.v1.{}_response"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class ApiRequest:
     """One API request."""
 
     api: Api
-    engine: Engine
+    engine: JetStreamEngine
     call: Call
     subject: str
     names: tuple[str, ...]
@@ -129,7 +129,7 @@ class Call:
     """The type of its answers: `io.nats.jetstream.api.v1.<kind>_response`."""
     names: int
     """The number of names in its subject; -1 for one or more."""
-    run: Callable[[Request], Answer | Portions]
+    run: Callable[[ApiRequest], Answer | Portions]
     """None means no answer yet: the call has arranged for one."""
     on_error: Mapping[str, Any] | None = None
     """Fields that an error answer carries besides the error."""
@@ -159,7 +159,7 @@ class _Reading:
 class Api:
     """Answers the API requests of one account."""
 
-    def __init__(self, engine: Engine, calls: Mapping[tuple[str, ...], Call]) -> None:
+    def __init__(self, engine: JetStreamEngine, calls: Mapping[tuple[str, ...], Call]) -> None:
         self._engine = engine
         self._calls = calls
 
@@ -318,7 +318,7 @@ class Api:
                 rest = (*publish[:DATA], b"".join(requests[index:]))
                 publisher.do_later(partial(self._run_all, call, rest, tokens, names, publisher))
                 return
-            request = Request(
+            request = ApiRequest(
                 api=self,
                 engine=self._engine,
                 call=call,
@@ -332,7 +332,7 @@ class Api:
             )
             self._run(request)
 
-    def _run(self, request: Request) -> None:
+    def _run(self, request: ApiRequest) -> None:
         creation = self._engine.creating.get(request.names[0]) if request.names else None
         if creation is not None:
             creation.wait(lambda: self._run(request))
@@ -344,7 +344,7 @@ class Api:
         self._engine.context.api_requests += 1
         self._go_on(request, stream, _portions(request, stream))
 
-    def _go_on(self, request: Request, stream: Stream | None, portions: Portions) -> None:
+    def _go_on(self, request: ApiRequest, stream: Stream | None, portions: Portions) -> None:
         """Work within the publisher's turn, and continue in its next turns."""
         call, publisher = request.call, request.publisher
         try:
@@ -381,7 +381,7 @@ class Api:
             self._show(request, stream, answer, sequence)
 
     def _show(
-        self, request: Request, stream: Stream, document: Mapping[str, Any], sequence: int
+        self, request: ApiRequest, stream: Stream, document: Mapping[str, Any], sequence: int
     ) -> None:
         """Answer with messages of a stream up to a sequence, once those are safe."""
         if sequence <= stream.safe_sequence:
@@ -392,11 +392,11 @@ class Api:
             messages = self._messages(request, document)
             stream.answers.show(messages, lambda error: self._run(request))
 
-    def refuse(self, request: Request, error: JetStreamError) -> None:
+    def refuse(self, request: ApiRequest, error: JetStreamError) -> None:
         """Answer with an error."""
         self.answer(request, self._refusal(request.call, error))
 
-    def _refuse_undone(self, request: Request, answer: Deferred, error: JetStreamError) -> None:
+    def _refuse_undone(self, request: ApiRequest, answer: Deferred, error: JetStreamError) -> None:
         if answer.is_undone():
             self.refuse(request, error)
 
@@ -405,7 +405,7 @@ class Api:
         return {"error": error.document} | dict(call.on_error or {})
 
     def answer(
-        self, request: Request, answer: Mapping[str, Any] | Deferred, *, header: bytes = b""
+        self, request: ApiRequest, answer: Mapping[str, Any] | Deferred, *, header: bytes = b""
     ) -> None:
         """Send an answer, immediately or once it is true, and publish the audit advisory."""
         fields = answer.document if isinstance(answer, Deferred) else answer
@@ -420,7 +420,7 @@ class Api:
             self._engine.account.respond(messages, None)
 
     def _messages(
-        self, request: Request, fields: Mapping[str, Any], *, header: bytes = b""
+        self, request: ApiRequest, fields: Mapping[str, Any], *, header: bytes = b""
     ) -> list[Op]:
         """Return the answer as messages, with the audit advisory."""
         document = encode_answer(request.call.kind, fields)
@@ -433,7 +433,7 @@ class Api:
         return messages
 
 
-def _portions(request: Request, stream: Stream | None) -> Portions:
+def _portions(request: ApiRequest, stream: Stream | None) -> Portions:
     if stream is not None and stream.is_in_doubt and not request.call.is_view:
         raise _in_doubt(stream)
     if not is_api_level_known(request.header):

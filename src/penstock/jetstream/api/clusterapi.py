@@ -9,11 +9,11 @@ nats-server's words. Calls about servers, the meta leader and other accounts' st
 from __future__ import annotations
 
 from penstock.errors import JetStreamError
-from penstock.jetstream.api.api import Answer, Call, Request
+from penstock.jetstream.api.api import Answer, ApiRequest, Call
 from penstock.protocol import errorcodes
 
 
-def refuse(request: Request) -> Answer:
+def refuse(request: ApiRequest) -> Answer:
     """Answer that there is no cluster."""
     raise JetStreamError(errorcodes.CLUSTER_REQUIRED)
 

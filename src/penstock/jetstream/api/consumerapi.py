@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import JetStreamError
-from penstock.jetstream.api.api import Answer, Call, Portions, Request
+from penstock.jetstream.api.api import Answer, ApiRequest, Call, Portions
 from penstock.jetstream.config.consumer import CONSUMER_CONFIG_FIELDS, ConsumerConfig
 from penstock.jetstream.config.consumerrules import check_group_name
 from penstock.jetstream.consumers import backlog, consumers
@@ -39,7 +39,7 @@ UNPAUSED = {"paused": False, "pause_until": ZERO}
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 
-def create(request: Request) -> Portions:
+def create(request: ApiRequest) -> Portions:
     """`CONSUMER.CREATE.<stream>[.<name>[.<filter>]]`."""
     values, config = _decode(request)
     stream_name = request.names[0]
@@ -61,7 +61,7 @@ def create(request: Request) -> Portions:
     return None
 
 
-def create_durable(request: Request) -> Portions:
+def create_durable(request: ApiRequest) -> Portions:
     """`CONSUMER.DURABLE.CREATE.<stream>.<name>`: the older way, when only durables had names."""
     values, config = _decode(request)
     if len(request.names) != 2:
@@ -77,7 +77,7 @@ def create_durable(request: Request) -> Portions:
     return None
 
 
-def _decode(request: Request) -> tuple[dict[str, Any], ConsumerConfig]:
+def _decode(request: ApiRequest) -> tuple[dict[str, Any], ConsumerConfig]:
     values = request.decode(CREATE_FIELDS, "CreateConsumerRequest")
     action = values.setdefault("action", "")
     if action not in ACTIONS:
@@ -107,7 +107,7 @@ def _check_separators(name: str) -> None:
         raise JetStreamError(errorcodes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS)
 
 
-def _create(request: Request, values: dict[str, Any], config: ConsumerConfig) -> Portions:
+def _create(request: ApiRequest, values: dict[str, Any], config: ConsumerConfig) -> Portions:
     """Make or change a consumer; answer when that is safe."""
     if config.num_replicas > 1:
         raise JetStreamError(errorcodes.STREAM_REPLICAS_NOT_SUPPORTED)
@@ -148,7 +148,7 @@ def _needs_survey(config: ConsumerConfig) -> bool:
     return bool(set(wide) - {b">"}) or (is_last and bool(wide or not config.filters))
 
 
-def _create_now(request: Request, values: dict[str, Any], config: ConsumerConfig) -> None:
+def _create_now(request: ApiRequest, values: dict[str, Any], config: ConsumerConfig) -> None:
     stream = request.stream()
     answer: consumers.Answer = request.answer
     if config.is_private:
@@ -166,7 +166,7 @@ def _create_now(request: Request, values: dict[str, Any], config: ConsumerConfig
     )
 
 
-def info(request: Request) -> Portions:
+def info(request: ApiRequest) -> Portions:
     """`CONSUMER.INFO.<stream>.<consumer>`."""
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
@@ -174,7 +174,7 @@ def info(request: Request) -> Portions:
     return _consumer(request).info()
 
 
-def delete(request: Request) -> Answer:
+def delete(request: ApiRequest) -> Answer:
     """`CONSUMER.DELETE.<stream>.<consumer>`."""
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
@@ -182,7 +182,7 @@ def delete(request: Request) -> Answer:
     return None
 
 
-def pause(request: Request) -> Answer:
+def pause(request: ApiRequest) -> Answer:
     """`CONSUMER.PAUSE.<stream>.<consumer>`: pause until a time, or resume."""
     options = request.decode_options(PAUSE_FIELDS, "JSApiConsumerPauseRequest")
     until_ns = _check_time(options.get("pause_until", ""))
@@ -190,7 +190,7 @@ def pause(request: Request) -> Answer:
     return None
 
 
-def unpin(request: Request) -> Answer:
+def unpin(request: ApiRequest) -> Answer:
     """`CONSUMER.UNPIN.<stream>.<consumer>`: let another client of a group be pinned."""
     if not request.body.strip():
         raise JetStreamError(errorcodes.INVALID_JSON, err="unexpected end of JSON input")
@@ -205,7 +205,7 @@ def unpin(request: Request) -> Answer:
     return {}
 
 
-def reset(request: Request) -> Portions:
+def reset(request: ApiRequest) -> Portions:
     """`CONSUMER.RESET.<stream>.<consumer>`: begin again. An unknown consumer gets no answer."""
     stream = request.engine.streams.get(request.names[0])
     consumer = stream.consumers.get(request.names[1]) if stream is not None else None
@@ -227,13 +227,13 @@ def reset(request: Request) -> Portions:
     return None
 
 
-def names(request: Request) -> Answer:
+def names(request: ApiRequest) -> Answer:
     """`CONSUMER.NAMES.<stream>`."""
     found, page = _page(request, NAMES_MAX, "JSApiConsumersRequest")
     return page | {"consumers": [consumer.name for consumer in found]}
 
 
-def list_consumers(request: Request) -> Portions:
+def list_consumers(request: ApiRequest) -> Portions:
     """`CONSUMER.LIST.<stream>`."""
     found, page = _page(request, LIST_MAX, "JSApiConsumersRequest")
     infos = []
@@ -246,7 +246,7 @@ def list_consumers(request: Request) -> Portions:
 
 
 def _page(
-    request: Request, count_max: int, type_name: str
+    request: ApiRequest, count_max: int, type_name: str
 ) -> tuple[list[Consumer], dict[str, Any]]:
     options = request.decode_options(LIST_FIELDS, type_name)
     found = request.stream().consumers
@@ -259,7 +259,7 @@ def _page(
     }
 
 
-def _consumer(request: Request) -> Consumer:
+def _consumer(request: ApiRequest) -> Consumer:
     consumer = request.stream().consumers.get(request.names[1])
     if consumer is None:
         raise JetStreamError(errorcodes.CONSUMER_NOT_FOUND)

@@ -26,7 +26,7 @@ OF_CONSUMER = "CONSUMER.RESET."
 SYSTEM_RESPONSE = "system"
 
 
-class Refusal:
+class RefusingApi:
     """Answers each API call with an error, and other subjects with nothing."""
 
     def __init__(self, account: Account, domain: str, *, is_system: bool) -> None:

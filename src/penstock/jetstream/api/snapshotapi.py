@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import JetStreamError
-from penstock.jetstream.api.api import Answer, Call, Request
+from penstock.jetstream.api.api import Answer, ApiRequest, Call
 from penstock.jetstream.config import rules
 from penstock.jetstream.config.stream import STREAM_CONFIG_FIELDS, StreamConfig
 from penstock.jetstream.snapshots.restore import Restore
@@ -20,7 +20,7 @@ SNAPSHOT_FIELDS = {
 RESTORE_FIELDS = {"config": STREAM_CONFIG_FIELDS, "state": strictjson.ANYTHING}
 
 
-def snapshot(request: Request) -> Answer:
+def snapshot(request: ApiRequest) -> Answer:
     """`STREAM.SNAPSHOT.<stream>`: answer with its state; send its chunks to the deliver subject."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)
@@ -35,7 +35,7 @@ def snapshot(request: Request) -> Answer:
     return None
 
 
-def restore(request: Request) -> Answer:
+def restore(request: ApiRequest) -> Answer:
     """`STREAM.RESTORE.<stream>`: answer with the subject for its chunks."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.config.accounts import JetStreamLimits
 from penstock.errors import JetStreamError, StoreError
 from penstock.jetstream.api import streaminfo
-from penstock.jetstream.api.api import Answer, Call, Deferred, Portions, Request, Shown
+from penstock.jetstream.api.api import Answer, ApiRequest, Call, Deferred, Portions, Shown
 from penstock.jetstream.config import rules
 from penstock.jetstream.config.stream import STREAM_REQUEST_FIELDS, StreamConfig
 from penstock.jetstream.store import lookup
@@ -46,7 +46,7 @@ NO_ROOM = JetStreamLimits(
 UNPAGED = {"total": 0, "offset": 0, "limit": 0}
 
 
-def account_info(request: Request) -> Answer:
+def account_info(request: ApiRequest) -> Answer:
     """`INFO`: the usage and the limits of the account."""
     engine, limits = request.engine, request.engine.quota.limits
     used = {
@@ -82,7 +82,7 @@ def _limits(limits: JetStreamLimits) -> dict[str, Any]:
     }
 
 
-def create(request: Request) -> Answer:
+def create(request: ApiRequest) -> Answer:
     """`STREAM.CREATE.<stream>`."""
     values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
     name = request.names[0]
@@ -105,7 +105,7 @@ def create(request: Request) -> Answer:
     return None
 
 
-def update(request: Request) -> Portions:
+def update(request: ApiRequest) -> Portions:
     """`STREAM.UPDATE.<stream>`, with the whole configuration."""
     values = request.decode(STREAM_REQUEST_FIELDS, "StreamConfigRequest")
     config, pedantic = StreamConfig.from_json(values), values.get("pedantic", False)
@@ -136,7 +136,7 @@ def update(request: Request) -> Portions:
     return None
 
 
-def info(request: Request) -> Portions:
+def info(request: ApiRequest) -> Portions:
     """`STREAM.INFO.<stream>`, optionally with its subjects and its deleted messages."""
     options = request.decode_options(INFO_FIELDS, "JSApiStreamInfoRequest")
     stream = request.stream()
@@ -186,20 +186,20 @@ def _list_subjects(
     return Encoded("{" + ",".join(members) + "}") if page else None, len(counts)
 
 
-def names(request: Request) -> Answer:
+def names(request: ApiRequest) -> Answer:
     """`STREAM.NAMES`, optionally only of the streams that store a subject."""
     streams, page = _page(request, NAMES_MAX, "JSApiStreamNamesRequest")
     return page | {"streams": [stream.name for stream in streams] or None}
 
 
-def list_streams(request: Request) -> Answer:
+def list_streams(request: ApiRequest) -> Answer:
     """`STREAM.LIST`: the same streams, with their StreamInfo."""
     streams, page = _page(request, LIST_MAX, "JSApiStreamListRequest")
     listed = [streaminfo.describe(stream, stream.config.encoded) for stream in streams]
     return page | {"streams": jsontext.encode_all(listed)}
 
 
-def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:
+def _page(request: ApiRequest, limit: int, type_name: str) -> tuple[list[Stream], dict[str, int]]:
     options = request.decode_options(LIST_FIELDS, type_name)
     pattern, streams = options.get("subject", ""), request.engine.streams
     names = request.engine.storing([pattern]) & streams.keys() if pattern else streams
@@ -209,7 +209,7 @@ def _page(request: Request, limit: int, type_name: str) -> tuple[list[Stream], d
     return found[offset : offset + limit], page
 
 
-def delete(request: Request) -> Answer:
+def delete(request: ApiRequest) -> Answer:
     """`STREAM.DELETE.<stream>`."""
     if not request.is_empty:
         raise JetStreamError(errorcodes.NOT_EMPTY_REQUEST)
@@ -217,7 +217,7 @@ def delete(request: Request) -> Answer:
     return None
 
 
-def purge(request: Request) -> Portions:
+def purge(request: ApiRequest) -> Portions:
     """`STREAM.PURGE.<stream>`: all, or by subject, below a sequence, beyond a number to keep."""
     options = request.decode_options(PURGE_FIELDS, "JSApiStreamPurgeRequest")
     before, keep = options.get("seq", 0), options.get("keep", 0)
@@ -296,7 +296,7 @@ class _Purged:
         return 0 < first <= store.last_sequence and store.get(first) is None
 
 
-def delete_message(request: Request) -> Answer:
+def delete_message(request: ApiRequest) -> Answer:
     """`STREAM.MSG.DELETE.<stream>`: one message, overwritten unless `no_erase`."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)
@@ -333,7 +333,7 @@ def _delete_failed(text: str) -> JetStreamError:
     return JetStreamError(errorcodes.STREAM_MESSAGE_DELETE_FAILED, err=text)
 
 
-def get_message(request: Request) -> Portions:
+def get_message(request: ApiRequest) -> Portions:
     """`STREAM.MSG.GET.<stream>`: one message by sequence, by time or by subject."""
     if request.is_empty:
         raise JetStreamError(errorcodes.BAD_REQUEST)

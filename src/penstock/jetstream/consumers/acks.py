@@ -17,7 +17,7 @@ ACKS = (b"", b"+ACK", b"+OK")
 NAK, NEXT, PROGRESS, TERM = b"-NAK", b"+NXT", b"+WPI", b"+TERM"
 
 
-class Delivery(NamedTuple):
+class AckedDelivery(NamedTuple):
     """The delivery that an ack refers to, from its subject."""
 
     deliveries: int
@@ -25,16 +25,16 @@ class Delivery(NamedTuple):
     consumer_sequence: int
 
 
-def parse(numbers: bytes) -> Delivery | None:
+def parse(numbers: bytes) -> AckedDelivery | None:
     """Return the delivery of `<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`."""
     found = [headers.number(field) for field in numbers.split(b".")[:5]]
     delivered, sequence, consumer_sequence, *rest = found + [None] * (5 - len(found))
     if delivered is None or sequence is None or consumer_sequence is None or None in rest:
         return None
-    return Delivery(delivered, sequence, consumer_sequence)
+    return AckedDelivery(delivered, sequence, consumer_sequence)
 
 
-def parse_flow(publish: Op) -> list[Delivery]:
+def parse_flow(publish: Op) -> list[AckedDelivery]:
     """Return the positions that a client confirms with its answers to flow control requests."""
     deliveries = []
     for message in payloads(publish):
@@ -42,7 +42,7 @@ def parse_flow(publish: Op) -> list[Delivery]:
         sequence = headers.number(headers.get(header, b"Nats-Last-Stream"))
         number = headers.number(headers.get(header, b"Nats-Last-Consumer"))
         if sequence:
-            deliveries.append(Delivery(1, sequence, number or 0))
+            deliveries.append(AckedDelivery(1, sequence, number or 0))
     return deliveries
 
 

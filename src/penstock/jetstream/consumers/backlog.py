@@ -21,7 +21,7 @@ from penstock.jetstream.store.values import Filters, Message
 from penstock.protocol.rfc3339 import parse_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.consumers.source import Source
+    from penstock.jetstream.consumers.source import StreamSource
 
 READ_BYTES_MAX = 1024 * 1024
 COUNTED_AT_ONCE = 8192
@@ -32,15 +32,15 @@ NEVER = -1
 """The number of removals at a count that no longer holds, whatever was removed."""
 
 
-class Backlog:
+class ConsumerBacklog:
     """The messages from `next_sequence` on that a consumer's filters let through."""
 
     def __init__(
         self,
-        stream: Source,
+        stream: StreamSource,
         filters: Filters,
         next_sequence: int,
-        selected: Selection | None,
+        selected: LastPerSubject | None,
         *,
         is_paced: bool = False,
         is_copied: bool = False,
@@ -56,7 +56,7 @@ class Backlog:
         self._filters = filters
         self._selected = selected
         self._certain = _certain_reader(stream) if is_copied else None
-        self._replay = Replay(stream.store.last_sequence) if is_paced else None
+        self._replay = OriginalPace(stream.store.last_sequence) if is_paced else None
         self._end = next_sequence
         """Where to continue when everything that was read is taken."""
         self._read: list[Message] = []
@@ -254,11 +254,11 @@ class Backlog:
             store.count_removed(store.removals, first, first, self._filters)
 
 
-def _certain_reader(stream: Source) -> CertainReader:
+def _certain_reader(stream: StreamSource) -> CertainReader:
     return CertainReader(stream.touch, waits=stream.context.waits_for_sync)
 
 
-class Selection:
+class LastPerSubject:
     """The last message of each subject, at the time the consumer began."""
 
     def __init__(self, sequences: list[int], resume_sequence: int) -> None:
@@ -312,7 +312,7 @@ class Selection:
         self._position = bisect_right(self._sequences, sequence)
 
 
-class Replay:
+class OriginalPace:
     """Delivers messages as far apart as they were stored."""
 
     def __init__(self, last_sequence: int) -> None:
@@ -345,7 +345,7 @@ class Replay:
 
 def start(
     config: ConsumerConfig, store: Store, per_subject_max: int
-) -> tuple[int, Selection | None]:
+) -> tuple[int, LastPerSubject | None]:
     """Return the first sequence for a new consumer, and its selection if it has one."""
     policy, last_sequence = config.deliver_policy, store.last_sequence
     if policy == "by_start_sequence":
@@ -362,17 +362,19 @@ def start(
     return max(min(sequence, last_sequence + 1), store.first_sequence), None
 
 
-def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, Selection | None]:
+def _start_last_per_subject(filters: Filters, store: Store) -> tuple[int, LastPerSubject | None]:
     selection = select_last(filters, store, after=0, resume_sequence=store.last_sequence + 1)
     first = selection.after([])
     return (first, selection) if first else (max(store.last_sequence, store.first_sequence), None)
 
 
-def select_last(filters: Filters, store: Store, *, after: int, resume_sequence: int) -> Selection:
+def select_last(
+    filters: Filters, store: Store, *, after: int, resume_sequence: int
+) -> LastPerSubject:
     """Return the last messages of their subjects between two sequences."""
     found = lookup.every_last(store, filters)
     between = sorted([last for last in found if after < last < resume_sequence])
-    return Selection(between, resume_sequence)
+    return LastPerSubject(between, resume_sequence)
 
 
 def _last_sequence(filters: Filters, store: Store) -> int:

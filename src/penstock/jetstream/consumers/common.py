@@ -19,11 +19,11 @@ from penstock.protocol import subjects, wellknown
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.consumer import ConsumerConfig
-    from penstock.jetstream.consumers.backlog import Backlog
+    from penstock.jetstream.consumers.backlog import ConsumerBacklog
     from penstock.jetstream.consumers.consumerrecords import ConsumerState
     from penstock.jetstream.consumers.ledger import Ledger
-    from penstock.jetstream.consumers.outlet import Outlet
-    from penstock.jetstream.consumers.source import Source
+    from penstock.jetstream.consumers.outlet import ConsumerOutlet
+    from penstock.jetstream.consumers.source import StreamSource
 
 FILTERS_COMPARED = 8
 """Up to this number of filters are compared with a subject one by one."""
@@ -34,14 +34,14 @@ TOKEN_LENGTH = 4
 class Common:
     """The configuration of a consumer, its place in the stream, and its outlet."""
 
-    outlet: Outlet
+    outlet: ConsumerOutlet
 
     def __init__(
         self,
-        stream: Source,
+        stream: StreamSource,
         config: ConsumerConfig,
         *,
-        backlog: Backlog,
+        backlog: ConsumerBacklog,
         ledger: Ledger,
         files: ConsumerFiles | None,
     ) -> None:

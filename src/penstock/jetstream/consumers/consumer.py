@@ -24,15 +24,15 @@ from penstock.jetstream.consumers.dispatch import Dispatch
 from penstock.jetstream.consumers.ledger import Ledger
 from penstock.jetstream.consumers.outlets import new_outlet
 from penstock.jetstream.consumers.pullrequest import encode_status
-from penstock.jetstream.consumers.settlement import Settlement
+from penstock.jetstream.consumers.settlement import Settler
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.hot.wire import Op
     from penstock.jetstream.config.consumer import ConsumerConfig
-    from penstock.jetstream.consumers.backlog import Backlog
+    from penstock.jetstream.consumers.backlog import ConsumerBacklog
     from penstock.jetstream.consumers.consumerfiles import ConsumerFiles
-    from penstock.jetstream.consumers.source import Source
+    from penstock.jetstream.consumers.source import StreamSource
     from penstock.jetstream.store.values import Filters
 
 COUNTING_NS = 5_000_000
@@ -44,11 +44,11 @@ class Consumer:
 
     def __init__(
         self,
-        stream: Source,
+        stream: StreamSource,
         config: ConsumerConfig,
         *,
         created_ns: int,
-        backlog: Backlog,
+        backlog: ConsumerBacklog,
         ledger: Ledger,
         files: ConsumerFiles | None = None,
         resume_sequence: int = 0,
@@ -61,7 +61,7 @@ class Consumer:
         common = Common(stream, config, backlog=backlog, ledger=ledger, files=files)
         self._common = common
         self._deadlines = Deadlines(common, self._do_what_is_due)
-        self._settlement = Settlement(common, self, self._deadlines, self._on_request)
+        self._settlement = Settler(common, self, self._deadlines, self._on_request)
         self._dispatch = Dispatch(common, self._settlement, self._deadlines)
         self.deliver = self._dispatch.deliver
         self.outlet = common.outlet = new_outlet(common, self._deadlines.soon)
@@ -75,7 +75,7 @@ class Consumer:
     # Properties.
 
     @property
-    def stream(self) -> Source:
+    def stream(self) -> StreamSource:
         """The stream it reads."""
         return self._common.stream
 
@@ -100,7 +100,7 @@ class Consumer:
         return self._common.ledger
 
     @property
-    def backlog(self) -> Backlog:
+    def backlog(self) -> ConsumerBacklog:
         """The messages of the stream that are still to come."""
         return self._common.backlog
 

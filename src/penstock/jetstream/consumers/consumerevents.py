@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
-    from penstock.jetstream.consumers.acks import Delivery
+    from penstock.jetstream.consumers.acks import AckedDelivery
     from penstock.jetstream.context import Context
 
 
@@ -20,11 +20,11 @@ class ConsumerEvents:
         self._names = {"stream": stream, "consumer": consumer}
         self._suffix = f"{stream}.{consumer}"
 
-    def naked(self, delivery: Delivery) -> None:
+    def naked(self, delivery: AckedDelivery) -> None:
         """Announce that a client refused a message for now."""
         self._advise("MSG_NAKED", "nak", **_describe(delivery))
 
-    def terminated(self, delivery: Delivery, reason: str) -> None:
+    def terminated(self, delivery: AckedDelivery, reason: str) -> None:
         """Announce that a message is not delivered any more, and why."""
         why = {"reason": reason} if reason else {}
         self._advise("MSG_TERMINATED", "terminated", **_describe(delivery), **why)
@@ -48,7 +48,7 @@ class ConsumerEvents:
             **fields,
         )
 
-    def acked(self, delivery: Delivery, delay_ns: int) -> None:
+    def acked(self, delivery: AckedDelivery, delay_ns: int) -> None:
         """Publish how long an ack took."""
         figures = _describe(delivery)
         deliveries = figures.pop("deliveries")
@@ -60,7 +60,7 @@ class ConsumerEvents:
         self._advisories.send(subject, kind, **self._names, **fields)
 
 
-def _describe(delivery: Delivery) -> dict[str, int]:
+def _describe(delivery: AckedDelivery) -> dict[str, int]:
     return {
         "consumer_seq": delivery.consumer_sequence,
         "stream_seq": delivery.sequence,

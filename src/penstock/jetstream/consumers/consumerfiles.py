@@ -56,7 +56,7 @@ class Meta(NamedTuple):
 class Filing(Independent):
     """The slow part of a commit: write consumers' changes, sync the log. A `Work`."""
 
-    def __init__(self, disk: Disk, path: str, jobs: list[Job], sync: Work | None) -> None:
+    def __init__(self, disk: Disk, path: str, jobs: list[FileJob], sync: Work | None) -> None:
         self._jobs = jobs
         self._disk = disk
         self._path = path
@@ -65,13 +65,13 @@ class Filing(Independent):
 
     def write(self) -> None:
         """Write and remove files, durably. Touches nothing but files."""
-        by_consumer: dict[str, list[Job]] = {}
+        by_consumer: dict[str, list[FileJob]] = {}
         for job in self._jobs:
             by_consumer.setdefault(job.directory, []).append(job)
         side_by_side([partial(self._write, jobs) for jobs in by_consumer.values()])
         self._sync_names([job for job in self._jobs if job.content is not None])
 
-    def _write(self, jobs: list[Job]) -> None:
+    def _write(self, jobs: list[FileJob]) -> None:
         """Do the jobs of one consumer, in order."""
         for job in jobs:
             try:
@@ -83,7 +83,7 @@ class Filing(Independent):
             except Exception as error:
                 job.error = error
 
-    def _sync_names(self, jobs: list[Job]) -> None:
+    def _sync_names(self, jobs: list[FileJob]) -> None:
         """Make all their directories durable, with one sync."""
         try:
             if jobs:
@@ -107,7 +107,7 @@ class Filing(Independent):
             self._sync.finish(error or self._error)
 
 
-class Job:
+class FileJob:
     """A consumer's file to be written, or its directory to be removed."""
 
     __slots__ = ("content", "directory", "done", "error")
@@ -133,9 +133,9 @@ class ConsumerFiles:
         self._context = context
         self._disk = context.files.disk
         self._path = context.files.consumers_path(stream)
-        self._jobs: list[Job] = []
+        self._jobs: list[FileJob] = []
         self._owed: list[Op] = []
-        self._committing: tuple[list[Job], list[Op]] = ([], [])
+        self._committing: tuple[list[FileJob], list[Op]] = ([], [])
         self._had_failure = False
         self._is_discarded = False
         self._timer: Timer | None = None
@@ -165,13 +165,13 @@ class ConsumerFiles:
             "config": meta.config.to_json(),
         }
         path = f"{self._path}/{meta.config.name}"
-        self._jobs.append(Job(path, encode_document(document), done))
+        self._jobs.append(FileJob(path, encode_document(document), done))
         self._context.touch(self)
 
     def remove(self, name: str, done: Callable[[], None]) -> None:
         """Remove a consumer; call `done` when it cannot come back."""
         self.log.removed(name)
-        self._jobs.append(Job(f"{self._path}/{name}", None, lambda error: done()))
+        self._jobs.append(FileJob(f"{self._path}/{name}", None, lambda error: done()))
         self._context.touch(self)
 
     def owe(self, publish: Op) -> None:

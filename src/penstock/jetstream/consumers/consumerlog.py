@@ -32,8 +32,8 @@ from penstock.jetstream.consumers.consumerrecords import (
     GIVEN_UP,
     REMOVED,
     START,
-    Change,
     ConsumerState,
+    RecordedChange,
     encode,
     encode_state,
     is_complete,
@@ -54,11 +54,11 @@ def log_path(directory: str, generation: int) -> str:
     return f"{directory}/consumers-{generation:08d}.log"
 
 
-class LogFile(NamedTuple):
+class FoundFile(NamedTuple):
     """One file, as it was found."""
 
     path: str
-    changes: list[Change]
+    changes: list[RecordedChange]
     damaged_bytes: int
     """Bytes that were durable and are no record, or are missing."""
     torn_bytes: int
@@ -81,14 +81,14 @@ class LogFile(NamedTuple):
         return faults
 
 
-def read_log(disk: Disk, path: str) -> LogFile:
+def read_log(disk: Disk, path: str) -> FoundFile:
     """Read a file, and change nothing."""
     content = read_whole(disk, path) or b""
     changes, damaged, end = scan(content[NOTE_BYTES:])
     end += NOTE_BYTES
     durable_end = _noted_end(content)
     damaged += max(durable_end - end, 0)
-    return LogFile(path, changes, damaged, max(len(content) - max(end, durable_end), 0))
+    return FoundFile(path, changes, damaged, max(len(content) - max(end, durable_end), 0))
 
 
 def _note(end: int) -> bytes:
@@ -141,12 +141,12 @@ def read_states(disk: Disk, directory: str) -> dict[str, ConsumerState]:
     return {} if chosen is None else replay(chosen.changes)
 
 
-def _chosen(files: list[LogFile]) -> LogFile | None:
+def _chosen(files: list[FoundFile]) -> FoundFile | None:
     """Return the newest complete file; if none is, the newest."""
     return max(files, key=lambda each: (is_complete(each.changes), each.path), default=None)
 
 
-def _read_all(disk: Disk, directory: str) -> tuple[list[LogFile], list[LogFile]]:
+def _read_all(disk: Disk, directory: str) -> tuple[list[FoundFile], list[FoundFile]]:
     """Return the log files in a directory in order: of its stream, and of others."""
     numbers = _generations(disk, directory)
     files = [read_log(disk, log_path(directory, each)) for each in numbers]
@@ -226,26 +226,32 @@ class ConsumerLog:
 
     def removed(self, name: str) -> None:
         """Note that a consumer is gone."""
-        self._buffer.append(encode(Change(REMOVED, name, 0, 0, 0, array("Q"))))
+        self._buffer.append(encode(RecordedChange(REMOVED, name, 0, 0, 0, array("Q"))))
 
     def delivered(
         self, name: str, consumer_sequence: int, stream_sequences: Sequence[int], time_ns: int
     ) -> None:
         """Note messages delivered, the first of them as `consumer_sequence`: the next one."""
         numbers = array("Q", stream_sequences)
-        self._buffer.append(encode(Change(DELIVERED, name, consumer_sequence, 0, time_ns, numbers)))
+        self._buffer.append(
+            encode(RecordedChange(DELIVERED, name, consumer_sequence, 0, time_ns, numbers))
+        )
 
     def acked(self, name: str, stream_sequences: Sequence[int]) -> None:
         """Note messages acknowledged."""
-        self._buffer.append(encode(Change(ACKED, name, 0, 0, 0, array("Q", stream_sequences))))
+        self._buffer.append(
+            encode(RecordedChange(ACKED, name, 0, 0, 0, array("Q", stream_sequences)))
+        )
 
     def given_up(self, name: str, stream_sequences: Sequence[int]) -> None:
         """Note messages that reached their maximum number of deliveries without an ack."""
-        self._buffer.append(encode(Change(GIVEN_UP, name, 0, 0, 0, array("Q", stream_sequences))))
+        self._buffer.append(
+            encode(RecordedChange(GIVEN_UP, name, 0, 0, 0, array("Q", stream_sequences)))
+        )
 
     def advanced(self, name: str, consumer_sequence: int, stream_sequence: int) -> None:
         """Note that everything up to here was delivered and is settled."""
-        change = Change(ADVANCED, name, consumer_sequence, stream_sequence, 0, array("Q"))
+        change = RecordedChange(ADVANCED, name, consumer_sequence, stream_sequence, 0, array("Q"))
         self._buffer.append(encode(change))
 
     def write(self) -> None:
@@ -288,7 +294,7 @@ class ConsumerLog:
         self._generation += 1
         path = log_path(self.directory, self._generation)
         owner = owner_of(self.directory)
-        start = Change(START, owner, self._generation, len(states), 0, array("Q"))
+        start = RecordedChange(START, owner, self._generation, len(states), 0, array("Q"))
         records = [encode_state(name, state) for name, state in states.items()]
         self._file = self.disk.create(path)
         self._file_end = 0

@@ -90,7 +90,7 @@ class ConsumerState:
         self.ack_floor_consumer_sequence = max(self.ack_floor_consumer_sequence, lowest - 1)
 
 
-class Change(NamedTuple):
+class RecordedChange(NamedTuple):
     """One record: its kind, its consumer, and its numbers."""
 
     kind: int
@@ -101,7 +101,7 @@ class Change(NamedTuple):
     numbers: array[int]
 
 
-def encode(change: Change) -> bytes:
+def encode(change: RecordedChange) -> bytes:
     """Return the record of a change."""
     name = change.name.encode()
     length = _RECORD.size + len(name) + 8 * len(change.numbers)
@@ -112,14 +112,14 @@ def encode(change: Change) -> bytes:
     return struct.pack("<I", crc32(body)) + body
 
 
-def scan(data: bytes) -> tuple[list[Change], int, int]:
+def scan(data: bytes) -> tuple[list[RecordedChange], int, int]:
     """
     Return the valid records, the number of bytes between them that are none, and where they end.
 
     The walk continues after damaged bytes. That is right even for bytes that were never synced: an
     acknowledgement holds without the record before it.
     """
-    changes: list[Change] = []
+    changes: list[RecordedChange] = []
     offset = damaged = good_end = 0
     while offset < len(data):
         found = _record_at(data, offset)
@@ -133,7 +133,7 @@ def scan(data: bytes) -> tuple[list[Change], int, int]:
     return changes, damaged, good_end
 
 
-def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:
+def _record_at(data: bytes, offset: int) -> tuple[RecordedChange, int] | None:
     """Return the record at an offset and its end; None if there is no valid record."""
     if offset + _RECORD.size > len(data):
         return None
@@ -148,7 +148,7 @@ def _record_at(data: bytes, offset: int) -> tuple[Change, int] | None:
         return None
     name = data[name_at : name_at + name_length].decode()
     numbers = from_little_endian("Q", data[name_at + name_length : end])
-    return Change(kind, name, first, second, time_ns, numbers), end
+    return RecordedChange(kind, name, first, second, time_ns, numbers), end
 
 
 def encode_state(name: str, state: ConsumerState) -> bytes:
@@ -160,10 +160,10 @@ def encode_state(name: str, state: ConsumerState) -> bytes:
     for stream_sequence, count in state.redelivered.items():
         numbers.extend((stream_sequence, count))
     delivered = state.delivered_consumer_sequence, state.delivered_stream_sequence
-    return encode(Change(STATE, name, *delivered, 0, numbers))
+    return encode(RecordedChange(STATE, name, *delivered, 0, numbers))
 
 
-def decode_state(change: Change) -> ConsumerState:
+def decode_state(change: RecordedChange) -> ConsumerState:
     """Return the state in a record."""
     floor_consumer, floor_stream, pending_count, _ = change.numbers[:4]
     pending_end = 4 + 3 * pending_count
@@ -184,7 +184,7 @@ def decode_state(change: Change) -> ConsumerState:
     )
 
 
-def is_complete(changes: Sequence[Change]) -> bool:
+def is_complete(changes: Sequence[RecordedChange]) -> bool:
     """Tell whether a file starts with the state of every consumer that existed then."""
     if not changes or changes[0].kind != START:
         return False
@@ -192,7 +192,7 @@ def is_complete(changes: Sequence[Change]) -> bool:
     return [change.kind for change in changes[1 : 1 + announced]] == [STATE] * announced
 
 
-def replay(changes: Sequence[Change]) -> dict[str, ConsumerState]:
+def replay(changes: Sequence[RecordedChange]) -> dict[str, ConsumerState]:
     """Return the states that records lead to."""
     states: dict[str, ConsumerState] = {}
     for change in changes:
@@ -205,7 +205,7 @@ def replay(changes: Sequence[Change]) -> dict[str, ConsumerState]:
     return states
 
 
-def _apply(state: ConsumerState, change: Change) -> None:
+def _apply(state: ConsumerState, change: RecordedChange) -> None:
     if change.kind == DELIVERED:
         # After a gap the deliveries are unknown, so those messages must be delivered again.
         if change.first == state.delivered_consumer_sequence + 1:

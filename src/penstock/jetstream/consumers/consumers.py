@@ -11,7 +11,7 @@ from penstock.jetstream.config import consumerrules
 from penstock.jetstream.config.consumer import ConsumerConfig
 from penstock.jetstream.config.stream import StreamConfig
 from penstock.jetstream.consumers import backlog
-from penstock.jetstream.consumers.backlog import Backlog, Selection
+from penstock.jetstream.consumers.backlog import ConsumerBacklog, LastPerSubject
 from penstock.jetstream.consumers.consumer import Consumer
 from penstock.jetstream.consumers.consumerfiles import ConsumerFiles, Meta
 from penstock.jetstream.consumers.consumerrecords import ConsumerState
@@ -343,10 +343,10 @@ def _at_state(
 
 
 def _backlog(
-    stream: Stream, config: ConsumerConfig, sequence: int, selected: Selection | None
-) -> Backlog:
+    stream: Stream, config: ConsumerConfig, sequence: int, selected: LastPerSubject | None
+) -> ConsumerBacklog:
     is_paced = config.replay_policy == "original"
-    return Backlog(
+    return ConsumerBacklog(
         stream,
         config.filters,
         sequence,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.hot.wire import Op
     from penstock.jetstream.consumers.common import Common
     from penstock.jetstream.consumers.deadlines import Deadlines
-    from penstock.jetstream.consumers.settlement import Settlement
+    from penstock.jetstream.consumers.settlement import Settler
     from penstock.jetstream.store.values import Message
 
 log = logging.getLogger("penstock")
@@ -31,7 +31,7 @@ _sequence = itemgetter(0)
 class Dispatch:
     """Delivers the messages of one consumer."""
 
-    def __init__(self, common: Common, settlement: Settlement, deadlines: Deadlines) -> None:
+    def __init__(self, common: Common, settlement: Settler, deadlines: Deadlines) -> None:
         self._common = common
         self._settlement = settlement
         self._deadlines = deadlines

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.consumers.encoding import Deliveries
 
 
-class Outlet(Protocol):
+class ConsumerOutlet(Protocol):
     """Pull or push: takes the messages that clients ask for, and knows those clients."""
 
     last_active_ns: int

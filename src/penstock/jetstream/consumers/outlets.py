@@ -6,23 +6,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.jetstream.consumers.priority import PriorityGroup, Standing
-from penstock.jetstream.consumers.pull import PullRequests
+from penstock.jetstream.consumers.pull import WaitingPulls
 from penstock.jetstream.consumers.push import PushDelivery
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.consumer import ConsumerConfig
     from penstock.jetstream.consumers.common import Common
-    from penstock.jetstream.consumers.outlet import Outlet
+    from penstock.jetstream.consumers.outlet import ConsumerOutlet
 
 BURST_BYTES = 1024 * 1024
 """The burst of a rate limit if the stream does not limit the size of a message."""
 
 
-def new_outlet(common: Common, wake: Callable[[], None]) -> Outlet:
+def new_outlet(common: Common, wake: Callable[[], None]) -> ConsumerOutlet:
     """Return the outlet of a consumer; it calls `wake` when a subscriber comes or goes."""
     account, config = common.context.account, common.config
     if not config.is_push:
-        return PullRequests(account, config, common.heartbeat, _group_maker(common))
+        return WaitingPulls(account, config, common.heartbeat, _group_maker(common))
     size_max = common.stream.config.max_msg_size
     return PushDelivery(
         account,

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.hot.wire import CRLF, Op
-from penstock.jetstream.consumers.pullrequest import Refused
+from penstock.jetstream.consumers.pullrequest import RefusedPull
 from penstock.protocol.rfc3339 import format_time
 
 if TYPE_CHECKING:
     from penstock.jetstream.config.consumer import ConsumerConfig
-    from penstock.jetstream.consumers.pullrequest import Request, Wish
+    from penstock.jetstream.consumers.pullrequest import PullRequest, Wish
     from penstock.jetstream.store.values import Message
 
 
@@ -63,15 +63,15 @@ class PriorityGroup:
         if wish.group is None:
             return
         if not wish.group:
-            raise Refused("400 Bad Request - Priority Group missing")
+            raise RefusedPull("400 Bad Request - Priority Group missing")
         if wish.group not in self.config.priority_groups:
-            raise Refused("400 Bad Request - Invalid Priority Group")
+            raise RefusedPull("400 Bad Request - Invalid Priority Group")
         if self.pin_id and wish.pin_id:
             if wish.pin_id != self.pin_id:
-                raise Refused("423 Nats-Pin-Id mismatch")
+                raise RefusedPull("423 Nats-Pin-Id mismatch")
             self._deadline_ns = now_ns + self.config.priority_timeout
 
-    def place(self, waiting: deque[Request], request: Request) -> None:
+    def place(self, waiting: deque[PullRequest], request: PullRequest) -> None:
         """Queue a request at its place."""
         if self.config.priority_policy == "prioritized":
             priority = request.wish.priority
@@ -83,7 +83,7 @@ class PriorityGroup:
 
     # Choosing.
 
-    def room(self, waiting: deque[Request], room_max: int) -> int:
+    def room(self, waiting: deque[PullRequest], room_max: int) -> int:
         """Return how many messages the eligible requests ask for."""
         standing = self._standing()
         wanted = [max(each.batch, 1) for each in waiting if self.is_served(each, standing, 0)]
@@ -93,7 +93,7 @@ class PriorityGroup:
         """Return the figures that decide about the next deliveries."""
         return self._standing()
 
-    def is_served(self, request: Request, standing: Standing, taken: int) -> bool:
+    def is_served(self, request: PullRequest, standing: Standing, taken: int) -> bool:
         """Tell whether a request may have the next message, after `taken` others."""
         wish = request.wish
         if self._is_pinning:
@@ -104,7 +104,7 @@ class PriorityGroup:
             return 0 < wish.min_pending <= pending or 0 < wish.min_ack_pending <= ack_pending
         return True
 
-    def is_misled(self, request: Request) -> bool:
+    def is_misled(self, request: PullRequest) -> bool:
         """Tell whether a request names a pin that is not the current one."""
         return self._is_pinning and bool(request.wish.pin_id) and request.wish.pin_id != self.pin_id
 
@@ -118,7 +118,7 @@ class PriorityGroup:
         data = header + data[header_bytes:]
         return (kind, subject, reply, len(header), len(data) - len(CRLF), data)
 
-    def is_pinned(self, request: Request) -> bool:
+    def is_pinned(self, request: PullRequest) -> bool:
         """Tell whether a request comes from the pinned client."""
         return bool(self.pin_id) and request.wish.pin_id == self.pin_id
 
@@ -133,7 +133,7 @@ class PriorityGroup:
 
     # The pin.
 
-    def pin(self, request: Request, now_ns: int) -> bool:
+    def pin(self, request: PullRequest, now_ns: int) -> bool:
         """Pin the client of the first message; tell whether it is newly pinned."""
         if not self._is_pinning or self.pin_id or not request.wish.group:
             return False

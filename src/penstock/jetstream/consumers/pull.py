@@ -19,8 +19,8 @@ from penstock.jetstream.consumers.encoding import Deliveries
 from penstock.jetstream.consumers.priority import PriorityGroup
 from penstock.jetstream.consumers.pullrequest import (
     PRIORITY_MAX,
-    Refused,
-    Request,
+    PullRequest,
+    RefusedPull,
     Wish,
     encode_status,
     parse_wish,
@@ -36,7 +36,7 @@ BATCH_MAX = 256
 """The messages of one batch: the client reads them while the next ones are prepared."""
 
 
-class PullRequests:
+class WaitingPulls:
     """The requests of one consumer that wait for messages, oldest first."""
 
     def __init__(
@@ -56,7 +56,7 @@ class PullRequests:
         self.last_active_ns = 0
         self._account = account
         self._heartbeat = heartbeat
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[PullRequest] = deque()
         self._shares: defaultdict[bytes, list[Op]] = defaultdict(list)
         """Messages dealt to an inbox but not sent yet: in order, whichever request they are for."""
         self._one_shots = 0
@@ -133,11 +133,11 @@ class PullRequests:
                 self._watch(self.group.expire(now_ns))
             self._check_available(wish, available, now_ns)
             self._check_waiting(wish, now_ns)
-        except Refused as refused:
+        except RefusedPull as refused:
             if refused.args:
                 self._status(inbox, refused.args[0])
             return
-        request = Request(inbox, wish, now_ns)
+        request = PullRequest(inbox, wish, now_ns)
         self._seen_removes = -1
         if self.group is None:
             self._waiting.append(request)
@@ -150,17 +150,17 @@ class PullRequests:
     def _check(self, wish: Wish) -> None:
         config = self.config
         if 0 < config.max_batch < wish.batch:
-            raise Refused(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
+            raise RefusedPull(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
         if 0 < config.max_expires < wish.expires_ns:
-            raise Refused(f"409 Exceeded MaxRequestExpires of {duration(config.max_expires)}")
+            raise RefusedPull(f"409 Exceeded MaxRequestExpires of {duration(config.max_expires)}")
         if 0 < config.max_bytes < wish.max_bytes:
-            raise Refused(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+            raise RefusedPull(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
         if (wish.min_pending or wish.min_ack_pending) and config.priority_policy != "overflow":
-            raise Refused("400 Bad Request - Not a Overflow Priority consumer")
+            raise RefusedPull("400 Bad Request - Not a Overflow Priority consumer")
         if wish.pin_id and config.priority_policy != "pinned_client":
-            raise Refused("400 Bad Request - Not a Pinned Client Priority consumer")
+            raise RefusedPull("400 Bad Request - Not a Pinned Client Priority consumer")
         if wish.group is not None and not 0 <= wish.priority <= PRIORITY_MAX:
-            raise Refused(f"400 Bad Request - Priority must be between 0 and {PRIORITY_MAX}")
+            raise RefusedPull(f"400 Bad Request - Priority must be between 0 and {PRIORITY_MAX}")
 
     def _check_available(self, wish: Wish, available: int, now_ns: int) -> None:
         """Refuse a request that does not want to wait if it would have to."""
@@ -168,12 +168,12 @@ class PullRequests:
             return
         if not available and not wish.expires_ns:
             self.last_active_ns = now_ns
-            raise Refused("404 No Messages")
+            raise RefusedPull("404 No Messages")
         if available:
             self._end_those_over(now_ns)
             if available < sum(request.batch for request in self._waiting):
                 self.last_active_ns = now_ns
-                raise Refused("408 Requests Pending")
+                raise RefusedPull("408 Requests Pending")
 
     def _check_waiting(self, wish: Wish, now_ns: int) -> None:
         if len(self._waiting) < self.config.max_waiting:
@@ -181,7 +181,7 @@ class PullRequests:
         self._end_those_over(now_ns)
         if len(self._waiting) >= self.config.max_waiting:
             # A client that waits for heartbeats notices by itself, and then asks less often.
-            raise Refused(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
+            raise RefusedPull(*() if wish.heartbeat_ns else ("409 Exceeded MaxWaiting",))
 
     # Sending.
 
@@ -264,7 +264,7 @@ class PullRequests:
         waiting = self._waiting
         if self._deal_evenly(operations, now_ns):
             return len(operations)
-        full: list[Request] = []
+        full: list[PullRequest] = []
         taken = 0
         for operation in operations:
             while waiting and waiting[0].bytes_left and not self._fits(waiting[0], operation):
@@ -282,7 +282,7 @@ class PullRequests:
     def _deal_by_priority(self, group: PriorityGroup, operations: list[Op], now_ns: int) -> int:
         """Deal messages to the requests that the group chooses; return how many were placed."""
         self._drop_dead(now_ns)
-        full: list[Request] = []
+        full: list[PullRequest] = []
         taken = 0
         for operation in operations:
             request = self._choose(group, operation, taken, now_ns)
@@ -300,7 +300,7 @@ class PullRequests:
 
     def _choose(
         self, group: PriorityGroup, operation: Op, taken: int, now_ns: int
-    ) -> Request | None:
+    ) -> PullRequest | None:
         """Remove and return the waiting request that gets the next message."""
         waiting, standing = self._waiting, group.standing()
         for _ in range(len(waiting)):
@@ -345,7 +345,7 @@ class PullRequests:
         waiting.rotate(-len(operations))
         return True
 
-    def _fits(self, request: Request, operation: Op) -> bool:
+    def _fits(self, request: PullRequest, operation: Op) -> bool:
         """Count the bytes of a message, if there is room for them."""
         left = request.bytes_left - _size_bytes(operation)
         if left < 0:
@@ -356,13 +356,13 @@ class PullRequests:
             request.batch = 1
         return True
 
-    def _exceed(self, request: Request) -> None:
+    def _exceed(self, request: PullRequest) -> None:
         """End a request because the next message is too large for it."""
         self._send_shares()
         self._send(request.inbox, pending_status("409 Message Size Exceeds MaxBytes", request))
         self._drop(request)
 
-    def _count(self, request: Request, dealt: int, now_ns: int) -> None:
+    def _count(self, request: PullRequest, dealt: int, now_ns: int) -> None:
         request.batch -= dealt
         request.delivered += dealt
         if request.heartbeat_at_ns:
@@ -378,14 +378,14 @@ class PullRequests:
             if request.bytes_left:
                 self._send(request.inbox, pending_status("409 Batch Completed", request))
 
-    def _is_live(self, request: Request, now_ns: int) -> bool:
+    def _is_live(self, request: PullRequest, now_ns: int) -> bool:
         """Tell whether a request is still to be served; end it if its time is over."""
         if request.expires_at_ns and request.expires_at_ns <= now_ns:
             self._send(request.inbox, pending_status("408 Request Timeout", request))
             return False
         return self._account.has_interest(request.inbox)
 
-    def _drop(self, request: Request) -> None:
+    def _drop(self, request: PullRequest) -> None:
         self._waiting.remove(request)
         self._one_shots -= request.wish.no_wait
 
@@ -428,7 +428,7 @@ class PullRequests:
                     request.heartbeat_at_ns = now_ns + request.wish.heartbeat_ns
                 self._watch(request.deadline_ns)
 
-    def _is_served(self, request: Request) -> bool:
+    def _is_served(self, request: PullRequest) -> bool:
         """Tell whether a request that does not want to wait got all available messages."""
         return request.wish.no_wait and (not request.expires_at_ns or request.delivered > 0)
 

@@ -33,7 +33,7 @@ TYPE_NAME = ""
 """nats-server reads into a value without a type name, and its errors show that."""
 
 
-class Refused(Exception):
+class RefusedPull(Exception):
     """A request that is refused with a status immediately."""
 
 
@@ -53,7 +53,7 @@ class Wish(NamedTuple):
     priority: int = LAST
 
 
-class Request:
+class PullRequest:
     """One request that waits for messages."""
 
     __slots__ = (
@@ -97,10 +97,10 @@ def _parsed(payload: bytes) -> Wish:
         # Unlike the API, this ignores unknown fields.
         values = strictjson.decode(text, FIELDS, TYPE_NAME, strict=False)
     except strictjson.InvalidJson as error:
-        raise Refused(f"400 Bad Request - {error.text}") from None
+        raise RefusedPull(f"400 Bad Request - {error.text}") from None
     heartbeat_ns, expires_ns = values.get("idle_heartbeat", 0), values.get("expires", 0)
     if heartbeat_ns > 0 and heartbeat_ns * 2 > expires_ns:
-        raise Refused("400 Bad Request - heartbeat value too large")
+        raise RefusedPull("400 Bad Request - heartbeat value too large")
     return Wish(
         batch=values.get("batch", 0),
         expires_ns=expires_ns,
@@ -123,7 +123,7 @@ def encode_status(status: str) -> bytes:
     return f"NATS/1.0 {status}\r\n\r\n".encode()
 
 
-def pending_status(status: str, request: Request) -> bytes:
+def pending_status(status: str, request: PullRequest) -> bytes:
     """Return the header block of a status, with the unserved rest of a request."""
     return (
         f"NATS/1.0 {status}\r\nNats-Pending-Messages: {request.batch}\r\n"

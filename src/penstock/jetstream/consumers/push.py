@@ -19,7 +19,7 @@ from penstock.hot.wire import CRLF, REPLY, SIZE, Op
 from penstock.jetstream.consumers.encoding import Deliveries
 from penstock.jetstream.consumers.pull import BATCH_MAX
 from penstock.jetstream.consumers.pullrequest import encode_status
-from penstock.jetstream.consumers.ratelimit import RateLimit
+from penstock.jetstream.consumers.ratelimit import DeliveryRate
 
 if TYPE_CHECKING:
     from penstock.core.account import Account
@@ -95,7 +95,7 @@ class PushDelivery:
         """When to check for a due heartbeat or a message that may go; 0 is never."""
         self._heartbeat_at_ns = self._brake_at_ns = 0
         self._burst_bytes = burst_bytes
-        self._rate_limit: RateLimit | None = None
+        self._rate_limit: DeliveryRate | None = None
         self.last_active_ns = 0
         self.is_bound = False
         self.set_config(config)
@@ -109,7 +109,7 @@ class PushDelivery:
         if not limit:
             self._rate_limit = None
         elif self._rate_limit is None or self._rate_limit.bits_per_second != limit:
-            self._rate_limit = RateLimit(limit, self._burst_bytes)
+            self._rate_limit = DeliveryRate(limit, self._burst_bytes)
 
     def __len__(self) -> int:
         """Return 0: only pull consumers have waiting requests."""

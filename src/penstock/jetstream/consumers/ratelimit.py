@@ -12,7 +12,7 @@ from penstock.protocol.times import SECOND_NS
 from penstock.protocol.tokenbucket import TokenBucket
 
 
-class RateLimit:
+class DeliveryRate:
     """The bucket of one consumer."""
 
     def __init__(self, bits_per_second: int, burst_bytes: int) -> None:

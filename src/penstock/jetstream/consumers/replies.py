@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FLOW_CONTROL_PREFIX = wellknown.FLOW_CONTROL.encode()
 
 
-class Replies:
+class ConsumerReplies:
     """Hands the replies of clients to the consumers of one account."""
 
     def __init__(self, account: Account, find: Callable[[str, str], Consumer | None]) -> None:

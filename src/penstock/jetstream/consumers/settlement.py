@@ -16,14 +16,14 @@ from penstock import hot
 from penstock.core.runs import message_count, new_message, payloads
 from penstock.hot.wire import SUBJECT
 from penstock.jetstream.consumers import acks
-from penstock.jetstream.consumers.acks import ACKS, NAK, NEXT, PROGRESS, TERM, Delivery
+from penstock.jetstream.consumers.acks import ACKS, NAK, NEXT, PROGRESS, TERM, AckedDelivery
 from penstock.jetstream.store import lookup
 
 if TYPE_CHECKING:
     from penstock.hot.wire import Op
     from penstock.jetstream.consumers.common import Common
     from penstock.jetstream.consumers.deadlines import Deadlines
-    from penstock.jetstream.readers import Reader
+    from penstock.jetstream.readers import RetainingReader
 
 GONE_CHECK_NS = 100_000_000
 """How long after a purge to check which messages waiting for an ack are gone."""
@@ -35,11 +35,11 @@ Request = Callable[[bytes, bytes], None]
 """Takes a pull request: its inbox, and its options."""
 
 
-class Settlement:
+class Settler:
     """Settles the messages of one consumer."""
 
     def __init__(
-        self, common: Common, reader: Reader, deadlines: Deadlines, request: Request
+        self, common: Common, reader: RetainingReader, deadlines: Deadlines, request: Request
     ) -> None:
         """`reader` is the consumer as its stream knows it; `request` takes an ack's request."""
         self._common = common
@@ -72,7 +72,7 @@ class Settlement:
         for message in [data] if message_count(publish) == 1 else payloads(publish):
             self._take_payload(delivery, message[header_bytes:-2], reply)
 
-    def _take_payload(self, delivery: Delivery, payload: bytes, reply: bytes) -> None:
+    def _take_payload(self, delivery: AckedDelivery, payload: bytes, reply: bytes) -> None:
         if payload in ACKS:
             self._ack(delivery, reply)
         elif payload.startswith(NEXT):
@@ -98,7 +98,7 @@ class Settlement:
         elif sequences:
             self._common.acked_ns = self._common.context.clock_ns()
 
-    def _ack(self, delivery: Delivery, reply: bytes) -> None:
+    def _ack(self, delivery: AckedDelivery, reply: bytes) -> None:
         """Settle a message, or all up to it; answer once that is safe."""
         common = self._common
         is_open = delivery.sequence in common.ledger.pending
@@ -106,7 +106,7 @@ class Settlement:
             self._sample(delivery)
         self._settle(delivery, reply)
 
-    def _sample(self, delivery: Delivery) -> None:
+    def _sample(self, delivery: AckedDelivery) -> None:
         """Publish how long the ack took, for the sampled percentage of acks."""
         common = self._common
         if common.context.is_likely(common.sample_percent):
@@ -122,7 +122,7 @@ class Settlement:
             sequence = min(delivery.sequence, last_sequence)
             self._settle(delivery._replace(sequence=sequence), b"")
 
-    def _settle(self, delivery: Delivery, reply: bytes) -> None:
+    def _settle(self, delivery: AckedDelivery, reply: bytes) -> None:
         common = self._common
         if not common.expects_acks or delivery.sequence >= common.backlog.next_sequence:
             return
@@ -135,7 +135,7 @@ class Settlement:
             self._note_settled(settled)
         self._confirm_when_safe(reply)
 
-    def _nak(self, delivery: Delivery, delay_ns: int) -> None:
+    def _nak(self, delivery: AckedDelivery, delay_ns: int) -> None:
         """Redeliver a message, immediately or after a delay."""
         common = self._common
         if delivery.sequence not in common.ledger.pending:
@@ -155,7 +155,7 @@ class Settlement:
             wait_ns = ledger.wait_ns(sequence)
             ledger.extend(sequence, self._common.context.clock_ns() + wait_ns)
 
-    def _terminate(self, delivery: Delivery, reason: str, reply: bytes) -> None:
+    def _terminate(self, delivery: AckedDelivery, reason: str, reply: bytes) -> None:
         """Settle a message that a client cannot process."""
         common = self._common
         if not common.expects_acks or delivery.sequence >= common.backlog.next_sequence:
@@ -280,6 +280,6 @@ class Settlement:
         for sequence in sequences:
             if sequence in pending:
                 deliveries = common.ledger.deliveries(sequence)
-                delivery = Delivery(deliveries, sequence, pending[sequence][0])
+                delivery = AckedDelivery(deliveries, sequence, pending[sequence][0])
                 common.events.terminated(delivery, REMOVED_REASON)
         self._note_settled(common.ledger.settle(sequences))

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from penstock.jetstream.answers import Answers
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.context import Context
-    from penstock.jetstream.readers import Reader
+    from penstock.jetstream.readers import RetainingReader
     from penstock.jetstream.store.store import Store
     from penstock.jetstream.unsafedeletes import UnsafeDeletes
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """A stream: its visible messages, and what it keeps for its readers."""
 
     config: StreamConfig
@@ -52,7 +52,7 @@ class Source(Protocol):
     def consumers_changed(self) -> None:
         """Drop messages that nobody waits for any more."""
 
-    def on_acked(self, reader: Reader, sequences: Iterable[int]) -> None:
+    def on_acked(self, reader: RetainingReader, sequences: Iterable[int]) -> None:
         """Drop messages that retention kept only for this reader."""
 
     def remove(self, sequences: Iterable[int]) -> int:

@@ -24,7 +24,7 @@ Arrival = tuple[bytes, bytes, bytes, bytes]
 Receive = Callable[[list[Arrival]], None]
 
 
-class Watcher(Protocol):
+class RemoteWatcher(Protocol):
     """A user of a remote, which has to know whether the remote is reachable."""
 
     def on_connected(self) -> None:
@@ -43,10 +43,10 @@ class Remote(Protocol):
     api: str
     """The prefix of its API subjects."""
 
-    def attach(self, watcher: Watcher) -> None:
+    def attach(self, watcher: RemoteWatcher) -> None:
         """Keep it reachable for a watcher, and report when it is and when it no longer is."""
 
-    def detach(self, watcher: Watcher) -> None:
+    def detach(self, watcher: RemoteWatcher) -> None:
         """Stop reporting; messages already published are still sent."""
 
     def new_inbox(self) -> str:
@@ -67,14 +67,14 @@ class AccountRemote:
     def __init__(self, context: Context, api: str) -> None:
         self.api = api
         self._context = context
-        self._watchers: list[Watcher] = []
+        self._watchers: list[RemoteWatcher] = []
 
-    def attach(self, watcher: Watcher) -> None:
+    def attach(self, watcher: RemoteWatcher) -> None:
         """Report that it is reachable, which it always is."""
         self._watchers.append(watcher)
         self._soon(lambda: watcher.on_connected() if watcher in self._watchers else None)
 
-    def detach(self, watcher: Watcher) -> None:
+    def detach(self, watcher: RemoteWatcher) -> None:
         """Stop reporting."""
         self._watchers.remove(watcher)
 

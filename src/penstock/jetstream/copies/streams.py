@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.context import Context
     from penstock.jetstream.intake.publish import Intake
-    from penstock.jetstream.readers import Copier, Reader
+    from penstock.jetstream.readers import Copier, RetainingReader
     from penstock.jetstream.store.store import Store
 
 
@@ -79,5 +79,5 @@ class Copied(Protocol):
     def remove_copier(self, copier: Copier) -> None:
         """Forget a reader."""
 
-    def on_acked(self, reader: Reader, sequences: Iterable[int]) -> None:
+    def on_acked(self, reader: RetainingReader, sequences: Iterable[int]) -> None:
         """Drop messages that retention kept only for this reader."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from penstock.hot.records import RECORD_BYTES_MIN
 from penstock.jetstream.consumers.consumerlog import read_log
 from penstock.jetstream.consumers.consumerrecords import replay
-from penstock.jetstream.store.columns import Places, Topics, columns_of
+from penstock.jetstream.store.columns import Places, SubjectColumn, columns_of
 from penstock.jetstream.store.file.compression import is_compressed, transparent
 from penstock.jetstream.store.file.disk import Disk, read_whole, write_whole
 from penstock.jetstream.store.file.recovery import SET_ASIDE, load, mend
@@ -55,7 +55,7 @@ CONSUMER_LOG = "consumers-"
 
 
 @dataclass
-class Report:
+class StoreReport:
     """The findings in one directory."""
 
     directory: str
@@ -93,9 +93,9 @@ def is_store(names: list[str]) -> bool:
     )
 
 
-def check(disk: Disk, directory: str) -> Report:
+def check(disk: Disk, directory: str) -> StoreReport:
     """Read everything in a directory, and report what does not check out."""
-    report = Report(directory)
+    report = StoreReport(directory)
     disk = transparent(disk)
     segments = list(_segments(disk, directory))
     previous = 0
@@ -126,7 +126,7 @@ def _segments(disk: Disk, directory: str) -> Iterator[_Segment]:
         yield _Segment(path, number, header, data, found, own_salt)
 
 
-def _tally(report: Report, segment: _Segment) -> None:
+def _tally(report: StoreReport, segment: _Segment) -> None:
     sequences = segment.found.sequences
     report.segments += 1
     report.messages += len(sequences)
@@ -195,7 +195,7 @@ def _trailer_faults(disk: Disk, segment: _Segment) -> list[str]:
     return []
 
 
-def _check_consumers(disk: Disk, path: str, report: Report) -> None:
+def _check_consumers(disk: Disk, path: str, report: StoreReport) -> None:
     found = read_log(disk, path)
     report.consumers += len(replay(found.changes))
     report.problems += found.faults
@@ -291,7 +291,7 @@ def _rewrite(disk: Disk, segment: _Segment, done: list[str]) -> None:
 def _trailer(
     found: Scan,
     places: Places,
-    topics: Topics,
+    topics: SubjectColumn,
     *,
     removals: tuple[Removal, ...],
     header: Header,

@@ -32,7 +32,7 @@ Message = tuple[bytes, bytes, bytes]
 """Subject, headers, payload."""
 
 
-class Batch:
+class AtomicBatch:
     """One batch that is not committed yet."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class AtomicBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: OpenBatches[Batch] = OpenBatches(
+        self._batches: OpenBatches[AtomicBatch] = OpenBatches(
             intake.stream.context, lambda batch_id: self._abandon(batch_id, "timeout")
         )
 
@@ -98,7 +98,7 @@ class AtomicBatches:
         if self._batches.get(batch_id) is not None:
             self._abandon(batch_id, "unsupported")
 
-    def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> Batch:
+    def _opened(self, batch_id: bytes, sequence: int, commit: bytes | None) -> AtomicBatch:
         batch = self._batches.get(batch_id)
         if batch is not None:
             return batch
@@ -108,7 +108,7 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_INCOMPLETE_BATCH)
         if len(self._batches) >= BATCHES_MAX:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT)
-        return self._batches.add(batch_id, Batch())
+        return self._batches.add(batch_id, AtomicBatch())
 
     def _checked(self, batch_id: bytes, message: Message, commit: bytes | None) -> Message:
         """Return the message as it will be stored."""
@@ -122,7 +122,7 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.REQUIRED_API_LEVEL)
         return subject, kept, payload
 
-    def _stage(self, batch_id: bytes, batch: Batch, message: Message) -> None:
+    def _stage(self, batch_id: bytes, batch: AtomicBatch, message: Message) -> None:
         """Hold a message until the commit, as long as there is room for it."""
         size_bytes = sum(map(len, message))
         if sum(each.size_bytes for each in self._batches.values()) + size_bytes > STAGED_BYTES_MAX:
@@ -133,7 +133,7 @@ class AtomicBatches:
         batch.patterns |= {expected_pattern(message[1])} - {b""}
 
     def _check_place(
-        self, batch_id: bytes, batch: Batch, sequence: int, commit: bytes | None
+        self, batch_id: bytes, batch: AtomicBatch, sequence: int, commit: bytes | None
     ) -> None:
         """Check that no message is missing, and that the batch is not too long."""
         if sequence != len(batch.messages) + 1 or (sequence == 1 and commit == b"eob"):
@@ -144,13 +144,13 @@ class AtomicBatches:
             raise JetStreamError(errorcodes.ATOMIC_PUBLISH_TOO_LARGE_BATCH, size=MESSAGES_MAX)
         self._batches.keep(batch_id)
 
-    def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
+    def _commit(self, batch_id: bytes, batch: AtomicBatch, reply: bytes) -> None:
         self._batches.drop(batch_id)
         name = json.dumps(batch_id.decode(errors="replace"))
         suffix = f',"batch":{name},"count":{len(batch.messages)}}}'.encode()
         self._intake.append_together(self._prepared(batch), reply, suffix)
 
-    def _prepared(self, batch: Batch) -> list[Prepared]:
+    def _prepared(self, batch: AtomicBatch) -> list[Prepared]:
         intake, staged = self._intake, Staged()
         now_ns = intake.time_ns()
         found = []

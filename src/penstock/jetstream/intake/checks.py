@@ -24,7 +24,7 @@ from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
 
 HEADER_BYTES_MAX = 64 * 1024 - 1
 
@@ -64,10 +64,10 @@ class Staged:
             self.ids.add(message_id)
 
 
-class Checks:
+class PublishChecks:
     """Examines what is published to one stream."""
 
-    def __init__(self, stream: Target) -> None:
+    def __init__(self, stream: PublishTarget) -> None:
         self._stream = stream
         self._duplicates: DuplicateWindow | None = None
         stream.store.options.recall = self._known

@@ -32,7 +32,7 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
-class Bounds(NamedTuple):
+class FieldRange(NamedTuple):
     """The range of a field."""
 
     lowest: int
@@ -41,12 +41,12 @@ class Bounds(NamedTuple):
 
 
 FIELDS = (
-    Bounds(0, 59),
-    Bounds(0, 59),
-    Bounds(0, 23),
-    Bounds(1, 31),
-    Bounds(1, 12, MONTHS),
-    Bounds(0, 6, DAYS),
+    FieldRange(0, 59),
+    FieldRange(0, 59),
+    FieldRange(0, 23),
+    FieldRange(1, 31),
+    FieldRange(1, 12, MONTHS),
+    FieldRange(0, 6, DAYS),
 )
 
 
@@ -95,7 +95,7 @@ def parse_cron(pattern: str) -> tuple[Field, ...]:
     return tuple(_field(text, bounds) for text, bounds in zip(texts, FIELDS, strict=True))
 
 
-def _field(text: str, bounds: Bounds) -> Field:
+def _field(text: str, bounds: FieldRange) -> Field:
     numbers: set[int] = set()
     is_open = False
     for part in filter(None, text.split(",")):
@@ -105,7 +105,7 @@ def _field(text: str, bounds: Bounds) -> Field:
     return Field(frozenset(numbers), is_open)
 
 
-def _range(text: str, bounds: Bounds) -> tuple[range, bool]:
+def _range(text: str, bounds: FieldRange) -> tuple[range, bool]:
     span, *steps = text.split("/")
     ends = span.split("-")
     if len(steps) > 1 or len(ends) > 2:
@@ -126,7 +126,7 @@ def _range(text: str, bounds: Bounds) -> tuple[range, bool]:
     return range(first, last + 1, step), is_star and step == 1
 
 
-def _number(text: str, bounds: Bounds) -> int:
+def _number(text: str, bounds: FieldRange) -> int:
     if text.lower() in bounds.names:
         return bounds.names.index(text.lower()) + bounds.lowest
     if not text.isdigit():

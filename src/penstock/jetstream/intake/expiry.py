@@ -29,7 +29,7 @@ from penstock.protocol import errorcodes, headers
 from penstock.protocol.times import DURATION_NS_MAX, SECOND_NS, duration, parse_duration
 
 if TYPE_CHECKING:
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
 
 log = logging.getLogger("penstock")
 
@@ -85,7 +85,7 @@ def is_marker(header: bytes) -> bool:
 class Expiry:
     """The deadlines of one stream's messages."""
 
-    def __init__(self, stream: Target, store_marker: Callable[[bytes, bytes], None]) -> None:
+    def __init__(self, stream: PublishTarget, store_marker: Callable[[bytes, bytes], None]) -> None:
         """`store_marker` stores a message with a subject and headers; raises JetStreamError."""
         self._stream = stream
         self._store_marker = store_marker

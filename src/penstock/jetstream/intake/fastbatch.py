@@ -62,7 +62,7 @@ def _makes_sense(found: Place) -> bool:
     return found.sequence > 1 or found.operation not in (APPEND, COMMIT_END)
 
 
-class Batch:
+class FastBatch:
     """One batch that is not committed yet."""
 
     def __init__(self, flow_max: int, flow: int) -> None:
@@ -80,7 +80,7 @@ class FastBatches:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._batches: OpenBatches[Batch] = OpenBatches(
+        self._batches: OpenBatches[FastBatch] = OpenBatches(
             intake.stream.context, lambda batch_id: self._batches.drop(batch_id)
         )
 
@@ -115,7 +115,7 @@ class FastBatches:
         elif self._is_next(at, batch, reply):
             self._go_on(at, batch, (message[0], kept, payload), reply)
 
-    def _opened(self, at: Place) -> Batch:
+    def _opened(self, at: Place) -> FastBatch:
         batch = self._batches.get(at.batch_id)
         if batch is not None:
             return batch
@@ -125,9 +125,9 @@ class FastBatches:
             raise JetStreamError(errorcodes.BATCH_PUBLISH_TOO_MANY_INFLIGHT)
         # Next to other batches it starts slowly.
         flow = 1 if len(self._batches) else min(FLOW_SHARED, at.flow)
-        return self._batches.add(at.batch_id, Batch(at.flow, flow))
+        return self._batches.add(at.batch_id, FastBatch(at.flow, flow))
 
-    def _ping(self, at: Place, batch: Batch, reply: bytes) -> None:
+    def _ping(self, at: Place, batch: FastBatch, reply: bytes) -> None:
         """Answer a client that does not know how far its batch came."""
         if at.sequence > batch.last_sequence:
             self._tell_gap(batch.last_sequence + 1, at.sequence + 1, reply)
@@ -139,7 +139,7 @@ class FastBatches:
                 return
         self._ack(batch, reply)
 
-    def _is_next(self, at: Place, batch: Batch, reply: bytes) -> bool:
+    def _is_next(self, at: Place, batch: FastBatch, reply: bytes) -> bool:
         """Tell whether a message is the next one, or a gap before it does not matter."""
         expected = batch.last_sequence + 1
         if at.sequence != expected:
@@ -151,7 +151,7 @@ class FastBatches:
         return True
 
     def _go_on(
-        self, at: Place, batch: Batch, message: tuple[bytes, bytes, bytes], reply: bytes
+        self, at: Place, batch: FastBatch, message: tuple[bytes, bytes, bytes], reply: bytes
     ) -> None:
         if at.operation == COMMIT_END:
             batch.last_sequence -= 1
@@ -176,7 +176,7 @@ class FastBatches:
         else:
             self._flow(batch, reply)
 
-    def _refuse(self, at: Place, batch: Batch, error: JetStreamError, reply: bytes) -> None:
+    def _refuse(self, at: Place, batch: FastBatch, error: JetStreamError, reply: bytes) -> None:
         """Report the error of a message; without gaps, that ends the batch."""
         if batch.last_sequence == 1 and not at.is_gap_ok:
             self._batches.drop(at.batch_id)
@@ -186,13 +186,13 @@ class FastBatches:
             batch.last_sequence -= 1
             self._commit(at.batch_id, batch, reply)
 
-    def _commit(self, batch_id: bytes, batch: Batch, reply: bytes) -> None:
+    def _commit(self, batch_id: bytes, batch: FastBatch, reply: bytes) -> None:
         """End a batch: its messages are stored."""
         self._batches.drop(batch_id)
         suffix = _suffix(batch_id, batch.last_sequence)
         self._intake.owe_ack(reply, batch.stream_sequence, suffix)
 
-    def _flow(self, batch: Batch, reply: bytes) -> bool:
+    def _flow(self, batch: FastBatch, reply: bytes) -> bool:
         """Send a flow ack if it is time; the pace adjusts to what all batches may have."""
         passed = batch.last_sequence - batch.acked_sequence
         if passed < batch.flow:
@@ -206,7 +206,7 @@ class FastBatches:
         self._ack(batch, reply)
         return True
 
-    def _ack(self, batch: Batch, reply: bytes) -> None:
+    def _ack(self, batch: FastBatch, reply: bytes) -> None:
         document = {"type": "ack", "seq": batch.acked_sequence, "msgs": batch.flow}
         self._owe(reply, _encoded(document))
 

@@ -21,9 +21,9 @@ from penstock.jetstream.intake.atomicbatch import AtomicBatches, check_allowed
 from penstock.jetstream.intake.checks import (
     HEADER_BYTES_MAX,
     OTHER_SUBJECT,
-    Checks,
     Duplicate,
     Prepared,
+    PublishChecks,
     expected_pattern,
     store_failed,
 )
@@ -31,7 +31,7 @@ from penstock.jetstream.intake.expiry import Expiry
 from penstock.jetstream.intake.fastbatch import FastBatches
 from penstock.jetstream.intake.republish import Republish
 from penstock.jetstream.intake.schedules import Schedules
-from penstock.jetstream.intake.waiting import Waiting
+from penstock.jetstream.intake.waiting import WaitingMessages
 from penstock.protocol import headers, subjects
 from penstock.protocol.transforms import Transform
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.intake.pubacks import PubAcks
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
     from penstock.jetstream.store.values import Entry
 
 
@@ -51,15 +51,15 @@ DUPLICATE = b',"duplicate": true}'
 class Intake:
     """Takes in the messages published to the subjects of one stream."""
 
-    def __init__(self, stream: Target, pubacks: PubAcks) -> None:
+    def __init__(self, stream: PublishTarget, pubacks: PubAcks) -> None:
         self.stream = stream
-        self.checks = Checks(stream)
+        self.checks = PublishChecks(stream)
         self.expiry = Expiry(stream, self.take_internal)
         self.schedules = Schedules(stream, self._take_scheduled)
         self.pubacks = pubacks
         self._atomic = AtomicBatches(self)
         self._fast = FastBatches(self)
-        self._waiting = Waiting(stream, self._take_found)
+        self._waiting = WaitingMessages(stream, self._take_found)
 
     def configure(self) -> None:
         """Work out once how the stream's options affect each message."""
@@ -139,7 +139,7 @@ class Intake:
                 self._take_found(batch, publisher, is_found)
             trace.release()
 
-        patterns, waiting = self._patterns(message), Waiting(self.stream, take)
+        patterns, waiting = self._patterns(message), WaitingMessages(self.stream, take)
         if patterns and not waiting.find(patterns, publisher):
             trace.hold()
             waiting.takes([message], publisher)

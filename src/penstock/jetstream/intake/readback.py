@@ -18,7 +18,7 @@ from penstock.jetstream.timers import Timer
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
 
 log = logging.getLogger("penstock")
 
@@ -29,7 +29,7 @@ class ReadBack:
     """Reads the messages of one stream, whenever that is asked for."""
 
     def __init__(
-        self, stream: Target, what: str, take: Callable[[Sequence[Message]], None]
+        self, stream: PublishTarget, what: str, take: Callable[[Sequence[Message]], None]
     ) -> None:
         """`what` says in the log what they are read for; `take` is called with each piece."""
         self._stream = stream

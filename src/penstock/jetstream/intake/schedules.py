@@ -30,7 +30,7 @@ from penstock.protocol.rfc3339 import format_time, parse_time
 from penstock.protocol.times import SECOND_NS
 
 if TYPE_CHECKING:
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
 
 log = logging.getLogger("penstock")
 
@@ -42,7 +42,7 @@ ZONE_CHARACTERS_MAX = 256
 NOT_TAKEN_OVER_KEYS = (b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup")
 
 
-def checked(stream: Target, subject: bytes, header: bytes, now_ns: int) -> bytes:
+def checked(stream: PublishTarget, subject: bytes, header: bytes, now_ns: int) -> bytes:
     """Check the headers of a message about a schedule; return those to store."""
     config = stream.config
     if headers.get(header, b"Nats-Schedule"):
@@ -64,7 +64,7 @@ def checked(stream: Target, subject: bytes, header: bytes, now_ns: int) -> bytes
     return header
 
 
-def _checked_schedule(stream: Target, subject: bytes, header: bytes) -> bytes:
+def _checked_schedule(stream: PublishTarget, subject: bytes, header: bytes) -> bytes:
     ttl = headers.get(header, b"Nats-Schedule-TTL")
     if ttl:
         try:
@@ -89,14 +89,14 @@ def _checked_schedule(stream: Target, subject: bytes, header: bytes) -> bytes:
     return header
 
 
-def _is_stored(stream: Target, subject: bytes) -> bool:
+def _is_stored(stream: PublishTarget, subject: bytes) -> bool:
     """Tell whether a stream would store messages of a subject."""
     return patterns.is_valid_literal(subject) and any(
         patterns.matches(each.encode(), subject) for each in stream.config.subjects
     )
 
 
-def _check_purge(stream: Target, subject: bytes, scheduler: bytes, following: bytes) -> None:
+def _check_purge(stream: PublishTarget, subject: bytes, scheduler: bytes, following: bytes) -> None:
     """Check a message that removes a schedule."""
     invalid = JetStreamError(errorcodes.MESSAGE_SCHEDULES_SCHEDULER_INVALID)
     if following != PURGE or scheduler == subject or not patterns.is_valid_literal(scheduler):
@@ -133,7 +133,9 @@ def _is_zone(name: str) -> bool:
 class Schedules:
     """The schedules of one stream."""
 
-    def __init__(self, stream: Target, store_made: Callable[[bytes, bytes, bytes], None]) -> None:
+    def __init__(
+        self, stream: PublishTarget, store_made: Callable[[bytes, bytes, bytes], None]
+    ) -> None:
         """`store_made` stores a subject, headers and a payload; raises JetStreamError."""
         self._stream = stream
         self._store_made = store_made

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from penstock.jetstream.answers import Answers
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.context import Context
-    from penstock.jetstream.readers import Reader
+    from penstock.jetstream.readers import RetainingReader
     from penstock.jetstream.store.store import Store
 
 
-class Target(Protocol):
+class PublishTarget(Protocol):
     """A stream: its configuration, its store, its answers, and the removal of messages."""
 
     config: StreamConfig
@@ -38,7 +38,7 @@ class Target(Protocol):
         """Whether nothing may be removed for now, because the disk has failed."""
 
     @property
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[RetainingReader]:
         """All readers for which messages are kept."""
 
     def touch(self) -> None:

@@ -16,7 +16,7 @@ from penstock.hot.wire import Op
 
 if TYPE_CHECKING:
     from penstock.core.session import Session
-    from penstock.jetstream.intake.target import Target
+    from penstock.jetstream.intake.target import PublishTarget
 
 Take = Callable[[list[Op], "Session | None", bool], None]
 Steps = Generator[None, None, bool]
@@ -26,10 +26,10 @@ LOOKED_AT_AT_ONCE = 8192
 """The number of messages that may be looked at in such a round before others have their turn."""
 
 
-class Waiting:
+class WaitingMessages:
     """The waiting messages of one stream, by publisher; None is the server itself."""
 
-    def __init__(self, stream: Target, take: Take) -> None:
+    def __init__(self, stream: PublishTarget, take: Take) -> None:
         """
         `take` stores the messages once the search for the first of them is over.
 

@@ -33,7 +33,7 @@ from penstock.protocol.strictjson import SUBJECT_CHARACTERS_MAX
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.hot.wire import Op
-    from penstock.jetstream.api.api import Request
+    from penstock.jetstream.api.api import ApiRequest
     from penstock.jetstream.config.stream import StreamConfig
     from penstock.jetstream.stream import Stream
     from penstock.jetstream.timers import Timer
@@ -54,7 +54,7 @@ ANSWER = "stream_create"
 class Restore:
     """One stream that is being restored."""
 
-    def __init__(self, request: Request, config: StreamConfig) -> None:
+    def __init__(self, request: ApiRequest, config: StreamConfig) -> None:
         self._request = request
         self._engine = request.engine
         self._context = request.engine.context

@@ -27,7 +27,7 @@ from penstock.protocol.rfc3339 import format_time
 if TYPE_CHECKING:
     from penstock.core.session import Session
     from penstock.hot.wire import Op
-    from penstock.jetstream.api.api import Request
+    from penstock.jetstream.api.api import ApiRequest
     from penstock.jetstream.stream import Stream
     from penstock.jetstream.timers import Timer
 
@@ -41,7 +41,7 @@ INTEREST_TIMEOUT_NS = 2_000_000_000
 class Snapshot:
     """One snapshot that is being sent to a client."""
 
-    def __init__(self, request: Request, stream: Stream, options: dict[str, Any]) -> None:
+    def __init__(self, request: ApiRequest, stream: Stream, options: dict[str, Any]) -> None:
         self._request = request
         self._stream = stream
         self._context = stream.context

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, compress
 
-from penstock.jetstream.store.columns import Matcher, Places, Topics
+from penstock.jetstream.store.columns import Matcher, Places, SubjectColumn
 
 WINDOW_MIN = 256
 SWAPPED = bytes.maketrans(b"\0\1", b"\1\0")
@@ -72,7 +72,7 @@ class Block:
         self.scrub = False
         """Whether a message in here is to be erased, not only removed."""
         self.places: Places | None = None
-        self.topics: Topics | None = None
+        self.topics: SubjectColumn | None = None
 
     def extend(self, offset: int, lengths: list[int], subjects: list[bytes]) -> int:
         """Add new messages that follow each other from an offset on; return their bytes."""

@@ -39,7 +39,7 @@ FEW = 64
 """Removing a message by its sequence costs as much as a look at this number of messages."""
 
 
-class Loader(Protocol):
+class ColumnLoader(Protocol):
     """Brings back the columns of a block that are not in memory."""
 
     def load_places(self, block: Block) -> None:
@@ -52,7 +52,9 @@ class Loader(Protocol):
 class Catalog:
     """The messages of a stream, counted and findable."""
 
-    def __init__(self, loader: Loader, *, per_subject_max: int = 0, journal: bool = True) -> None:
+    def __init__(
+        self, loader: ColumnLoader, *, per_subject_max: int = 0, journal: bool = True
+    ) -> None:
         self.blocks: list[Block] = []
         self.subjects = new_subject_table(per_subject_max)
         self.first_sequence = 1

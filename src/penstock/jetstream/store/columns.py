@@ -35,7 +35,7 @@ class Places:
         return len(self.offsets) * (8 if self.deltas is None else 16) + 200
 
 
-class Topics:
+class SubjectColumn:
     """
     The subjects of a block's messages, by position.
 
@@ -66,16 +66,16 @@ class Topics:
             return self.table[start:stop]
         return list(map(self.table.__getitem__, self.ids[start:stop]))
 
-    def condensed(self) -> Topics:
+    def condensed(self) -> SubjectColumn:
         """Return the same with every subject once."""
         if self.ids is not None:
             return self
         unique = dict.fromkeys(self.table)
         typecode = "B" if len(unique) <= 0x100 else "H" if len(unique) <= 0x10000 else "I"
         if len(unique) == len(self.table):
-            return Topics(self.table, array(typecode, range(len(unique))))
+            return SubjectColumn(self.table, array(typecode, range(len(unique))))
         table = dict(zip(unique, range(len(unique)), strict=True))
-        return Topics(list(table), array(typecode, map(table.__getitem__, self.table)))
+        return SubjectColumn(list(table), array(typecode, map(table.__getitem__, self.table)))
 
     def mask(self, matcher: Matcher, start: int, stop: int) -> bytes:
         """Return a byte for each message, 1 where the subject matches."""
@@ -123,11 +123,11 @@ class Matcher(dict[bytes, bool]):
         return found
 
 
-def columns_of(found: Scan) -> tuple[Places, Topics]:
+def columns_of(found: Scan) -> tuple[Places, SubjectColumn]:
     """Return the columns of a segment from a walk over its records."""
     sequences = found.sequences
     if not sequences or sequences[-1] - sequences[0] + 1 == len(sequences):
         deltas = None
     else:
         deltas = array("Q", [sequence - sequences[0] for sequence in sequences])
-    return Places(found.offsets, found.lengths, deltas), Topics(found.subjects)
+    return Places(found.offsets, found.lengths, deltas), SubjectColumn(found.subjects)

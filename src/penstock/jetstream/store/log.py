@@ -41,7 +41,7 @@ class LogOptions:
     secure: Secure = secure_nothing
 
 
-class Progress(Protocol):
+class LogProgress(Protocol):
     """The appended messages of a log, and which of them would survive a power cut."""
 
     failure: str | None
@@ -80,7 +80,7 @@ class Log(Protocol):
         """The options for keeping messages."""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LogProgress:
         """The progress of the log, and its failure."""
 
     def append(

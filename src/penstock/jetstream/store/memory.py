@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.catalog import Catalog
-from penstock.jetstream.store.columns import Places, Topics
+from penstock.jetstream.store.columns import Places, SubjectColumn
 from penstock.jetstream.store.log import LogOptions
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import Entry, Known, Message, StoreLimits, Work
@@ -86,7 +86,7 @@ class MemoryLog:
                 return last
         block = Block(last.number + 1 if last else 1, sequence)
         block.places = Places(array("I"), array("I"))
-        block.topics = Topics([])
+        block.topics = SubjectColumn([])
         self._messages[block.number] = []
         self.catalog.add_block(block)
         self.catalog.settle()
@@ -184,5 +184,5 @@ def _describe(block: Block, messages: list[Message], lengths: array[int]) -> Non
     block.dense = block.last_sequence - first + 1 == block.total
     deltas = None if block.dense else array("Q", [message[0] - first for message in messages])
     block.places = Places(array("I", bytes(4 * block.total)), lengths, deltas)
-    block.topics = Topics([message[2] for message in messages])
+    block.topics = SubjectColumn([message[2] for message in messages])
     block.size_bytes = block.stored_bytes = sum(lengths)

@@ -34,7 +34,7 @@ class Agreement:
     """The credentials in cookies, as CONNECT fields."""
 
 
-class Refusal(Exception):
+class UpgradeRefusal(Exception):
     """The refusal of a request."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -56,15 +56,15 @@ def agree(head: bytes, config: WebSocketConfig) -> Agreement:
     request_line, *lines = head.decode("latin-1").split("\r\n")
     headers = _headers(lines)
     if not request_line.startswith("GET "):
-        raise Refusal(405, "request method must be GET")
+        raise UpgradeRefusal(405, "request method must be GET")
     if not headers.get("host"):
-        raise Refusal(400, "'Host' missing in request")
+        raise UpgradeRefusal(400, "'Host' missing in request")
     for name, word in (("Upgrade", "websocket"), ("Connection", "upgrade")):
         if not _contains(headers, name.lower(), word):
-            raise Refusal(400, f"invalid value for header '{name}'")
+            raise UpgradeRefusal(400, f"invalid value for header '{name}'")
     key = _key(headers)
     if not _contains(headers, "sec-websocket-version", "13"):
-        raise Refusal(400, "invalid version")
+        raise UpgradeRefusal(400, "invalid version")
     _check_origin(headers, config)
     compresses = config.compression and _offers_deflate(headers)
     is_masked = headers.get("nats-no-masking") != "true"
@@ -83,7 +83,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if (line and not colon) or CONTROL.search(line):
-            raise Refusal(400, "malformed header")
+            raise UpgradeRefusal(400, "malformed header")
         name = name.lower()
         value = value.strip()
         separator = "; " if name == "cookie" else ", "
@@ -98,13 +98,13 @@ def _contains(headers: Mapping[str, str], name: str, word: str) -> bool:
 def _key(headers: Mapping[str, str]) -> str:
     key = headers.get("sec-websocket-key", "")
     if not key:
-        raise Refusal(400, "key missing")
+        raise UpgradeRefusal(400, "key missing")
     try:
         decoded = base64.b64decode(key, validate=True)
     except ValueError:
         decoded = b""
     if len(decoded) != 16:
-        raise Refusal(400, "invalid websocket key")
+        raise UpgradeRefusal(400, "invalid websocket key")
     return key
 
 
@@ -115,12 +115,12 @@ def _check_origin(headers: Mapping[str, str], config: WebSocketConfig) -> None:
         return
     origin = origin_of(given)
     if origin is None:
-        raise Refusal(403, "origin not allowed: it makes no sense")
+        raise UpgradeRefusal(403, "origin not allowed: it makes no sense")
     scheme = "https" if config.tls is not None else "http"
     if config.same_origin and origin != origin_of(f"{scheme}://{headers['host']}"):
-        raise Refusal(403, "origin not allowed: not same origin")
+        raise UpgradeRefusal(403, "origin not allowed: not same origin")
     if config.allowed_origins and origin not in map(origin_of, config.allowed_origins):
-        raise Refusal(403, "origin not allowed: not in the allowed list")
+        raise UpgradeRefusal(403, "origin not allowed: not in the allowed list")
 
 
 def _offers_deflate(headers: Mapping[str, str]) -> bool:

@@ -39,7 +39,7 @@ from penstock.net.listeners.frames import (
     frame_head,
     read_close,
 )
-from penstock.net.listeners.upgrade import HEAD_BYTES_MAX, Agreement, Refusal, agree
+from penstock.net.listeners.upgrade import HEAD_BYTES_MAX, Agreement, UpgradeRefusal, agree
 
 if TYPE_CHECKING:
     from penstock.net.reactor import Reactor
@@ -292,15 +292,15 @@ class Upgrade(Arrival):
         if b"\r\n\r\n" in self._head:
             self._answer()
         elif len(self._head) >= HEAD_BYTES_MAX:
-            self._refuse(Refusal(431, "request header fields too large"))
+            self._refuse(UpgradeRefusal(431, "request header fields too large"))
 
     def _answer(self) -> None:
         head, _, rest = self._head.partition(b"\r\n\r\n")
         try:
             agreement = agree(head, self._config)
             if rest:
-                raise Refusal(400, "client sent data before handshake is complete")
-        except Refusal as refusal:
+                raise UpgradeRefusal(400, "client sent data before handshake is complete")
+        except UpgradeRefusal as refusal:
             self._refuse(refusal)
             return
         try:
@@ -310,7 +310,7 @@ class Upgrade(Arrival):
             return
         self.go_on(lambda: self._upgraded(self.sock, agreement))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: UpgradeRefusal) -> None:
         try:
             self.sock.send(refusal.answer)
         except OSError:

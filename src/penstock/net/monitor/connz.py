@@ -41,7 +41,7 @@ STEPS_MAX = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ConnzOptions:
     """The options of a request."""
 
     sort: str
@@ -78,7 +78,9 @@ def connz(broker: Broker, asked: Query) -> dict[str, Any]:
     }
 
 
-def _described(page: list[Connection], options: Options, now_ns: int) -> Iterator[dict[str, Any]]:
+def _described(
+    page: list[Connection], options: ConnzOptions, now_ns: int
+) -> Iterator[dict[str, Any]]:
     """Yield the entries of a page. Only the first ones get their subscriptions, up to a limit."""
     left = LISTED_MAX
     for connection in page:
@@ -86,7 +88,7 @@ def _described(page: list[Connection], options: Options, now_ns: int) -> Iterato
         left -= min(left, _subscription_count(connection))
 
 
-def read_options(asked: Query) -> Options:
+def read_options(asked: Query) -> ConnzOptions:
     """Read the options of a request; refuse invalid ones."""
     state = asked.get("state", "").lower()
     if state not in STATES:
@@ -99,7 +101,7 @@ def read_options(asked: Query) -> Options:
     with_details = asked.get("subs", "").lower() == "detail"
     offset, limit = query.page(asked)
     client_id = query.integer(asked, "cid")
-    return Options(
+    return ConnzOptions(
         sort=sort,
         states=STATES[state],
         offset=offset,
@@ -114,7 +116,7 @@ def read_options(asked: Query) -> Options:
     )
 
 
-def _known(broker: Broker, options: Options) -> Iterator[Connection]:
+def _known(broker: Broker, options: ConnzOptions) -> Iterator[Connection]:
     if "open" in options.states:
         yield from broker.sessions.values()
     if "closed" in options.states:
@@ -125,7 +127,7 @@ def _is_of_account(connection: Connection, account: str) -> bool:
     return not account or account == _account_name(connection)
 
 
-def _hearing(broker: Broker, options: Options) -> set[Session | None]:
+def _hearing(broker: Broker, options: ConnzOptions) -> set[Session | None]:
     """Return the sessions with a subscription that overlaps with a subject."""
     steps = Steps(STEPS_MAX)
     accounts = broker.accounts.values()
@@ -141,7 +143,7 @@ def _hearing(broker: Broker, options: Options) -> set[Session | None]:
         raise QueryError("filter_subject overlaps with too many subscriptions") from None
 
 
-def _is_chosen(connection: Connection, options: Options, hearing: set[Session | None]) -> bool:
+def _is_chosen(connection: Connection, options: ConnzOptions, hearing: set[Session | None]) -> bool:
     if options.client_id and connection.client_id != options.client_id:
         return False
     if options.user and options.user != _user(connection):
@@ -155,7 +157,7 @@ def _is_chosen(connection: Connection, options: Options, hearing: set[Session | 
 
 
 def describe(
-    connection: Connection, options: Options, now_ns: int, *, listed_max: int = 0
+    connection: Connection, options: ConnzOptions, now_ns: int, *, listed_max: int = 0
 ) -> dict[str, Any]:
     """Return one entry of the list, with up to `listed_max` subscriptions if requested."""
     is_open = isinstance(connection, Session)
@@ -188,7 +190,7 @@ def describe(
 
 
 def _extras(
-    connection: Connection, record: SessionRecord, options: Options, listed_max: int
+    connection: Connection, record: SessionRecord, options: ConnzOptions, listed_max: int
 ) -> Iterator[tuple[str, Any]]:
     """Yield the optional fields; the caller drops empty ones."""
     yield "name", record.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.jetstream.engine import Engine
+from penstock.jetstream.engine import JetStreamEngine
 from penstock.net.monitor import query
 from penstock.net.monitor.query import Query
 
@@ -81,7 +81,7 @@ def _problems(server: Watched, asked: Query, switches: set[str]) -> Iterator[Pro
         yield from _jetstream_problems(server.journal.engines, asked)
 
 
-def _jetstream_problems(engines: Mapping[str, Engine], asked: Query) -> Iterator[Problem]:
+def _jetstream_problems(engines: Mapping[str, JetStreamEngine], asked: Query) -> Iterator[Problem]:
     account = asked.get("account", "")
     if account and account not in engines:
         text = f'JetStream account "{account}" not found'
@@ -92,7 +92,7 @@ def _jetstream_problems(engines: Mapping[str, Engine], asked: Query) -> Iterator
             yield from _stream_problems(engine, asked)
 
 
-def _stream_problems(engine: Engine, asked: Query) -> Iterator[Problem]:
+def _stream_problems(engine: JetStreamEngine, asked: Query) -> Iterator[Problem]:
     account, stream, consumer = (asked.get(name, "") for name in ("account", "stream", "consumer"))
     where = {"account": engine.account.name}
     if stream and stream not in engine.streams:

@@ -46,7 +46,7 @@ LIVE = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """A parsed request."""
 
     method: str
@@ -78,12 +78,12 @@ class EventStream:
     events: AsyncGenerator[bytes, None]
 
 
-Handler = Callable[[Request], Awaitable[Response | EventStream]]
-BodyMax = Callable[[Request], int]
+Handler = Callable[[HttpRequest], Awaitable[Response | EventStream]]
+BodyMax = Callable[[HttpRequest], int]
 """Returns how long the body of a POST may be; 0 if there is nothing to post to."""
 
 
-def _nothing(request: Request) -> int:
+def _nothing(request: HttpRequest) -> int:
     return 0
 
 
@@ -189,7 +189,7 @@ class HttpServer:
             # Pipelined requests are here already: without this, they would follow at once.
             await asyncio.sleep(0)
 
-    async def _with_body(self, request: Request, reader: asyncio.StreamReader) -> Request:
+    async def _with_body(self, request: HttpRequest, reader: asyncio.StreamReader) -> HttpRequest:
         """Return a POST with its body, which is read only if it is welcome."""
         if request.method != "POST":
             return request
@@ -219,7 +219,7 @@ def plain(status: int, text: str | None = None, **headers: str) -> Response:
     return Response(status, text.encode(), headers=headers)
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> HttpRequest:
     """Read the request line and the header lines."""
     request_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, version = _words(request_line)
@@ -236,7 +236,7 @@ def parse(head: bytes) -> Request:
     connection = headers.get("connection", "").lower()
     wants_more = connection == "keep-alive" or (version == "HTTP/1.1" and connection != "close")
     path, query = _target(target)
-    return Request(method, path, query, wants_more and not has_body, headers)
+    return HttpRequest(method, path, query, wants_more and not has_body, headers)
 
 
 def encode(response: Response, *, keeps_alive: bool, with_body: bool = True) -> bytes:
@@ -255,7 +255,7 @@ def encode(response: Response, *, keeps_alive: bool, with_body: bool = True) -> 
     return head + response.body if with_body else head
 
 
-async def _read_request(reader: asyncio.StreamReader, patience_s: float) -> Request:
+async def _read_request(reader: asyncio.StreamReader, patience_s: float) -> HttpRequest:
     try:
         async with asyncio.timeout(patience_s):
             head = await reader.readuntil(b"\r\n\r\n")

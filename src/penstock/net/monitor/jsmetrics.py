@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.config.accounts import GLOBAL
-from penstock.jetstream.engine import Engine
+from penstock.jetstream.engine import JetStreamEngine
 from penstock.net.monitor.metric import Labels, Metric
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ def _figures(journal: Journal) -> Iterator[tuple[str, str, float]]:
     yield "commit_seconds_total", "Time that commits took, syncs included.", journal.commit_s
 
 
-def _used(engines: Iterable[Engine], storage: str) -> int:
+def _used(engines: Iterable[JetStreamEngine], storage: str) -> int:
     return sum(engine.used_bytes(storage) for engine in engines)
 
 
-def _labels(engine: Engine, **names: str) -> Labels:
+def _labels(engine: JetStreamEngine, **names: str) -> Labels:
     """Return the labels of a sample; the account only if it is not the global one."""
     account = engine.account.name
     return names if account == GLOBAL else {"account": account} | names
 
 
-def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
+def _of_streams(engines: list[JetStreamEngine]) -> Iterator[Metric]:
     faults: list[tuple[Labels, float]] = [
         (_labels(engine, stream=each.name), len(each.losses.faults))
         for engine in engines
@@ -84,7 +84,7 @@ def _of_streams(engines: list[Engine]) -> Iterator[Metric]:
     yield Metric(f"{prefix}lost_messages", "Messages that are damaged on disk.", found)
 
 
-def _of_consumers(engines: list[Engine]) -> Iterator[Metric]:
+def _of_consumers(engines: list[JetStreamEngine]) -> Iterator[Metric]:
     consumers = [
         (_labels(engine, stream=stream.name, consumer=each.name), each)
         for engine in engines

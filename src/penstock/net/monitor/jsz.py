@@ -14,7 +14,7 @@ from penstock.config.jetstream import JetStreamConfig
 from penstock.jetstream.api import streaminfo
 from penstock.jetstream.config.stream import REQUIRED_LEVEL
 from penstock.jetstream.consumers.consumer import Consumer
-from penstock.jetstream.engine import Engine
+from penstock.jetstream.engine import JetStreamEngine
 from penstock.jetstream.stream import Stream
 from penstock.net.monitor import query
 from penstock.net.monitor.query import Query
@@ -90,7 +90,7 @@ def _disabled() -> Json:
     return {"config": {"max_memory": 0, "max_storage": 0}} | counts
 
 
-def _stats(engines: list[Engine], level: int) -> Json:
+def _stats(engines: list[JetStreamEngine], level: int) -> Json:
     return {
         "memory": sum(engine.used_bytes("memory") for engine in engines),
         "storage": sum(engine.used_bytes("file") for engine in engines),
@@ -110,7 +110,7 @@ def _api(level: int, total: int, errors: int) -> Json:
     return {"api": {"level": level, "total": total, "errors": errors}}
 
 
-def _totals(engines: list[Engine]) -> Json:
+def _totals(engines: list[JetStreamEngine]) -> Json:
     streams = [stream for engine in engines for stream in engine.streams.values()]
     return {
         "streams": len(streams),
@@ -120,7 +120,7 @@ def _totals(engines: list[Engine]) -> Json:
     }
 
 
-def _account(engine: Engine, chosen: set[str]) -> Json:
+def _account(engine: JetStreamEngine, chosen: set[str]) -> Json:
     name = engine.account.name
     details: Json = {"name": name, "id": name} | _stats([engine], 0)
     context, most_of = engine.context, engine.quota.limits
@@ -133,7 +133,7 @@ def _account(engine: Engine, chosen: set[str]) -> Json:
     return details
 
 
-def _streams(engine: Engine, chosen: set[str]) -> Iterator[Json]:
+def _streams(engine: JetStreamEngine, chosen: set[str]) -> Iterator[Json]:
     """Yield the description of each stream that still exists when its turn comes."""
     for name in sorted(engine.streams):
         if name in engine.streams:

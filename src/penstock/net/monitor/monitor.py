@@ -21,7 +21,7 @@ from penstock.net.monitor.connz import connz
 from penstock.net.monitor.console.feed import Feeds
 from penstock.net.monitor.console.requests import PREFIX, Requests
 from penstock.net.monitor.healthz import healthz
-from penstock.net.monitor.http import EventStream, HttpServer, Request, Response, plain
+from penstock.net.monitor.http import EventStream, HttpRequest, HttpServer, Response, plain
 from penstock.net.monitor.jsz import jsz
 from penstock.net.monitor.metrics import CONTENT_TYPE, metrics
 from penstock.net.monitor.pipelines import Pipelines
@@ -101,7 +101,7 @@ class Monitor:
         surveyor = Surveyor(server, self._pipelines, clock_ns=clock_ns, free_bytes=disk_free)
         self._watcher = Watcher(surveyor, self._turns)
         self._feeds = Feeds(server, self._watcher, self._turns, self._pipelines)
-        self._endpoints: dict[str, Callable[[Request], Response | EventStream | Document]] = {
+        self._endpoints: dict[str, Callable[[HttpRequest], Response | EventStream | Document]] = {
             path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }
 
@@ -116,7 +116,7 @@ class Monitor:
         await self._watcher.close()
         await self._requests.close()
 
-    async def _respond(self, request: Request) -> Response | EventStream:
+    async def _respond(self, request: HttpRequest) -> Response | EventStream:
         path = ALIASES.get(request.path, request.path)
         if path.startswith(PREFIX):
             return await self._requests.respond(request)
@@ -134,7 +134,7 @@ class Monitor:
         except QueryError as error:
             return plain(400, str(error))
 
-    async def _json(self, request: Request, document: Document) -> Response:
+    async def _json(self, request: HttpRequest, document: Document) -> Response:
         """Respond with a document; with `callback`, as a call of that function (JSONP)."""
         callback = request.query.get("callback", "")
         if callback and not CALLBACK.fullmatch(callback):
@@ -150,7 +150,7 @@ class Monitor:
             return Response(200, call, "application/javascript", ANYBODY)
         return Response(200, body, JSON, ANYBODY)
 
-    def _index(self, request: Request) -> Response:
+    def _index(self, request: HttpRequest) -> Response:
         links = [
             f'<dt><a href="{path.removeprefix("/")}">{path}</a><dd>{title}'
             for path, (title, _) in ENDPOINTS.items()
@@ -164,64 +164,64 @@ class Monitor:
         )
         return Response(200, page.encode(), HTML)
 
-    def _console(self, request: Request) -> Response:
+    def _console(self, request: HttpRequest) -> Response:
         return pagefiles.file("index.html")
 
-    def _eventz(self, request: Request) -> Response | EventStream:
+    def _eventz(self, request: HttpRequest) -> Response | EventStream:
         self._feeds.check(request.query)
         if self._feeds.is_full:
             return plain(503, "503 as many pages are open as may be; close one\n")
         return EventStream(self._feeds.events(request.query))
 
-    def _historyz(self, request: Request) -> Document:
+    def _historyz(self, request: HttpRequest) -> Document:
         return historyz(self._watcher, request.query)
 
-    def _pipelinez(self, request: Request) -> Document:
+    def _pipelinez(self, request: HttpRequest) -> Document:
         return self._pipelines.view()
 
-    def _varz(self, request: Request) -> Document:
+    def _varz(self, request: HttpRequest) -> Document:
         return views.varz(self._server)
 
-    def _connz(self, request: Request) -> Document:
+    def _connz(self, request: HttpRequest) -> Document:
         return connz(self._server.broker, request.query)
 
-    def _subsz(self, request: Request) -> Document:
+    def _subsz(self, request: HttpRequest) -> Document:
         return views.subsz(self._server.broker, request.query)
 
-    def _jsz(self, request: Request) -> Document:
+    def _jsz(self, request: HttpRequest) -> Document:
         return jsz(self._server, request.query)
 
-    def _accountz(self, request: Request) -> Document:
+    def _accountz(self, request: HttpRequest) -> Document:
         return accountz.accountz(self._server, request.query)
 
-    def _accstatz(self, request: Request) -> Document:
+    def _accstatz(self, request: HttpRequest) -> Document:
         return accountz.accstatz(self._server.broker, request.query)
 
-    def _leafz(self, request: Request) -> Document:
+    def _leafz(self, request: HttpRequest) -> Document:
         return accountz.leafz(self._server.broker)
 
-    def _routez(self, request: Request) -> Document:
+    def _routez(self, request: HttpRequest) -> Document:
         return accountz.routez(self._server.broker)
 
-    def _gatewayz(self, request: Request) -> Document:
+    def _gatewayz(self, request: HttpRequest) -> Document:
         return accountz.gatewayz(self._server.broker)
 
-    def _ipqueuesz(self, request: Request) -> Document:
+    def _ipqueuesz(self, request: HttpRequest) -> Document:
         return {}
 
-    def _stacksz(self, request: Request) -> Response:
+    def _stacksz(self, request: HttpRequest) -> Response:
         return plain(200, usage.stacks())
 
-    def _variables(self, request: Request) -> Document:
+    def _variables(self, request: HttpRequest) -> Document:
         return usage.variables()
 
-    def _healthz(self, request: Request) -> Response:
+    def _healthz(self, request: HttpRequest) -> Response:
         findings = [each.as_json() for each in self._watcher.findings]
         status, document = healthz(self._server, request.query, findings)
         text = json.dumps(document, separators=(",", ":"))
         return Response(status, text.encode(), JSON, ANYBODY)
 
-    def _metrics(self, request: Request) -> Response:
+    def _metrics(self, request: HttpRequest) -> Response:
         text = metrics(self._server, attention_metrics(self._watcher))
         return Response(200, text.encode(), CONTENT_TYPE)
 

@@ -14,7 +14,7 @@ from penstock.protocol.redaction import redact_arguments
 SAMPLE_S = 1.0
 
 
-class Usage:
+class CpuShare:
     """The CPU share of this process, measured from one call to the next."""
 
     def __init__(self) -> None:

@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock.config.file.loading import Options
+    from penstock.config.file.loading import ServerOptions
     from penstock.config.server import ServerConfig
     from penstock.core.broker import Broker
     from penstock.net.committer import Journal
     from penstock.net.listeners.acceptor import Door
-    from penstock.net.monitor.usage import Usage
+    from penstock.net.monitor.usage import CpuShare
     from penstock.net.reactor import Reactor
 
 
@@ -27,8 +27,8 @@ class Watched(Protocol):
     """Serves new connections."""
     journal: Journal | None
     """JetStream, if it is on."""
-    usage: Usage
-    options: Options | None
+    usage: CpuShare
+    options: ServerOptions | None
     """The options of the process, with the place of each; None for a server in a program."""
     is_ready: bool
     """Whether clients can connect."""

@@ -22,7 +22,7 @@ from penstock.spark.pipelines.batches import Batch, Done, ReplayLog
 from penstock.spark.pipelines.config import PipelineConfig
 from penstock.spark.pipelines.lake import read_lake
 from penstock.spark.pipelines.targets import Seen, Target, check_targets
-from penstock.spark.sink.sink import Written, check, plan, write
+from penstock.spark.sink.sink import TaskReport, check, plan, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class Published(NamedTuple):
     targets: list[Target]
 
 
-class Progress(NamedTuple):
+class ReplayProgress(NamedTuple):
     """Counts of a replay that is under way."""
 
     stored: int
@@ -67,7 +67,7 @@ class Progress(NamedTuple):
     """The messages that were stored by runs before."""
 
 
-def batches(spark: SparkSession, config: PipelineConfig) -> Iterator[Progress]:
+def batches(spark: SparkSession, config: PipelineConfig) -> Iterator[ReplayProgress]:
     """Publish what the settings select, batch by batch; yield before and behind each."""
     config.need("checkpoint")
     tasks, rate = config.number("tasks", TASKS, least=1), config.number("rate", 0)
@@ -81,7 +81,7 @@ def batches(spark: SparkSession, config: PipelineConfig) -> Iterator[Progress]:
     rows = with_ids(rows, name)
     _check_targets(config, log.done, [])
     before, stored = log.done.messages, 0
-    yield Progress(stored, before)
+    yield ReplayProgress(stored, before)
     for batch in log.batches(rows, _batch_size(rate)):
         ordered = log.rows_of(batch, rows).repartition(tasks, "key")
         ordered = ordered.sortWithinPartitions("stream", "sequence")
@@ -89,7 +89,7 @@ def batches(spark: SparkSession, config: PipelineConfig) -> Iterator[Progress]:
         _check_targets(config, log.done, told.targets)
         log.finish(batch, told.messages, dict(told.targets))
         stored, before = stored + told.messages - told.duplicates, before + told.duplicates
-        yield Progress(stored, before)
+        yield ReplayProgress(stored, before)
 
 
 def identity_of(config: PipelineConfig, lake: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def publish(messages: DataFrame, options: dict[str, str], began_s: float) -> Pub
         yield pa.RecordBatch.from_pylist([told], schema=pa.schema(numbers | lists))
 
     tasks = messages.mapInArrow(write_task, TOLD).collect()
-    check([Written(task.messages, task.duplicates, {}, task.doubled) for task in tasks])
+    check([TaskReport(task.messages, task.duplicates, {}, task.doubled) for task in tasks])
     return Published(
         sum(task.messages for task in tasks),
         sum(task.duplicates for task in tasks),
@@ -156,7 +156,7 @@ def _sink_options(config: PipelineConfig) -> dict[str, str]:
     return {name: value for name, value in config.source.items() if name != "stream"}
 
 
-def summary(progress: Progress) -> str:
+def summary(progress: ReplayProgress) -> str:
     """Return how much was published, and how much had been before."""
     stored = f"{progress.stored:,} messages stored"
     if not progress.before:

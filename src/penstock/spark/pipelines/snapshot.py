@@ -38,7 +38,7 @@ LOOKUP_SETTING = "spark.sql.parquet.pushdown.inFilterThreshold"
 
 
 @dataclass(frozen=True)
-class Part:
+class SnapshotPart:
     """A directory of Parquet files."""
 
     name: str
@@ -81,7 +81,7 @@ def batches_of(folder: Folder) -> list[int]:
     return sorted(int(name.removesuffix(".json")) for name in names)
 
 
-def parts_of(folder: Folder, *, before: int | None = None) -> list[Part]:
+def parts_of(folder: Folder, *, before: int | None = None) -> list[SnapshotPart]:
     """Return the parts of the newest snapshot, or of the newest before a batch."""
     found = [batch for batch in batches_of(folder) if before is None or batch < before]
     return _read_manifest(folder, found[-1]) if found else []
@@ -100,7 +100,7 @@ def merged_from(rows: list[int]) -> int:
     return first
 
 
-def _newest_rows(spark: SparkSession, folder: Folder, parts: list[Part]) -> DataFrame:
+def _newest_rows(spark: SparkSession, folder: Folder, parts: list[SnapshotPart]) -> DataFrame:
     from pyspark.sql import functions as f
 
     if not parts:
@@ -110,13 +110,13 @@ def _newest_rows(spark: SparkSession, folder: Folder, parts: list[Part]) -> Data
     return rows.groupBy("aggregate_id").agg(newest).select("aggregate_id", "newest.*")
 
 
-def _write_part(rows: DataFrame, folder: Folder, batch: int) -> Part:
+def _write_part(rows: DataFrame, folder: Folder, batch: int) -> SnapshotPart:
     """Write rows in the order of their ids, in small pages, so that some are found quickly."""
     name = f"part-{batch}-{uuid.uuid4().hex[:8]}"
     ordered = rows.repartition("aggregate_id").sortWithinPartitions("aggregate_id")
     ordered.write.option("parquet.page.row.count.limit", PAGE_ROWS).parquet(folder.at(name))
     written = rows.sparkSession.read.schema(SCHEMA).parquet(folder.at(name))
-    return Part(name, written.count())
+    return SnapshotPart(name, written.count())
 
 
 def _remove_old(folder: Folder, batch: int, keep: int) -> None:
@@ -131,8 +131,10 @@ def _remove_old(folder: Folder, batch: int, keep: int) -> None:
             folder.remove(name)
 
 
-def _read_manifest(folder: Folder, batch: int) -> list[Part]:
-    return read_record(folder, _manifest(batch), lambda parts: [Part(**part) for part in parts])
+def _read_manifest(folder: Folder, batch: int) -> list[SnapshotPart]:
+    return read_record(
+        folder, _manifest(batch), lambda parts: [SnapshotPart(**part) for part in parts]
+    )
 
 
 def _manifest(batch: int | str) -> str:

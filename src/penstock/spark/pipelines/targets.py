@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ClientError
 from penstock.spark.options import ConnectionOptions
-from penstock.spark.sink.sink import Plan
-from penstock.spark.sink.stored import Stored, ask
+from penstock.spark.sink.sink import WritePlan
+from penstock.spark.sink.stored import StoredRows, ask
 from penstock.spark.source.streams import read_states
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Target(NamedTuple):
 class Seen:
     """Takes note of where the rows of a task go, before they are sent."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._stored = Stored(plan.connection, plan.began_s, plan.sink.stream)
+    def __init__(self, plan: WritePlan) -> None:
+        self._stored = StoredRows(plan.connection, plan.began_s, plan.sink.stream)
         self.targets: set[Target] = set()
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

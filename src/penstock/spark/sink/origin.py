@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Origins:
+class RowOrigins:
     """The sequences that one task has rows of, stream by stream."""
 
     def __init__(self) -> None:

@@ -21,9 +21,9 @@ from penstock.protocol import errorcodes
 from penstock.protocol.tokenbucket import TokenBucket
 from penstock.spark.options import ConnectionOptions
 from penstock.spark.patience import Patience, is_transient, persistently
-from penstock.spark.pool import Worker
+from penstock.spark.pool import WorkerPool
 from penstock.spark.sink.executor import Executor
-from penstock.spark.sink.stored import Late, Stored
+from penstock.spark.sink.stored import Late, StoredRows
 
 CHUNK_MESSAGES = 256
 CHUNK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ class Pace:
             time.sleep(self._bucket.take(count, time.monotonic()))
 
 
-class Window:
+class SinkWindow:
     """Publishes encoded messages over one connection at a time, inside a `with` block."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Window:
         messages_max: int,
         rate_per_second: int | None = None,
         *,
-        stored: Stored | None = None,
+        stored: StoredRows | None = None,
     ) -> None:
         self.acked = 0
         self.duplicates = 0
@@ -78,9 +78,9 @@ class Window:
         self._until_s: dict[bytes, float] = {}
         """When the server may have forgotten what was stored before that we know nothing of."""
 
-    def __enter__(self) -> Window:
+    def __enter__(self) -> SinkWindow:
         self._connection = persistently(
-            self._patience, lambda: Worker.pool.take(self._options, CONNECTION_NAME)
+            self._patience, lambda: WorkerPool.pool.take(self._options, CONNECTION_NAME)
         )
         self._patience.succeeded()
         self.reply_prefix = f"{self._connection.inbox}.".encode()
@@ -90,7 +90,7 @@ class Window:
         if self._unacked:
             self._connection.close()
         else:
-            Worker.pool.give_back(self._connection)
+            WorkerPool.pool.give_back(self._connection)
 
     @property
     def payload_bytes_max(self) -> int:

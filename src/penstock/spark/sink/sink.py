@@ -26,9 +26,9 @@ from penstock.client.messages import encode_headers
 from penstock.errors import ClientError, ConfigError
 from penstock.protocol.subjects import is_valid_literal
 from penstock.spark.options import ConnectionOptions, SinkOptions
-from penstock.spark.sink.origin import Origins, check_tasks
-from penstock.spark.sink.publish import Window
-from penstock.spark.sink.stored import Stored
+from penstock.spark.sink.origin import RowOrigins, check_tasks
+from penstock.spark.sink.publish import SinkWindow
+from penstock.spark.sink.stored import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ NATS = "nats-"
 
 
 @dataclass(frozen=True)
-class Plan:
+class WritePlan:
     """The plan of a write, for every one of its tasks."""
 
     connection: ConnectionOptions
@@ -68,7 +68,7 @@ ALWAYS_S = 0.0
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskReport(WriterCommitMessage):
     """The report of a task to the driver."""
 
     messages: int
@@ -86,7 +86,7 @@ def plan(
     *,
     overwrite: bool = False,
     began_s: float | None = None,
-) -> Plan:
+) -> WritePlan:
     """Check that the rows can be written at all."""
     if overwrite:
         raise ConfigError("a stream can only be appended to; hint: .mode('append')")
@@ -108,7 +108,7 @@ def plan(
         )
     job = sink.message_id_prefix or uuid.uuid4().hex
     # Attempts of this run begin after their plan, which is the driver's.
-    return Plan(connection, sink, job, time.time() if began_s is None else began_s)
+    return WritePlan(connection, sink, job, time.time() if began_s is None else began_s)
 
 
 def has_origin(columns: Container[str]) -> bool:
@@ -119,10 +119,10 @@ def has_origin(columns: Container[str]) -> bool:
 class Writer(DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Publish the rows of one partition."""
         return write(self._plan, self._plan.job, iterator)
 
@@ -131,24 +131,24 @@ class Writer(DataSourceArrowWriter):
         check(messages)
 
 
-def write(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written:
+def write(plan: WritePlan, job: str, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Publish the rows of one task."""
     encoder, sink = Encoder(plan.sink, job), plan.sink
     identified = sink.message_ids != "none"
-    stored = Stored(plan.connection, plan.began_s, sink.stream) if identified else None
-    with Window(plan.connection, sink.window, sink.rate_per_second, stored=stored) as window:
+    stored = StoredRows(plan.connection, plan.began_s, sink.stream) if identified else None
+    with SinkWindow(plan.connection, sink.window, sink.rate_per_second, stored=stored) as window:
         for batch in batches:
             tokens, frames = encoder.encode(batch, window.reply_prefix)
             _check_sizes(frames, window.payload_bytes_max)
             window.add(tokens, frames)
         window.flush()
     doubled = stored.twice(window.late) if stored else []
-    return Written(window.acked, window.duplicates, encoder.origins.packed(), doubled)
+    return TaskReport(window.acked, window.duplicates, encoder.origins.packed(), doubled)
 
 
 def check(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Raise if rows of a write took each other's ids, or were stored twice."""
-    tasks = [each for each in messages if isinstance(each, Written)]
+    tasks = [each for each in messages if isinstance(each, TaskReport)]
     check_tasks(each.origins for each in tasks)
     doubled = [each for task in tasks for each in task.doubled]
     if doubled:
@@ -183,7 +183,7 @@ class Encoder:
         self._job = job
         self._rows = 0
         self._subjects: set[bytes] = set()
-        self.origins = Origins()
+        self.origins = RowOrigins()
         """Which messages the rows come from, if their ids are made of that."""
 
     def encode(self, batch: pa.RecordBatch, reply_prefix: bytes) -> tuple[list[bytes], list[bytes]]:

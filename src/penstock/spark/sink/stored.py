@@ -51,7 +51,7 @@ CLOCK_SKEW_S = 60.0
 """How far the clocks of driver and server may differ."""
 
 
-class Target:
+class TargetIds:
     """The ids in one stream, as of not long ago."""
 
     def __init__(self, options: ConnectionOptions, info: dict[str, Any], began_s: float) -> None:
@@ -122,7 +122,7 @@ class Late(NamedTuple):
     frame: bytes
 
 
-class Stored:
+class StoredRows:
     """Tells which rows of a batch are stored already, of those it is no duplicate of."""
 
     def __init__(
@@ -139,8 +139,8 @@ class Stored:
         self.clock = clock
         self.until_s = began_s + SHORTEST_S
         """Until when the server has to store what may be sent now."""
-        self._targets: list[Target] = []
-        self._target_of: dict[bytes, Target] = {}
+        self._targets: list[TargetIds] = []
+        self._target_of: dict[bytes, TargetIds] = {}
 
     def left_out(self, frames: Iterable[bytes]) -> set[int]:
         """Return the positions of those that must not be sent; ask right before they are."""
@@ -161,7 +161,7 @@ class Stored:
 
     def twice(self, late: Sequence[Late]) -> list[str]:
         """Return the ids of messages that are stored twice, of those that were acked late."""
-        ids: dict[Target, set[bytes]] = {}
+        ids: dict[TargetIds, set[bytes]] = {}
         for acked_s, frame in late:
             target = self.find(_subject(frame))
             # While nothing was looked at yet, its window was not known either.
@@ -173,7 +173,7 @@ class Stored:
         """Tell whether a stream stores a subject, or would if it had a leader; raise if none."""
         return self.find(subject).stores(subject)
 
-    def _look(self, targets: set[Target]) -> None:
+    def _look(self, targets: set[TargetIds]) -> None:
         """Look until no look is too old: one that takes long says little about now."""
         for _ in range(LOOKS_MAX):
             old = [each for each in targets if not each.is_known(self.clock())]
@@ -186,19 +186,19 @@ class Stored:
             "`duplicate_window`, so that rows could be stored twice; hint: a longer one"
         )
 
-    def find(self, subject: bytes) -> Target:
+    def find(self, subject: bytes) -> TargetIds:
         """Return the stream that stores a subject."""
         if subject not in self._target_of:
             known = (each for each in self._targets if self._stream or each.stores(subject))
             self._target_of[subject] = next(known, None) or self._open(subject)
         return self._target_of[subject]
 
-    def _open(self, subject: bytes) -> Target:
+    def _open(self, subject: bytes) -> TargetIds:
         def find(connection: Connection) -> dict[str, Any]:
             stream = self._stream or _stream_of(connection, subject.decode())
             return connection.call(f"STREAM.INFO.{stream}")
 
-        self._targets.append(Target(self._options, ask(self._options, find), self._began_s))
+        self._targets.append(TargetIds(self._options, ask(self._options, find), self._began_s))
         return self._targets[-1]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
-from penstock.spark.sink.sink import Plan, Written, check, write
+from penstock.spark.sink.sink import TaskReport, WritePlan, check, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,10 +26,10 @@ BATCH_ROWS = 4096
 class StreamWriter(DataSourceStreamWriter):
     """Writes the rows of micro-batches, which come as record batches."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Publish the rows of one partition of one micro-batch."""
         context = _task_context()
         query = self._plan.sink.message_id_prefix or context.getLocalProperty(
@@ -49,16 +49,16 @@ class StreamWriter(DataSourceStreamWriter):
 class RowWriter(StreamWriter):
     """Writes the rows of micro-batches, which come one by one."""
 
-    def __init__(self, plan: Plan, schema: StructType) -> None:
+    def __init__(self, plan: WritePlan, schema: StructType) -> None:
         super().__init__(plan)
         self._schema = schema
 
-    def write(self, iterator: Iterator[Row]) -> Written:
+    def write(self, iterator: Iterator[Row]) -> TaskReport:
         """Publish the rows of one partition of one micro-batch."""
         return super().write(record_batches(iterator, self._schema))
 
 
-def new_writer(plan: Plan, schema: StructType) -> DataSourceStreamWriter:
+def new_writer(plan: WritePlan, schema: StructType) -> DataSourceStreamWriter:
     """Return a writer that takes rows as this version of Spark gives them."""
     arrow: type | None = getattr(datasource, "DataSourceStreamArrowWriter", None)
     if arrow is None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import hot
 from penstock.client.jetstream.api import decode
 from penstock.client.jetstream.pullrequests import PullRequests
-from penstock.client.jetstream.status import Outcome
+from penstock.client.jetstream.status import NextStep
 from penstock.client.messages import parse_metadata
 from penstock.errors import ConnectionLost, JetStreamError, PenstockError
 from penstock.hot.deliveries import Columns
@@ -281,11 +281,11 @@ class _Pulls:
     def ran_dry(self, operation: Op) -> bool:
         """Read a status line; tell whether requests end for want of messages."""
         outcome, error = self._requests.read(operation)
-        if outcome is Outcome.ALIVE:
+        if outcome is NextStep.ALIVE:
             return False
-        if outcome is Outcome.FAILED:
+        if outcome is NextStep.FAILED:
             raise error
-        if outcome is Outcome.GONE:
+        if outcome is NextStep.GONE:
             raise ConnectionLost(f"the consumer is gone: {error}") from error
         if isinstance(error, JetStreamError) and error.code == BYTES_USED_UP:
             # Twice in a row with nothing between: a message larger than a whole request.

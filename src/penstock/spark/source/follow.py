@@ -39,7 +39,7 @@ from penstock.spark.source.streams import (
     find_streams,
     none_match,
 )
-from penstock.spark.source.tasks import Piece, Task, new_tasks, read_task
+from penstock.spark.source.tasks import Piece, ReadTask, new_tasks, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,14 +57,14 @@ class Bound(NamedTuple):
     messages_max: int | None = None
 
 
-class Backlog(NamedTuple):
+class UnreadMessages(NamedTuple):
     """The unread messages of one stream."""
 
     state: StreamState
     census: Census
 
 
-class Follower(DataSourceStreamReader):
+class SourceFollower(DataSourceStreamReader):
     """Answers the driver where the streams are, and reads ranges of them in the tasks."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Follower(DataSourceStreamReader):
             waiting = self._look(connection, states[name], mark)
             if waiting.size:
                 census = new_census(connection, states[name], self.source, waiting)
-                backlogs.append(Backlog(states[name], census))
+                backlogs.append(UnreadMessages(states[name], census))
             elif name in begun:
                 ends[name] = self._pass_over(states[name], mark)
         if backlogs and not self._is_due(backlogs, bound):
@@ -181,7 +181,7 @@ class Follower(DataSourceStreamReader):
             return Mark(mark.created, end, subjects=self.source.subjects)
         return mark
 
-    def _is_due(self, backlogs: list[Backlog], bound: Bound | None) -> bool:
+    def _is_due(self, backlogs: list[UnreadMessages], bound: Bound | None) -> bool:
         if self.targets is not None or bound is None:
             # Nothing more is waited for.
             return True
@@ -190,7 +190,7 @@ class Follower(DataSourceStreamReader):
     def _end(
         self,
         connection: Connection,
-        backlogs: list[Backlog],
+        backlogs: list[UnreadMessages],
         marks: Mapping[str, Mark],
         bound: Bound | None,
     ) -> dict[str, Mark]:
@@ -242,7 +242,7 @@ class Follower(DataSourceStreamReader):
             piece for name, mark in marks.items() for piece in self._pieces(states[name], mark)
         ]
         # Spark wants a task, also where the checkpoint only moved on.
-        return new_tasks(pieces, self.source) or [Task([])]
+        return new_tasks(pieces, self.source) or [ReadTask([])]
 
     def _find(
         self, connection: Connection, marks: Mapping[str, Mark]

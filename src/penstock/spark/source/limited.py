@@ -15,12 +15,12 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.errors import PenstockError
 from penstock.spark.patience import is_transient
-from penstock.spark.source.follow import Bound, Follower
+from penstock.spark.source.follow import Bound, SourceFollower
 from penstock.spark.source.offsets import Mark, write_offset
-from penstock.spark.source.stream import Lag, StreamState, read_lag
+from penstock.spark.source.stream import ReaderLag, StreamState, read_lag
 
 
-class StreamReader(Follower, SupportsTriggerAvailableNow):
+class StreamReader(SourceFollower, SupportsTriggerAvailableNow):
     """Takes no more for a micro-batch than it may hold."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -68,7 +68,7 @@ class StreamReader(Follower, SupportsTriggerAvailableNow):
             "behindSeconds": max((lag.seconds for lag in lags), default=0.0),
         }
 
-    def _lag(self, state: StreamState) -> Lag:
+    def _lag(self, state: StreamState) -> ReaderLag:
         planned = (self.planned or {}).get(state.name, 0)
         return read_lag(self.opened_connection(), state, self.source.subjects, planned)
 

@@ -37,7 +37,7 @@ from penstock.spark.patience import Patience, persistently
 from penstock.spark.sink.checkpoint import began_s
 from penstock.spark.source.admission import split
 from penstock.spark.source.counting import new_census
-from penstock.spark.source.follow import DRIVER_NAME, Follower
+from penstock.spark.source.follow import DRIVER_NAME, SourceFollower
 from penstock.spark.source.loss import check_head
 from penstock.spark.source.position import Position, Positions, Range
 from penstock.spark.source.pushdown import Narrowed, narrow
@@ -107,7 +107,7 @@ class PenstockDataSource(DataSource):
         """Read a range, once."""
         connection, source = self._source(schema)
         # Spark refuses a reader that has `pushFilters` unless its own setting allows it.
-        kind = FilteringReader if source.filter_pushdown else Reader
+        kind = FilteringReader if source.filter_pushdown else RangeReader
         return kind(connection, source, self._opener(schema), cores=self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -163,7 +163,7 @@ class PenstockDataSource(DataSource):
         return Decompressor(schema.names) if DECOMPRESSED in schema.names else None
 
 
-def _stream_reader() -> type[Follower]:
+def _stream_reader() -> type[SourceFollower]:
     """Return how this version of Spark has streams followed."""
     if not has_limits():
         from penstock.spark.source.unlimited import UnlimitedReader
@@ -174,7 +174,7 @@ def _stream_reader() -> type[Follower]:
     return StreamReader
 
 
-class Reader(DataSourceReader):
+class RangeReader(DataSourceReader):
     """Reads from the starting to the ending position."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Reader(DataSourceReader):
         return read_task(self._connection, self._source, self._opener, partition)
 
 
-class FilteringReader(Reader):
+class FilteringReader(RangeReader):
     """Narrows the range by the conditions of the query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:

@@ -232,7 +232,7 @@ def first_message(
     return min((message["seq"] for message in found), default=None)
 
 
-class Lag(NamedTuple):
+class ReaderLag(NamedTuple):
     """How far behind the end of a stream a reader is."""
 
     messages: int
@@ -243,7 +243,7 @@ class Lag(NamedTuple):
 
 def read_lag(
     connection: Connection, state: StreamState, subjects: tuple[str, ...], sequence: int
-) -> Lag:
+) -> ReaderLag:
     """Return the lag of a reader that has read up to a sequence."""
     waiting = _next_messages(connection, state.name, subjects, sequence + 1)
     times = [datetime.fromisoformat(message["time"]) for message in waiting]
@@ -251,7 +251,7 @@ def read_lag(
     seconds = max([(now - time).total_seconds() for time in times], default=0.0)
     # Of a work queue's sequences, most are gone.
     behind = min(max(0, state.last_sequence - sequence), state.messages) if times else 0
-    return Lag(behind, round(max(0.0, seconds), 3))
+    return ReaderLag(behind, round(max(0.0, seconds), 3))
 
 
 def _next_messages(

@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     """Those the micro-batch reads of it since it was planned, whatever the options say."""
 
 
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """One range of a large stream, or one each of several small ones."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -46,7 +46,7 @@ def new_tasks(pieces: Sequence[Piece], source: SourceOptions) -> list[InputParti
             tasks[-1].append(piece)
         else:
             tasks.append([piece])
-    return [Task(each) for each in tasks]
+    return [ReadTask(each) for each in tasks]
 
 
 def _fits(task: Sequence[Piece], piece: Piece) -> bool:
@@ -74,7 +74,7 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task."""
     # For a query without tasks, Spark makes up a partition of its own.
-    pieces = task.pieces if isinstance(task, Task) else []
+    pieces = task.pieces if isinstance(task, ReadTask) else []
     batches: Iterator[pa.RecordBatch] = (
         batch
         for piece in pieces

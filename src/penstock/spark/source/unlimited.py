@@ -23,7 +23,7 @@ from penstock.spark.envelopes.opener import Opener
 from penstock.spark.options import ConnectionOptions, SourceOptions, option_name
 from penstock.spark.source.admission import split
 from penstock.spark.source.counting import new_census
-from penstock.spark.source.follow import Follower
+from penstock.spark.source.follow import SourceFollower
 from penstock.spark.source.loss import check_head
 from penstock.spark.source.offsets import Mark, read_offset, write_offset
 from penstock.spark.source.position import Range
@@ -32,7 +32,7 @@ from penstock.spark.source.streams import check_widened
 LIMITS = ("max_messages_per_trigger", "max_bytes_per_trigger", "min_messages_per_trigger")
 
 
-class UnlimitedReader(Follower):
+class UnlimitedReader(SourceFollower):
     """Takes all there is for a micro-batch."""
 
     def __init__(

@@ -11,7 +11,7 @@ from penstock.bench.report.ratios import (
     THEIRS,
     Figures,
     Goal,
-    Row,
+    RatioRow,
     both,
     summary,
     table,
@@ -22,11 +22,11 @@ TIME = Goal("p50us", 1.0, "µs", "p50", counts="median")
 MEMORY = Goal("resident_mb", 45, "MB", absolute=True, counts="last")
 
 
-def row(goal: Goal, ours: list[float], theirs: list[float], **more: float) -> Row:
+def row(goal: Goal, ours: list[float], theirs: list[float], **more: float) -> RatioRow:
     def rounds(values: list[float]) -> list[Figures]:
         return [{goal.figure: value, **more} for value in values]
 
-    return Row("work", goal, {OURS: rounds(ours), THEIRS: rounds(theirs)})
+    return RatioRow("work", goal, {OURS: rounds(ours), THEIRS: rounds(theirs)})
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def row(goal: Goal, ours: list[float], theirs: list[float], **more: float) -> Ro
         (row(RATE, [], []), None),
     ],
 )
-def test_the_goal_says_which_round_counts(one: Row, value: float | None) -> None:
+def test_the_goal_says_which_round_counts(one: RatioRow, value: float | None) -> None:
     assert one.value(OURS) == value
 
 
@@ -52,10 +52,10 @@ def test_the_goal_says_which_round_counts(one: Row, value: float | None) -> None
         (row(TIME, [101], [100]), False),
         (row(MEMORY, [45], []), True),
         (row(RATE, [150], []), None),
-        (Row("work", RATE, failures={OURS: "lost 1"}), False),
+        (RatioRow("work", RATE, failures={OURS: "lost 1"}), False),
     ],
 )
-def test_a_goal_is_met_or_missed_or_unknown(one: Row, met: bool | None) -> None:
+def test_a_goal_is_met_or_missed_or_unknown(one: RatioRow, met: bool | None) -> None:
     assert one.is_met() is met
 
 

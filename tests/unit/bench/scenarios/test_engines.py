@@ -6,12 +6,12 @@ import pytest
 
 from penstock.bench.report import enginepage
 from penstock.bench.scenarios import engines
-from penstock.bench.scenarios.engines import Figures
+from penstock.bench.scenarios.engines import LoadFigures
 from penstock.errors import ConfigError
 
 
-def figures(engine: str, messages: int, rate: float) -> Figures:
-    return Figures(
+def figures(engine: str, messages: int, rate: float) -> LoadFigures:
+    return LoadFigures(
         engine=engine,
         messages=messages,
         rate=rate,

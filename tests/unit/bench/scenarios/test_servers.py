@@ -4,12 +4,12 @@ import pytest
 
 from penstock.bench.load.processes import share_out
 from penstock.bench.scenarios.plan import Plan
-from penstock.bench.scenarios.servers import PROGRAMS, Remote
+from penstock.bench.scenarios.servers import PROGRAMS, RemoteServer
 from penstock.net.process import command_of
 
 
 def test_passwords_stay_out_of_reports():
-    assert "nats://[REDACTED]@host:4222" == Remote("nats://user:secret@host:4222").name
+    assert "nats://[REDACTED]@host:4222" == RemoteServer("nats://user:secret@host:4222").name
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.bench.report.ratios import Figures, Goal, Row
+from penstock.bench.report.ratios import Figures, Goal, RatioRow
 from penstock.bench.scenarios.turns import in_turns, take_turns
 from penstock.errors import PenstockError
 
@@ -26,7 +26,7 @@ def test_every_side_has_its_turn_in_every_round() -> None:
 def test_rows_note_the_figures_and_progress_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [Row("work", Goal("rate", 1, "/s")), Row("work", Goal("resident_mb", 1, "MB"))]
+    rows = [RatioRow("work", Goal("rate", 1, "/s")), RatioRow("work", Goal("resident_mb", 1, "MB"))]
     figures = iter(range(10, 50, 10))
 
     def measure(side: Player) -> Figures:
@@ -50,7 +50,7 @@ def test_a_side_that_failed_is_not_asked_again() -> None:
             raise PenstockError("1 message lost")
         return {"rate": 1}
 
-    take_turns(rows := [Row("work", Goal("rate", 1, "/s"))], [OURS, THEIRS], 3, measure)
+    take_turns(rows := [RatioRow("work", Goal("rate", 1, "/s"))], [OURS, THEIRS], 3, measure)
 
     assert asked == [OURS, THEIRS, OURS, THEIRS, THEIRS]
     assert rows[0].failures == {"ours": "1 message lost"}

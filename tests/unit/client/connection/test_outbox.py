@@ -8,7 +8,7 @@ import pytest
 from tests.aio import asynchronous
 
 from penstock.client.connection.link import Link
-from penstock.client.connection.outbox import Outbox
+from penstock.client.connection.outbox import LinkOutbox
 from penstock.errors import ConnectionClosed, OutboxFull
 
 PIECE = b"PUB a 0\r\n\r\n"
@@ -28,7 +28,7 @@ class Recorder(asyncio.Transport):
         """Every write is taken."""
 
 
-def attached(outbox: Outbox) -> tuple[Link, Recorder]:
+def attached(outbox: LinkOutbox) -> tuple[Link, Recorder]:
     link, transport = Link(), Recorder()
     link.connection_made(transport)
     outbox.attach(link)
@@ -37,7 +37,7 @@ def attached(outbox: Outbox) -> tuple[Link, Recorder]:
 
 @asynchronous
 async def test_all_that_one_turn_of_the_loop_adds_is_one_write() -> None:
-    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=1000, pending_bytes_max=10_000)
     _, transport = attached(outbox)
     for _ in range(50):
         outbox.add(PIECE)
@@ -51,7 +51,7 @@ async def test_all_that_one_turn_of_the_loop_adds_is_one_write() -> None:
 
 @asynchronous
 async def test_a_publisher_that_never_pauses_is_made_to() -> None:
-    outbox = Outbox(flush_bytes=100, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=100, pending_bytes_max=10_000)
     _, transport = attached(outbox)
     turns = 0
 
@@ -73,7 +73,7 @@ async def test_a_publisher_that_never_pauses_is_made_to() -> None:
 
 @asynchronous
 async def test_while_the_link_takes_nothing_all_is_collected_up_to_the_bound() -> None:
-    outbox = Outbox(flush_bytes=20, pending_bytes_max=110)
+    outbox = LinkOutbox(flush_bytes=20, pending_bytes_max=110)
     link, transport = attached(outbox)
     link.pause_writing()
     for _ in range(10):
@@ -92,7 +92,7 @@ async def test_while_the_link_takes_nothing_all_is_collected_up_to_the_bound() -
 
 @asynchronous
 async def test_only_publishes_outlive_a_link() -> None:
-    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=1000, pending_bytes_max=10_000)
     attached(outbox)
     for piece in (b"SUB a 1\r\n", PIECE, b"PING\r\n", b"HPUB a 12 12\r\nx\r\n", b"UNSUB 1 5\r\n"):
         outbox.add(piece)
@@ -104,7 +104,7 @@ async def test_only_publishes_outlive_a_link() -> None:
 
 @asynchronous
 async def test_publishes_are_taken_back_by_where_their_replies_go() -> None:
-    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=1000, pending_bytes_max=10_000)
     for piece in (PIECE, b"PUB a _INBOX.me.1 1\r\nx\r\n", b"PUB a _INBOX.you.1 1\r\nx\r\n"):
         outbox.add(piece)
     outbox.withdraw(b"_INBOX.me.")
@@ -115,7 +115,7 @@ async def test_publishes_are_taken_back_by_where_their_replies_go() -> None:
 
 @asynchronous
 async def test_those_who_wait_are_told_of_the_end() -> None:
-    outbox = Outbox(flush_bytes=5, pending_bytes_max=10)
+    outbox = LinkOutbox(flush_bytes=5, pending_bytes_max=10)
     outbox.add(PIECE)
     waiting = asyncio.ensure_future(outbox.make_room())
     await asyncio.sleep(0)
@@ -127,7 +127,7 @@ async def test_those_who_wait_are_told_of_the_end() -> None:
 
 @asynchronous
 async def test_a_server_that_pings_and_reads_nothing_gets_one_answer_for_all() -> None:
-    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=1000, pending_bytes_max=10_000)
     link, transport = attached(outbox)
     link.pause_writing()
     for _ in range(100_000):
@@ -140,7 +140,7 @@ async def test_a_server_that_pings_and_reads_nothing_gets_one_answer_for_all() -
 
 @asynchronous
 async def test_a_server_that_reads_gets_an_answer_to_each_ping() -> None:
-    outbox = Outbox(flush_bytes=1000, pending_bytes_max=10_000)
+    outbox = LinkOutbox(flush_bytes=1000, pending_bytes_max=10_000)
     _, transport = attached(outbox)
     outbox.pong()
     outbox.pong()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds, split
-from penstock.client.jetstream.status import Outcome
+from penstock.client.jetstream.status import NextStep
 from penstock.errors import JetStreamError, NoResponders
 from penstock.hot.wire import MSG, Op
 
@@ -74,7 +74,7 @@ def test_a_request_that_is_over_brings_no_more(requests: PullRequests, line: byt
 
     outcome, _ = requests.read(status(line, pending=4))
 
-    assert (outcome, requests.outstanding) == (Outcome.OVER, 1)
+    assert (outcome, requests.outstanding) == (NextStep.OVER, 1)
 
 
 def test_a_heartbeat_changes_nothing(requests: PullRequests) -> None:
@@ -82,19 +82,19 @@ def test_a_heartbeat_changes_nothing(requests: PullRequests) -> None:
 
     outcome, _ = requests.read(status(b"100 Idle Heartbeat"))
 
-    assert (outcome, requests.outstanding) == (Outcome.ALIVE, 5)
+    assert (outcome, requests.outstanding) == (NextStep.ALIVE, 5)
 
 
 @pytest.mark.parametrize(
     ("line", "expected", "kind"),
     [
-        (b"503", Outcome.GONE, NoResponders),
-        (b"409 Leadership Change", Outcome.GONE, JetStreamError),
-        (b"409 Consumer Deleted", Outcome.FAILED, JetStreamError),
+        (b"503", NextStep.GONE, NoResponders),
+        (b"409 Leadership Change", NextStep.GONE, JetStreamError),
+        (b"409 Consumer Deleted", NextStep.FAILED, JetStreamError),
     ],
 )
 def test_what_ends_requests_is_the_error_to_raise(
-    requests: PullRequests, line: bytes, expected: Outcome, kind: type[Exception]
+    requests: PullRequests, line: bytes, expected: NextStep, kind: type[Exception]
 ) -> None:
     outcome, error = requests.read(status(line))
 

@@ -16,7 +16,7 @@ from tests.unit.jetstream.consuming import (
 from tests.unit.jetstream.world import SECOND_NS, World
 
 from penstock.jetstream.consumers import acks
-from penstock.jetstream.consumers.acks import Delivery
+from penstock.jetstream.consumers.acks import AckedDelivery
 
 
 @pytest.fixture
@@ -145,15 +145,15 @@ def test_a_late_ack_of_what_was_given_up_settles_it(world: World) -> None:
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
-        (b"2.7.5.1800.3", Delivery(2, 7, 5)),
-        (b"2.7.5.1800.3.random", Delivery(2, 7, 5)),
+        (b"2.7.5.1800.3", AckedDelivery(2, 7, 5)),
+        (b"2.7.5.1800.3.random", AckedDelivery(2, 7, 5)),
         (b"2.7.5.1800", None),
         (b"2.x.5.1800.3", None),
         (b"", None),
     ],
 )
 def test_the_subject_of_an_ack_says_what_it_is_about(
-    numbers: bytes, expected: Delivery | None
+    numbers: bytes, expected: AckedDelivery | None
 ) -> None:
     assert expected == acks.parse(numbers)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.jetstream.config.consumer import ConsumerConfig
-from penstock.jetstream.consumers.backlog import Backlog, select_last, start
+from penstock.jetstream.consumers.backlog import ConsumerBacklog, select_last, start
 from penstock.jetstream.store import trail
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.store import Store
@@ -47,11 +47,13 @@ def fill(store: Store, *subjects: str, apart_ns: int = MS) -> None:
     )
 
 
-def backlog(of: Stream, *filters: bytes, next_sequence: int = 1, is_paced: bool = False) -> Backlog:
-    return Backlog(of, filters, next_sequence, None, is_paced=is_paced)  # type: ignore[arg-type]
+def backlog(
+    of: Stream, *filters: bytes, next_sequence: int = 1, is_paced: bool = False
+) -> ConsumerBacklog:
+    return ConsumerBacklog(of, filters, next_sequence, None, is_paced=is_paced)  # type: ignore[arg-type]
 
 
-def all_of(rest: Backlog, count_max: int = 2) -> list[int]:
+def all_of(rest: ConsumerBacklog, count_max: int = 2) -> list[int]:
     """Take everything; return the sequences."""
     taken: list[int] = []
     while not rest.is_at_end:
@@ -161,7 +163,7 @@ def change(store: Store, data: st.DataObject) -> None:
             fill(store, *data.draw(SUBJECTS))
 
 
-def take(rest: Backlog, data: st.DataObject) -> None:
+def take(rest: ConsumerBacklog, data: st.DataObject) -> None:
     messages = rest.read(1 + data.draw(COUNTS), 0)
     if messages:
         if data.draw(st.booleans()):
@@ -169,7 +171,7 @@ def take(rest: Backlog, data: st.DataObject) -> None:
         rest.advance(data.draw(st.integers(1, len(messages))))
 
 
-def counted_anew(rest: Backlog, of: Stream, filters: Filters) -> int:
+def counted_anew(rest: ConsumerBacklog, of: Stream, filters: Filters) -> int:
     """Return the count of a backlog that begins where another is."""
     selected = len(rest._selected) if rest._selected is not None else 0
     return selected + of.store.count(rest.uncounted_sequence, filters)
@@ -212,7 +214,7 @@ def test_other_filters_hold_from_the_next_message_on() -> None:
 def test_the_last_of_each_subject_come_first_and_then_everything() -> None:
     of = stream("a", "b", "a", "c")
     first, selection = start(ConsumerConfig(deliver_policy="last_per_subject"), of.store, 0)
-    rest = Backlog(of, (), first, selection)  # type: ignore[arg-type]
+    rest = ConsumerBacklog(of, (), first, selection)  # type: ignore[arg-type]
     assert (2, 3) == (first, rest.count())
 
     fill(of.store, "b", "b")
@@ -223,7 +225,7 @@ def test_the_last_of_each_subject_come_first_and_then_everything() -> None:
 
 def test_a_selected_message_that_is_gone_is_left_out() -> None:
     of = stream("a", "b", "c")
-    rest = Backlog(of, (), 1, select_last((), of.store, after=0, resume_sequence=4))  # type: ignore[arg-type]
+    rest = ConsumerBacklog(of, (), 1, select_last((), of.store, after=0, resume_sequence=4))  # type: ignore[arg-type]
 
     of.store.remove([2])
 
@@ -232,7 +234,7 @@ def test_a_selected_message_that_is_gone_is_left_out() -> None:
 
 def test_what_was_taken_back_comes_again_when_it_is_there_again() -> None:
     of = stream("a", "b", "c")
-    rest = Backlog(of, (), 1, select_last((), of.store, after=0, resume_sequence=4))  # type: ignore[arg-type]
+    rest = ConsumerBacklog(of, (), 1, select_last((), of.store, after=0, resume_sequence=4))  # type: ignore[arg-type]
     rest.read(3, 0)
 
     rest.go_back(2)

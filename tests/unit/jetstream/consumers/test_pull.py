@@ -17,7 +17,7 @@ from tests.unit.jetstream.consuming import (
 from tests.unit.jetstream.world import SECOND_NS, World
 
 from penstock.jetstream.consumers import pullrequest
-from penstock.jetstream.consumers.pullrequest import Refused, Wish, parse_wish
+from penstock.jetstream.consumers.pullrequest import RefusedPull, Wish, parse_wish
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_a_request_is_a_number_or_an_object(payload: bytes, wish: Wish) -> None:
     ],
 )
 def test_a_request_that_does_not_read_is_refused(payload: bytes, text: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedPull) as refused:
         parse_wish(payload)
 
     assert f"400 Bad Request - {text}" == refused.value.args[0]

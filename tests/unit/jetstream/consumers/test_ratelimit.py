@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.hot.wire import Op
-from penstock.jetstream.consumers.ratelimit import RateLimit
+from penstock.jetstream.consumers.ratelimit import DeliveryRate
 from penstock.protocol.times import SECOND_NS
 
 
@@ -12,7 +12,7 @@ def message(size: int) -> Op:
 
 
 def test_as_many_go_as_the_bucket_holds_and_the_rest_later() -> None:
-    limit = RateLimit(8 * 100, burst_bytes=100)
+    limit = DeliveryRate(8 * 100, burst_bytes=100)
 
     assert 2 == len(limit.admit([message(50)] * 4, now_ns=0))
     assert 0.49 * SECOND_NS < limit.due_ns < 0.51 * SECOND_NS
@@ -21,7 +21,7 @@ def test_as_many_go_as_the_bucket_holds_and_the_rest_later() -> None:
 
 
 def test_a_message_larger_than_the_bucket_goes_when_it_is_full() -> None:
-    limit = RateLimit(8 * 100, burst_bytes=100)
+    limit = DeliveryRate(8 * 100, burst_bytes=100)
 
     assert 1 == len(limit.admit([message(5000)] * 2, now_ns=0))
     assert 0 == len(limit.admit([message(5000)], now_ns=SECOND_NS // 2))
@@ -29,7 +29,7 @@ def test_a_message_larger_than_the_bucket_goes_when_it_is_full() -> None:
 
 
 def test_the_wait_ends_when_it_is_time_and_not_before() -> None:
-    limit = RateLimit(8, burst_bytes=1)
+    limit = DeliveryRate(8, burst_bytes=1)
     limit.admit([message(1)] * 2, now_ns=0)
     due_ns = limit.due_ns
 
@@ -40,7 +40,7 @@ def test_the_wait_ends_when_it_is_time_and_not_before() -> None:
 
 
 def test_the_smallest_rate_still_delivers() -> None:
-    limit = RateLimit(1, burst_bytes=10)
+    limit = DeliveryRate(1, burst_bytes=10)
 
     assert 1 == len(limit.admit([message(10)] * 2, now_ns=0))
     assert limit.due_ns > 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.jetstream.world import World
 
-from penstock.jetstream.copies.remote import AccountRemote, Receive, Watcher
+from penstock.jetstream.copies.remote import AccountRemote, Receive, RemoteWatcher
 from penstock.jetstream.copies.sourcing import delivered
 from penstock.protocol import headers
 
@@ -35,15 +35,15 @@ class Network:
         self.loses: Callable[[bytes], bool] = lambda payload: False
         self._world = world
         self._account = AccountRemote(world.engine.context, self.api)
-        self._watchers: list[Watcher] = []
+        self._watchers: list[RemoteWatcher] = []
         self._receivers: dict[str, Receive] = {}
         self._ends: list[Callable[[], None]] = []
 
-    def attach(self, watcher: Watcher) -> None:
+    def attach(self, watcher: RemoteWatcher) -> None:
         self._watchers.append(watcher)
         self._account.attach(watcher)
 
-    def detach(self, watcher: Watcher) -> None:
+    def detach(self, watcher: RemoteWatcher) -> None:
         self._watchers.remove(watcher)
         self._account.detach(watcher)
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import JetStreamError
 from penstock.jetstream.config.rules import checked_create
 from penstock.jetstream.config.stream import StreamConfig
-from penstock.jetstream.intake.checks import Checks, Duplicate, Prepared, Staged
+from penstock.jetstream.intake.checks import Duplicate, Prepared, PublishChecks, Staged
 from penstock.jetstream.store.memory import open_memory_store
 from penstock.jetstream.store.store import Store
 from penstock.jetstream.store.values import StoreLimits
@@ -55,7 +55,7 @@ class Intake:
         )
         limits = StoreLimits(messages_per_subject_max=max(config.max_msgs_per_subject, 0))
         self.target = Target(config, open_memory_store(limits=limits))
-        self.checks = Checks(self.target)  # type: ignore[arg-type]
+        self.checks = PublishChecks(self.target)  # type: ignore[arg-type]
         self.now_ns = NOW_NS
 
     def examine(

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 
 from penstock.net.monitor import http
-from penstock.net.monitor.http import BadRequest, EventStream, HttpServer, Request, Response
+from penstock.net.monitor.http import BadRequest, EventStream, HttpRequest, HttpServer, Response
 
 HOST = b"Host: x\r\n"
 
 
-async def greet(request: Request) -> Response:
+async def greet(request: HttpRequest) -> Response:
     return Response(200, f"{request.path} {dict(sorted(request.query.items()))}".encode())
 
 
@@ -87,7 +87,7 @@ def test_requests_may_follow_one_another_on_one_connection() -> None:
 def test_a_request_waits_until_the_answer_before_it_is_taken() -> None:
     served: list[str] = []
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: HttpRequest) -> Response:
         served.append(request.path)
         return Response(200, b"x" * 500_000 if request.path == "/page" else b"ok")
 
@@ -117,7 +117,7 @@ def test_pipelined_requests_are_served_one_per_turn() -> None:
     turns = 0
     served: list[int] = []
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: HttpRequest) -> Response:
         served.append(turns)
         return Response(200, b"ok")
 
@@ -253,7 +253,7 @@ def test_a_request_says_once_and_clearly_where_it_ends(lines: bytes) -> None:
 def test_a_mistake_in_a_handler_costs_its_connection_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def fail(request: Request) -> Response:
+    async def fail(request: HttpRequest) -> Response:
         raise ZeroDivisionError
 
     assert talk(b"GET / HTTP/1.0\r\n\r\n", fail) == b""
@@ -287,7 +287,7 @@ async def two_events() -> AsyncGenerator[bytes, None]:
         yield b"data: %d\n\n" % number
 
 
-async def stream(request: Request) -> EventStream:
+async def stream(request: HttpRequest) -> EventStream:
     return EventStream(two_events())
 
 
@@ -300,7 +300,7 @@ def test_events_are_sent_as_they_come_and_have_no_length() -> None:
     assert body == b"data: 1\n\ndata: 2\n\n"
 
 
-async def repeat(request: Request) -> Response:
+async def repeat(request: HttpRequest) -> Response:
     return Response(200, request.body)
 
 

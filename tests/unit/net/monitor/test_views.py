@@ -450,7 +450,7 @@ def test_the_use_of_the_processor_is_that_since_the_last_look(
     now_s, used_s = 0.0, 0.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
     monkeypatch.setattr("time.process_time", lambda: used_s)
-    seen = usage.Usage()
+    seen = usage.CpuShare()
 
     now_s, used_s = 2.0, 1.0
     first = seen.cpu_percent()

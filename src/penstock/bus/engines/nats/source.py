@@ -41,7 +41,7 @@ from penstock.bus.engines.nats.layout import matches, topic_of
 from penstock.client import Client, JetStream
 from penstock.client.jetstream.api import field
 from penstock.client.jetstream.pullrequests import PullRequests, nanoseconds
-from penstock.client.jetstream.status import Outcome
+from penstock.client.jetstream.status import NextStep
 from penstock.errors import ClientError, JetStreamError
 from penstock.hot.wire import Op
 from penstock.protocol import headers as header_block
@@ -427,7 +427,7 @@ class Source:
             self._acks_confirmed = max(self._acks_confirmed, acks)
             return
         outcome, error = self._requests.read(operation)
-        if outcome in (Outcome.OVER, Outcome.ALIVE):
+        if outcome in (NextStep.OVER, NextStep.ALIVE):
             return
         self._requests.forget()
         if isinstance(error, JetStreamError) and error.code == WRONG_PIN:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import StoreError
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.catalog import Catalog
-from penstock.jetstream.store.columns import Topics
+from penstock.jetstream.store.columns import SubjectColumn
 from penstock.jetstream.store.file.compression import is_compressed
 from penstock.jetstream.store.file.recovery import Loaded, Recovered, floor_sequence
 from penstock.jetstream.store.file.segment import HEADER_BYTES
@@ -85,7 +85,7 @@ def _reopen(log: FileLog, segment: Loaded) -> Tail:
     if block.topics is None:
         log.cache.load_topics(block)
     assert block.topics is not None
-    block.topics = Topics(block.topics.slice(0, block.total))
+    block.topics = SubjectColumn(block.topics.slice(0, block.total))
     log.cache.disown(block)
     tail = Tail(block)
     tail.file = log.disk.open(segment_path(log.directory, block.number))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from penstock.hot import decode_messages
 from penstock.jetstream.store.block import Block
-from penstock.jetstream.store.columns import Places, Topics
+from penstock.jetstream.store.columns import Places, SubjectColumn
 from penstock.jetstream.store.file.disk import Disk, read_whole
 from penstock.jetstream.store.file.segment import (
     HEADER_BYTES,
@@ -49,12 +49,12 @@ DECODE_COUNT = 256
 """Messages to decode at once: the server's own thread has to wait meanwhile."""
 
 
-class Source(NamedTuple):
+class CompactedSegment(NamedTuple):
     """A complete segment, in its state when a compaction was planned."""
 
     block: Block
     places: Places
-    topics: Topics
+    topics: SubjectColumn
     mask: bytes
     """One byte a position, 1 where the message exists."""
     scrub: bool
@@ -178,7 +178,7 @@ class Compactor:
         self,
         disk: Disk,
         directory: str,
-        sources: Sequence[Source],
+        sources: Sequence[CompactedSegment],
         older: Sequence[Older],
         *,
         floor_sequence: int,
@@ -249,7 +249,7 @@ class Compactor:
                 subjects.append(message[2])
                 times_ns.append(message[1])
                 self._add(out, data[offset : offset + length])
-        _describe(out.block, sequences, Places(offsets, lengths), Topics(subjects), times_ns)
+        _describe(out.block, sequences, Places(offsets, lengths), SubjectColumn(subjects), times_ns)
 
     def _write(self, out: Compacted) -> None:
         block, header = out.block, self._header(out.end)
@@ -338,7 +338,7 @@ class Presence(NamedTuple):
 
 
 def _describe(
-    block: Block, sequences: array[int], places: Places, topics: Topics, times_ns: list[int]
+    block: Block, sequences: array[int], places: Places, topics: SubjectColumn, times_ns: list[int]
 ) -> None:
     """Fill in a block from the columns of the copied messages."""
     total = len(sequences)

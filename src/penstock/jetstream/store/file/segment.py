@@ -64,7 +64,7 @@ class Removal(NamedTuple):
     erase: bool = False
 
 
-class Batch(NamedTuple):
+class UnfinishedBatch(NamedTuple):
     """An atomic batch whose end was not found yet."""
 
     offset: int
@@ -95,12 +95,12 @@ class Scan:
     """Everything before this place, and this sequence, was synced, according to the records."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches of bytes that are not records: offset, length."""
-    batch: Batch | None = None
+    batch: UnfinishedBatch | None = None
     """The incomplete batch."""
 
     def begin_batch(self, offset: int, last_sequence: int, *, replaces: bool) -> None:
         """Note that the following messages count together or not at all."""
-        self.batch = Batch(
+        self.batch = UnfinishedBatch(
             offset,
             last_sequence,
             replaces,
@@ -109,7 +109,7 @@ class Scan:
             self.last_time_ns,
         )
 
-    def drop_batch(self, batch: Batch) -> None:
+    def drop_batch(self, batch: UnfinishedBatch) -> None:
         """Forget a batch whose end is missing."""
         for column in (self.sequences, self.offsets, self.lengths, self.subjects):
             del column[batch.messages_before :]

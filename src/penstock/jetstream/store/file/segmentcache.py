@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from penstock.errors import StoreError
 from penstock.jetstream.store.block import Block
-from penstock.jetstream.store.columns import Topics, columns_of
+from penstock.jetstream.store.columns import SubjectColumn, columns_of
 from penstock.jetstream.store.file.disk import Disk, File
 from penstock.jetstream.store.file.segment import scan
 from penstock.jetstream.store.file.segmentfile import (
@@ -97,7 +97,9 @@ class SegmentCache:
         if summary is None or ids is None:
             self._walk(block)
         else:
-            block.topics = Topics(decode_summary(summary).subjects, decode_ids(ids, block.total))
+            block.topics = SubjectColumn(
+                decode_summary(summary).subjects, decode_ids(ids, block.total)
+            )
         self._account(block)
 
     def touch(self, block: Block) -> None:

@@ -13,14 +13,14 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from penstock.jetstream.store.block import Block
-from penstock.jetstream.store.columns import Places, Topics
+from penstock.jetstream.store.columns import Places, SubjectColumn
 from penstock.jetstream.store.file.disk import File
 from penstock.jetstream.store.file.segment import HEADER_BYTES, Removal
 
 OFFSET_MAX = 0xFFFF_FFFF
 
 
-class Chunk(NamedTuple):
+class TailChunk(NamedTuple):
     """Some records of a segment that are in memory."""
 
     offset: int
@@ -48,10 +48,10 @@ class Tail:
         self.full = False
         """Whether the next record goes to another segment."""
         self.removals: list[tuple[int, Removal]] = []
-        self.chunks: list[Chunk] = []
+        self.chunks: list[TailChunk] = []
         if block.places is None:
             block.places = Places(array("I"), array("I"))
-            block.topics = Topics([])
+            block.topics = SubjectColumn([])
 
     @property
     def durable(self) -> bool:
@@ -61,7 +61,7 @@ class Tail:
     def add(self, data: bytes, last_sequence: int) -> int:
         """Add records; return their offset."""
         offset = self.end
-        self.chunks.append(Chunk(offset, data, last_sequence))
+        self.chunks.append(TailChunk(offset, data, last_sequence))
         self.end = self.records_end = end = offset + len(data)
         assert end <= OFFSET_MAX, "offsets are 32 bits"
         return offset
@@ -103,7 +103,7 @@ class Tail:
         while first and chunks[first - 1].offset >= written_end:
             first -= 1
         data = b"".join([chunk.data for chunk in chunks[first:]])
-        chunks[first:] = [Chunk(chunks[first].offset, data, chunks[-1].last_sequence)]
+        chunks[first:] = [TailChunk(chunks[first].offset, data, chunks[-1].last_sequence)]
 
     def synced(self, end: int) -> int:
         """Note that everything before an offset is durable; return the last sequence in it."""
@@ -143,7 +143,7 @@ class Tail:
         other = Tail(split_block(block, lost_from, number, self.durable_end - HEADER_BYTES))
         moved = self.durable_end - HEADER_BYTES
         other.chunks = [
-            Chunk(chunk.offset - moved, chunk.data, chunk.last_sequence)
+            TailChunk(chunk.offset - moved, chunk.data, chunk.last_sequence)
             for chunk in self.chunks
             if chunk.offset >= self.durable_end
         ]
@@ -177,7 +177,7 @@ def split_block(block: Block, position: int, number: int, moved: int) -> Block:
         other.places.deltas = array("Q", [delta - skipped for delta in places.deltas[position:]])
         other.dense = False
         del places.deltas[position:]
-    other.topics = Topics(table[position:])
+    other.topics = SubjectColumn(table[position:])
     other.first_time_ns, other.last_time_ns = block.first_time_ns, block.last_time_ns
     other.start = max(block.start - position, 0)
     other.live = None if block.live is None else block.live[position:]
@@ -199,9 +199,9 @@ def _measure(block: Block) -> None:
     block.recount()
 
 
-def _offset(chunk: Chunk) -> int:
+def _offset(chunk: TailChunk) -> int:
     return chunk.offset
 
 
-def _end(chunk: Chunk) -> int:
+def _end(chunk: TailChunk) -> int:
     return chunk.end

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from penstock.jetstream.store.columns import Places, Topics
+from penstock.jetstream.store.columns import Places, SubjectColumn
 from penstock.jetstream.store.file.segment import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -79,7 +79,7 @@ class Summary:
 def encode_trailer(
     summary: Summary,
     places: Places,
-    topics: Topics,
+    topics: SubjectColumn,
     *,
     header: Header | None,
     records_end: int,
@@ -216,11 +216,11 @@ def decode_ids(data: bytes, total: int) -> array[int]:
 def summarize(
     block_first: int,
     places: Places,
-    topics: Topics,
+    topics: SubjectColumn,
     *,
     times_ns: tuple[int, int],
     removals: tuple[Removal, ...],
-) -> tuple[Summary, Topics]:
+) -> tuple[Summary, SubjectColumn]:
     """Return the summary of a segment from its columns, and its subjects, each once."""
     was_growing = topics.ids is None
     topics = topics.condensed()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.jetstream.store.block import Block
 from penstock.jetstream.store.file.compaction import (
     Compacted,
+    CompactedSegment,
     Compactor,
     Older,
     Sealer,
-    Source,
     choose,
 )
 from penstock.jetstream.store.file.compression import Press
@@ -41,7 +41,7 @@ BACKLOG_MAX = 2
 """Segments that may wait for a quiet moment to be sealed or removed."""
 
 
-class Task:
+class UpkeepTask:
     """A piece of work: the part for a thread, and the use of its result."""
 
     def __init__(
@@ -231,7 +231,7 @@ class Upkeep:
             self._unsealed.pop(block.number, None)
         self._removing = [block for _, block in ready]
         paths = [segment_path(log.directory, block.number) for block in self._removing]
-        return Task(
+        return UpkeepTask(
             self,
             partial(_remove_all, log.disk.remove, paths, rescue),
             done=lambda _: self._removing.clear(),
@@ -244,7 +244,9 @@ class Upkeep:
 
     def _seal(self) -> Work | None:
         for block, sealer in self._unsealed.values():
-            return Task(self, sealer.run, done=partial(self._sealed, block), failed=lambda: None)
+            return UpkeepTask(
+                self, sealer.run, done=partial(self._sealed, block), failed=lambda: None
+            )
         return None
 
     def _sealed(self, block: Block, _: None = None) -> None:
@@ -269,33 +271,35 @@ class Upkeep:
             salt=log.salt,
         )
         wasteful = [each.block for each in sources if each.block.count < each.block.total]
-        return Task(
+        return UpkeepTask(
             self,
             partial(_compact, compactor, self._rescue(wasteful)),
             done=partial(self._compacted, compactor, sources, log.progress.position),
             failed=partial(self._abandon, compactor, sources),
         )
 
-    def _source(self, block: Block) -> Source:
+    def _source(self, block: Block) -> CompactedSegment:
         self._log.catalog.described(block)
         assert block.places is not None
         assert block.topics is not None
         scrub, block.scrub = block.scrub, False
-        return Source(block, block.places, block.topics, block.marks(), scrub)
+        return CompactedSegment(block, block.places, block.topics, block.marks(), scrub)
 
-    def _abandon(self, compactor: Compactor, sources: list[Source]) -> None:
+    def _abandon(self, compactor: Compactor, sources: list[CompactedSegment]) -> None:
         for source in sources:
             source.block.scrub = source.block.scrub or source.scrub
         self._discard(compactor.draft)
 
     def _compacted(
-        self, compactor: Compactor, sources: list[Source], position: int, out: Compacted
+        self, compactor: Compactor, sources: list[CompactedSegment], position: int, out: Compacted
     ) -> None:
         """Put a compaction in place, once the replacements of its messages are durable (rule 4)."""
         self._waiting = position, partial(self._install, compactor, sources, out)
         self.advance()
 
-    def _install(self, compactor: Compactor, sources: list[Source], out: Compacted) -> None:
+    def _install(
+        self, compactor: Compactor, sources: list[CompactedSegment], out: Compacted
+    ) -> None:
         log = self._log
         old = [source.block for source in sources]
         for block, place in out.damaged:
@@ -318,7 +322,7 @@ class Upkeep:
         log.cache.adopt_columns(out.block)
         self._remove_merged(old[1:])
 
-    def _catch_up(self, sources: list[Source], new: Block) -> None:
+    def _catch_up(self, sources: list[CompactedSegment], new: Block) -> None:
         """Mark in the new block the messages that were removed while it was written."""
         for source in sources:
             block = source.block
@@ -347,7 +351,9 @@ class Upkeep:
                 path = segment_path(log.directory, block.number)
                 press = Press(log.disk, block, path, path + DRAFT)
                 done = partial(self._pressed, press)
-                return Task(self, press.run, done=done, failed=partial(self._discard, press.draft))
+                return UpkeepTask(
+                    self, press.run, done=done, failed=partial(self._discard, press.draft)
+                )
         return None
 
     def _pressed(self, press: Press, is_new: bool) -> None:
@@ -372,14 +378,14 @@ class Upkeep:
         reserve = self._log.reserve
         if not reserve.is_missing or self._log.progress.failure is not None:
             return None
-        return Task(self, reserve.keep, done=lambda _: None, failed=lambda: None)
+        return UpkeepTask(self, reserve.keep, done=lambda _: None, failed=lambda: None)
 
     def _note_end(self) -> Work | None:
         noted = self.noted()
         if noted is None or noted == self._log.reserve.noted:
             return None
         note = partial(self._log.reserve.note, noted)
-        return Task(self, note, done=lambda _: None, failed=lambda: None)
+        return UpkeepTask(self, note, done=lambda _: None, failed=lambda: None)
 
     def noted(self) -> Noted | None:
         """Return how far the last segment is durable, at least, if there is one."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.jetstream.engine import Engine
+from penstock.jetstream.engine import JetStreamEngine
 from penstock.jetstream.stream import Stream
 from penstock.net.monitor.watch.reports import ConsumerReport, Reports, StreamReport
 from penstock.protocol import times
@@ -71,7 +71,7 @@ def _is_of(stream: StreamReport, account: str, name: str) -> bool:
 
 
 def _services(
-    engine: Engine, name: str, kept: list[StreamReport], reports: Reports
+    engine: JetStreamEngine, name: str, kept: list[StreamReport], reports: Reports
 ) -> Generator[None, None, list[Json]]:
     members = yield from _members(engine.streams.get(name + LEASES))
     services: dict[str, Json] = {
@@ -91,7 +91,7 @@ def _services(
     return [services[each] for each in sorted(services)]
 
 
-def _reading(engine: Engine, one: ConsumerReport, pattern: str) -> Json:
+def _reading(engine: JetStreamEngine, one: ConsumerReport, pattern: str) -> Json:
     """Return how far a service is with a pattern of topics."""
     topic = ".".join({"@": "*", "@@": ">"}.get(each, each) for each in pattern.split("+"))
     return {
@@ -107,7 +107,7 @@ def _reading(engine: Engine, one: ConsumerReport, pattern: str) -> Json:
     }
 
 
-def _oldest_s(engine: Engine, one: ConsumerReport) -> float:
+def _oldest_s(engine: JetStreamEngine, one: ConsumerReport) -> float:
     """Return the age of the oldest message that is not done; 0 if none waits or it is gone."""
     stream = engine.streams.get(one.stream)
     consumer = stream.consumers.get(one.name) if stream is not None else None

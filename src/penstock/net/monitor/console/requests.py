@@ -17,7 +17,7 @@ from penstock.net.monitor import pagefiles
 from penstock.net.monitor.console import actions, fields, letters, reading
 from penstock.net.monitor.console.fields import Fields
 from penstock.net.monitor.console.signing import Refused, Visit, Visits
-from penstock.net.monitor.http import Request, Response
+from penstock.net.monitor.http import HttpRequest, Response
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched
@@ -39,20 +39,20 @@ class Requests:
     def __init__(self, server: Watched) -> None:
         self._server = server
         self._visits = Visits(server, monotonic)
-        self._posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        self._posts: dict[str, Callable[[HttpRequest], Awaitable[Response]]] = {
             f"{PREFIX}sign-in": self._sign_in,
             f"{PREFIX}sign-out": self._sign_out,
             f"{PREFIX}read": self._read,
             f"{PREFIX}do": self._do,
         }
 
-    def body_max(self, request: Request) -> int:
+    def body_max(self, request: HttpRequest) -> int:
         """Return how long the body of a POST may be: little for those who have not signed in."""
         if request.path not in self._posts or not self._visits.is_offered:
             return 0
         return BODY_MAX if self._visits.of(request) is not None else STRANGERS_BODY_MAX
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Answer a request below `/console/`."""
         if request.method != "POST":
             if request.path == f"{PREFIX}session":
@@ -74,21 +74,21 @@ class Requests:
         """Sign everybody out."""
         await self._visits.close()
 
-    def _session(self, request: Request) -> Response:
+    def _session(self, request: HttpRequest) -> Response:
         """Tell who is signed in, and whether anybody may."""
         visit = self._visits.of(request)
         found = visit.as_json() if visit is not None else {}
         return _json({"is_offered": self._visits.is_offered} | found)
 
-    async def _sign_in(self, request: Request) -> Response:
+    async def _sign_in(self, request: HttpRequest) -> Response:
         visit, cookie = await self._visits.sign_in(request, fields.parse(request.body))
         return _json({"is_offered": True} | visit.as_json(), Set_Cookie=cookie)
 
-    async def _sign_out(self, request: Request) -> Response:
+    async def _sign_out(self, request: HttpRequest) -> Response:
         cookie = await self._visits.sign_out(request)
         return _json({"is_offered": self._visits.is_offered}, Set_Cookie=cookie)
 
-    async def _read(self, request: Request) -> Response:
+    async def _read(self, request: HttpRequest) -> Response:
         visit = self._visits.check(request)
         asked = fields.parse(request.body)
         read = READS.get(fields.text(asked, "what"))
@@ -96,7 +96,7 @@ class Requests:
             raise Refused(400, "there is nothing of that name to read")
         return _json(await read(self._server, visit, asked))
 
-    async def _do(self, request: Request) -> Response:
+    async def _do(self, request: HttpRequest) -> Response:
         visit = self._visits.check(request)
         return _json(await actions.act(self._server, visit, fields.parse(request.body)))
 

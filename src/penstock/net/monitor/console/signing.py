@@ -23,7 +23,7 @@ from penstock.core.reports.record import user_of
 from penstock.core.session import Session
 from penstock.errors import ConnectFailed
 from penstock.net.monitor.console import inside
-from penstock.net.monitor.http import Request
+from penstock.net.monitor.http import HttpRequest
 
 if TYPE_CHECKING:
     from penstock.net.monitor.watched import Watched
@@ -92,7 +92,7 @@ class Visits:
         # Cookies are not told apart by port, and there may be another server beside this one.
         return f"penstock-{self._server.broker.server_id[-12:]}"
 
-    def of(self, request: Request) -> Visit | None:
+    def of(self, request: HttpRequest) -> Visit | None:
         """Return the visit that a request's cookie names, if it is not over."""
         self._end_old()
         cookies = SimpleCookie()
@@ -103,7 +103,7 @@ class Visits:
         found = cookies.get(self._cookie)
         return self._visits.get(found.value) if found is not None else None
 
-    def check(self, request: Request) -> Visit:
+    def check(self, request: HttpRequest) -> Visit:
         """Return who asks; refuse others, and requests that another site may have sent."""
         check_origin(request)
         visit = self.of(request)
@@ -117,7 +117,7 @@ class Visits:
         self._visits[key] = self._visits.pop(key)
         return visit
 
-    async def sign_in(self, request: Request, fields: Mapping[str, Any]) -> tuple[Visit, str]:
+    async def sign_in(self, request: HttpRequest, fields: Mapping[str, Any]) -> tuple[Visit, str]:
         """Return a new visit and the cookie that names it."""
         check_origin(request)
         if TOKEN_HEADER not in request.headers:
@@ -136,7 +136,7 @@ class Visits:
         log.info("Console: %s signed in from %s", name_of(visit), visit.peer)
         return visit, self._cookie_of(key)
 
-    async def _connect(self, request: Request, credentials: dict[str, str]) -> Visit:
+    async def _connect(self, request: HttpRequest, credentials: dict[str, str]) -> Visit:
         try:
             client, session = await inside.connect(self._server, credentials, request.peer)
         except ConnectFailed as error:
@@ -156,7 +156,7 @@ class Visits:
             used_s=self._clock_s(),
         )
 
-    async def sign_out(self, request: Request) -> str:
+    async def sign_out(self, request: HttpRequest) -> str:
         """End the visit of a request; return the cookie that says so."""
         visit = self.check(request)
         for key, each in list(self._visits.items()):
@@ -186,7 +186,7 @@ class Visits:
         return f"{self._cookie}={key}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
-def check_origin(request: Request) -> None:
+def check_origin(request: HttpRequest) -> None:
     """Refuse a request that a browser sends for another site."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")

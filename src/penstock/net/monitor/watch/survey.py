@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.jetstream.consumers.consumer import Consumer
-from penstock.jetstream.engine import Engine
+from penstock.jetstream.engine import JetStreamEngine
 from penstock.jetstream.stream import Stream
 from penstock.net.monitor import usage
 from penstock.net.monitor.pipelines import Pipelines
@@ -111,7 +111,7 @@ class Surveyor:
             return 0.0
         return round(max(total - before, 0) / elapsed_s, 1)
 
-    def _stream(self, engine: Engine, stream: Stream, now_ns: int) -> StreamReport:
+    def _stream(self, engine: JetStreamEngine, stream: Stream, now_ns: int) -> StreamReport:
         store, config = stream.store, stream.config
         key = engine.account.name, stream.name
         known = self._before.streams.get(key) if self._before is not None else None

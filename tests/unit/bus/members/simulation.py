@@ -283,6 +283,7 @@ class Lease:
             process.group.follow(record.holder, record.table)
             return
         if process.is_stopping:
+            process.group.follow(record.holder, record.table)
             return
         table = {name: slots for name, slots in record.table.items() if name != record.holder}
         self._take(record.sequence, table)
@@ -476,7 +477,7 @@ class Process:
             return
         waits = self._running or not group.is_through
         self.looks += self.is_connected
-        if waits and (self._running or self.looks < TAKEOVER_S / LOOK_S):
+        if waits and (self._running or self.looks * LOOK_S < group.leaving_s_max):
             if self.is_connected and group.desk is None:
                 group.tick()
             self.later(LOOK_S, self._leave)

@@ -301,7 +301,7 @@ class Reader:
             self._is_over = self._group.seat.is_leaving
         if self._handing_over is not None:
             await asyncio.shield(self._handing_over)
-        await self._post.through(self._config.takeover)
+        await self._post.through()
         if self._group.desk is not None:
             await self._tell_all()
             return

@@ -40,6 +40,8 @@ logger = logging.getLogger("penstock.bus")
 BEATS = 4
 """The number of beats of a member within the time after which it counts as dead."""
 EXTENSIONS = 3
+LEADERS_LOST = 4
+"""For how many take-overs a process that leaves waits, where somebody leads or did."""
 
 
 class House(Protocol):
@@ -234,6 +236,12 @@ class Group:
     def is_answered(self) -> bool:
         """Whether nothing is awaited from the leader."""
         return self.desk is not None or self.seat.is_answered
+
+    @property
+    def leaving_s_max(self) -> float:
+        """How long a member that leaves waits for the word of a leader."""
+        # One that is dead is replaced, and its successor asks; a free lease may stay free.
+        return self._takeover_s * (LEADERS_LOST if self.seat.leader else 1)
 
     @property
     def is_through(self) -> bool:

@@ -72,12 +72,12 @@ class Post:
             subject = f"{base}.{KINDS[type(word)]}"
             self._client.send_nowait(subject.encode(), msgspec.json.encode(word), b"", b"")
 
-    async def through(self, timeout_s: float) -> None:
+    async def through(self) -> None:
         """Return once nothing of a member that leaves is in the books of its leader."""
-        looks = round(timeout_s / LOOK_S)
-        while not self.group.is_through and looks:
+        looks = 0
+        while not self.group.is_through and looks * LOOK_S < self.group.leaving_s_max:
             self.group.tick()
-            looks -= self._client.connected  # a server that is away cannot be waited for too long
+            looks += self._client.connected  # a server that is away cannot be waited for too long
             await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:

@@ -46,8 +46,6 @@ def buses(server: Watched, reports: Reports) -> Generator[None, None, Json]:
                 "topics": [each.name.partition(OWN)[2] for each in kept if OWN in each.name],
                 "dead": dead.messages if dead is not None else 0,
                 "newest": dead.newest if dead is not None else "",
-                "parked": None,
-                "failures": None,
                 "services": (yield from _services(engine, name, kept, reports)),
             }
         )

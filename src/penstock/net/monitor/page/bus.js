@@ -45,21 +45,21 @@ class Bus {
     this.tiles = new Tiles();
     this.grid = new Grid(`Services of ${found.name}`, COLUMNS, {empty: "No service reads from it."});
     this.members = make("div");
-    this.failing = make("div");
     this.letters = letters(app, found);
     this.element = make("section", {class: "card"},
       make("div", {class: "title"}, make("h2", {}, make("a", {href: streamLink(found.account, found.name)}, found.name)),
         make("span", {class: "quiet small"}, found.account)),
-      this.tiles.element, this.grid.element, this.failing, this.members, this.letters.element);
+      this.tiles.element, this.grid.element, this.members, this.letters.element);
   }
 
   close() { this.letters.close?.(); }
 
   show(found) {
+    const reads = found.services.flatMap((service) => service.reads);
+    const sum = (field) => reads.reduce((all, each) => all + each[field], 0);
     this.tiles.show([
       ["events kept", number(found.messages)], ["events /s", rate(found.rate)], ["services", number(found.services.length)],
-      ["dead letters", number(found.dead)], ["parked keys", found.parked === null ? "–" : number(found.parked)],
-      ["failed attempts", found.failures === null ? "–" : number(found.failures)],
+      ["waiting", number(sum("pending"))], ["delivered again", number(sum("redelivered"))], ["dead letters", number(found.dead)],
     ]);
     const rows = Object.fromEntries(found.services.flatMap((service) => service.reads.map((each) =>
       [`${service.name}\n${each.stream}\n${each.consumer}`, {...each, service: service.name}])));
@@ -81,9 +81,5 @@ class Bus {
 }
 
 function memberText(each) {
-  const parts = [each.name, each.leads ? "leads" : "", `${number(each.slots)} slots`];
-  if (each.handled_rate !== undefined) parts.push(`${rate(each.handled_rate)} handled/s`);
-  if (each.failures) parts.push(`${number(each.failures)} failed`);
-  if (each.parked) parts.push(`${number(each.parked)} keys parked`);
-  return parts.filter(Boolean).join(" · ");
+  return [each.name, each.leads ? "leads" : "", `${number(each.slots)} slots`].filter(Boolean).join(" · ");
 }

@@ -94,6 +94,18 @@ def test_monitoring_and_websocket_are_reached_over_ipv6_too(host: str, program: 
                     assert client.recv(9) == b"HTTP/1.1 "
 
 
+@pytest.mark.parametrize("flags", [("-a", "0.0.0.0", "-m", "-1"), ("-a", "::", "-m", "-1")])
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+def test_monitoring_without_an_address_is_reached_by_either_name_of_this_machine(
+    flags: tuple[str, ...], program: Program
+) -> None:
+    with ServerProcess(program, "", *flags) as server:
+        for address in ("127.0.0.1", "::1"):
+            with socket.create_connection((address, server.http_port), DEADLINE_S) as client:
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
 @pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
 def test_an_address_of_ipv4_stays_one(program: Program, servers: Servers) -> None:
     with pytest.raises(ConnectionRefusedError):

@@ -374,7 +374,7 @@ class ServerConfig:
     )
     http_host: str | None = setting(
         None,
-        "Address of the monitoring endpoints (default: `host`, but `127.0.0.1` where that is "
+        "Address of the monitoring endpoints (default: `host`, but 127.0.0.1 and ::1 where that is "
         "every address).",
         directive="http_host",
     )

@@ -29,7 +29,7 @@ from penstock.net.clock import SteadyClock
 from penstock.net.connection import Connection
 from penstock.net.listeners.acceptor import Door, tls_info, websocket_info
 from penstock.net.listeners.addresses import EVERY_ADDRESS, address_of
-from penstock.net.listeners.listener import listening_socket
+from penstock.net.listeners.listener import listening_socket, loopback_sockets
 from penstock.net.monitor.usage import CpuShare
 from penstock.net.reactor import Reactor
 from penstock.net.system.sysrequests import SystemRequests
@@ -398,13 +398,14 @@ class Server:
 
             self._https_context = server_context(config.tls)
         host = config.monitor_host
-        listener = listening_socket(host, port)
-        self.http_port = listener.getsockname()[1]
+        is_local = config.http_host is None and host != config.host
+        listeners = loopback_sockets(port) if is_local else [listening_socket(host, port)]
+        self.http_port = listeners[0].getsockname()[1]
         self._monitor = Monitor(self)
-        await self._monitor.start(listener, self._https_context)
+        await self._monitor.start(listeners, self._https_context)
         scheme = "http" if self._https_context is None else "https"
         log.info("Starting %s monitor on %s", scheme, address_of(host, self.http_port))
-        if config.http_host is None and host != config.host:
+        if is_local:
             log.info("The monitor listens on this machine only; `http_host` names another address")
 
     def _open_websocket(self) -> socket.socket | None:

@@ -29,6 +29,20 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise ConfigError(f"Error listening on port: {address_of(host, port)}, {error}") from error
 
 
+def loopback_sockets(port: int) -> list[socket.socket]:
+    """Listen on this machine alone, in both families; a port of 0 or -1 picks a free one."""
+    first = listening_socket("127.0.0.1", port)
+    try:
+        return [first, _of_one_family("::1", first.getsockname()[1])]
+    except OSError as error:
+        if error.errno in WITHOUT_IPV6:
+            return [first]
+        first.close()
+        if port <= 0 and error.errno == errno.EADDRINUSE:
+            return loopback_sockets(port)  # Free in one family only.
+        raise ConfigError(f"Error listening on port: {address_of('::1', port)}, {error}") from error
+
+
 def _of_both_families(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server(

@@ -102,24 +102,24 @@ class HttpServer:
         self._body_max = body_max
         self._tasks: dict[asyncio.Task[None], str] = {}
         """Connection → its address, the least recently used first."""
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Serve the connections of a listening socket, over TLS if there is a context."""
-        self._server = await asyncio.start_server(
+        """Serve the connections of one more listening socket, over TLS if there is a context."""
+        server = await asyncio.start_server(
             self._accept,
             sock=listener,
             limit=HEAD_BYTES_MAX,
             ssl=context,
             ssl_handshake_timeout=REQUEST_S if context is not None else None,
         )
+        self._servers.append(server)
 
     async def close(self) -> None:
         """Stop listening and drop every connection. Idempotent."""
-        if self._server is None:
-            return
-        self._server.close()
-        self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

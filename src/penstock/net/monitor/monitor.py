@@ -12,7 +12,7 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +105,13 @@ class Monitor:
             path: getattr(self, name) for path, (_, name) in ENDPOINTS.items()
         }
 
-    async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Answer requests on a listening socket, over TLS if there is a context."""
+    async def start(
+        self, listeners: Iterable[socket.socket], context: ssl.SSLContext | None = None
+    ) -> None:
+        """Answer requests on listening sockets, over TLS if there is a context."""
         self._watcher.start()
-        await self._http.start(listener, context)
+        for listener in listeners:
+            await self._http.start(listener, context)
 
     async def close(self) -> None:
         """Stop answering."""

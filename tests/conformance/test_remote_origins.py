@@ -325,7 +325,7 @@ def test_a_copy_over_tls_with_a_user(tmp_path: Path) -> None:
         fill(pair.origin)
         pair.copy.create("M", **mirror())
         wait_for_error(pair.copy, "M", "Authorization Violation")
-        assert "remote `hub`: no server could be reached" in pair.copy.log
+        assert "remote `hub`: login refused" in pair.copy.log
 
         pair.copy.kill()
         pair.copy.config = pair.copy.config.replace("wrong", "secret")

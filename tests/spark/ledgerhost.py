@@ -75,7 +75,7 @@ def error_of(run: Callable[[], object]) -> str:
     try:
         run()
     except Exception as raised:
-        return str(runner.cause_of(raised))
+        return str(runner.cause_of(raised)) or repr(raised)
     return ""
 
 

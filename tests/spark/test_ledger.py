@@ -441,6 +441,11 @@ class Ledger:
             map(sequence_in, (self._home / "checkpoints").glob("*/offsets/[0-9]*")), default=0
         )
 
+    def progress(self) -> str:
+        """Return how far the queries are, and to where the head was trimmed."""
+        finished = {query: self._finished(query) for query in QUERIES}
+        return f"finished {finished}, trimmed to {self.witness.trimmed_to}"
+
     def _finished(self, query: str) -> int:
         """Return the sequence up to which a query has written everything."""
         checkpoint = self._home / "checkpoints" / query
@@ -509,7 +514,8 @@ def test_every_message_arrives_once_or_an_error_tells_why_not(place: Place, tmp_
                 ledger.trim()
                 ledger.wait_until_noticed(driver)
                 assert driver.ends().get("copy"), (
-                    "the head of the stream was gone, and nobody said so"
+                    "the head of the stream was gone, and nobody said so: "
+                    f"{driver.ends()}, {ledger.progress()}"
                 )
                 kill_driver(driver.process.pid, STEP_S)
                 ledger.hear(driver.told())

@@ -284,7 +284,7 @@ import os, sys, time
 import pyarrow as pa
 from penstock.errors import ClientError
 from penstock.spark.options import parse_sink
-from penstock.spark.sink.publish import CHUNK_BYTES, Window
+from penstock.spark.sink.publish import CHUNK_BYTES, SinkWindow
 from penstock.spark.sink.sink import Encoder, plan, write
 
 servers, subject, gone = sys.argv[1:]
@@ -307,7 +307,7 @@ if gone == "jvm":
     if child := os.fork():
         os.waitpid(child, 0)
         os._exit(0)
-with Window(connection, 500) as window:
+with SinkWindow(connection, 500) as window:
     encoder = Encoder(sink, "job")
     rows = pa.record_batch({"data": [b"1"]})
     window.add(*encoder.encode(rows, window.reply_prefix))

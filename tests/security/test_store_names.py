@@ -202,6 +202,8 @@ SHOWN_ONLY = {
     *("jetstream/intake/fastbatch.py", "jetstream/intake/publish.py"),
     *("jetstream/intake/schedules.py", "jetstream/snapshots/restore.py"),
     *("net/monitor/connz.py", "net/system/accountserver.py", "net/system/claimsrequests.py"),
+    *("net/monitor/console/buses.py", "net/monitor/console/views.py"),
+    "net/monitor/watch/survey.py",
     "net/process.py",
     *("protocol/headers.py", "protocol/strictjson.py", "protocol/subjects.py"),
     "protocol/transforms.py",
